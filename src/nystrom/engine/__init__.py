@@ -1,0 +1,16 @@
+"""How a pass over the rows runs."""
+
+from nystrom.engine.base import Engine, Mergeable, Progress, Silent, Sums, TreeMerger
+from nystrom.engine.local import LocalEngine, blas_threads, resolve_n_jobs
+
+__all__ = [
+    "Engine",
+    "LocalEngine",
+    "Mergeable",
+    "Progress",
+    "Silent",
+    "Sums",
+    "TreeMerger",
+    "blas_threads",
+    "resolve_n_jobs",
+]

@@ -1,0 +1,104 @@
+"""The contract of an engine: run a function on every block, merge the results in an order fixed by the blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+import numpy as np
+
+from nystrom.rows.base import Block, Matrix, RowBlocks
+
+T = TypeVar("T")
+M = TypeVar("M", bound="Mergeable")
+
+
+class Mergeable(Protocol):
+    """What a fold adds up. ``merge`` is associative up to rounding and may reuse the memory of ``self``."""
+
+    def merge(self, other: Self) -> Self: ...
+
+
+class Sums(tuple[Any, ...]):
+    """Arrays and numbers that merge by addition, entry by entry."""
+
+    __slots__ = ()
+
+    def __new__(cls, *values: Any) -> Sums:
+        return super().__new__(cls, values)
+
+    def merge(self, other: Sums) -> Sums:
+        return Sums(*(_add(a, b) for a, b in zip(self, other, strict=True)))
+
+
+def _add(a: Any, b: Any) -> Any:
+    if isinstance(a, np.ndarray) and a.shape:
+        a += b
+        return a
+    return a + b
+
+
+class TreeMerger(Generic[T]):
+    """Merge a stream of results as a binary tree whose shape depends on their number alone.
+
+    Results arrive in block order; those of equal height are merged as soon as there are two. At most
+    log2(blocks) results wait at any time. A cluster builds the same tree out of tasks, so both give the same bits.
+    """
+
+    def __init__(self, merge: Callable[[T, T], T]) -> None:
+        self._merge = merge
+        self._waiting: list[tuple[int, T]] = []
+
+    def push(self, result: T) -> None:
+        height = 0
+        while self._waiting and self._waiting[-1][0] == height:
+            result = self._merge(self._waiting.pop()[1], result)
+            height += 1
+        self._waiting.append((height, result))
+
+    def result(self) -> T:
+        if not self._waiting:
+            raise ValueError("there are no rows to read: X has 0 samples")
+        _, result = self._waiting.pop()
+        while self._waiting:
+            result = self._merge(self._waiting.pop()[1], result)
+        return result
+
+
+class Progress(Protocol):
+    """Told of the rows done; the library is silent unless one is given."""
+
+    def start(self, label: str, total: int) -> None: ...
+    def advance(self, rows: int) -> None: ...
+    def stop(self) -> None: ...
+
+
+class Silent:
+    """The progress that says nothing."""
+
+    def start(self, label: str, total: int) -> None:
+        pass
+
+    def advance(self, rows: int) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+
+class Engine(Protocol):
+    """How a pass runs."""
+
+    def fold(self, rows: RowBlocks, step: Callable[[Block], M], *, label: str) -> M:
+        """Run ``step`` on every block and merge the results as :class:`TreeMerger` does: one pass."""
+        ...
+
+    def map(self, rows: RowBlocks, step: Callable[[Block], T], *, label: str) -> Iterator[tuple[int, T]]:
+        """Yield ``(start row, result)`` for every block, in block order: one pass."""
+        ...
+
+    def map_rows(
+        self, rows: RowBlocks, step: Callable[[Block], Matrix], n_columns: int, dtype: Any, *, label: str
+    ) -> RowBlocks:
+        """Return the rows that ``step`` makes of each block, held where the engine holds data: one pass."""
+        ...

@@ -1,0 +1,132 @@
+"""Blocks in a pool of threads, one BLAS thread each, merged in block order."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from functools import cache
+from typing import Any
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from nystrom.engine.base import M, Mergeable, Progress, Silent, T, TreeMerger
+from nystrom.rows.arrays import ArrayRows
+from nystrom.rows.base import Block, Matrix, RowBlocks
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    # Looking the BLAS libraries up costs milliseconds, so it is done once for the process.
+    return ThreadpoolController()
+
+
+def blas_threads(count: int) -> AbstractContextManager[Any]:
+    """Limit BLAS to ``count`` threads inside the ``with`` block."""
+    return _controller().limit(limits=count, user_api="blas")  # type: ignore[no-any-return]
+
+
+def available_cores() -> int:
+    """Return the cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def resolve_n_jobs(n_jobs: int | None) -> int:
+    """Return the number of threads: all cores for None or -1, all but k - 1 for -k."""
+    cores = available_cores()
+    if n_jobs is None:
+        return cores
+    if not isinstance(n_jobs, (int, np.integer)) or isinstance(n_jobs, bool) or n_jobs == 0:
+        raise ValueError(
+            f"n_jobs must be None, a positive number of threads, or negative to count back from all "
+            f"cores (-1 is all of them); got {n_jobs!r}."
+        )
+    return int(n_jobs) if n_jobs > 0 else max(1, cores + 1 + int(n_jobs))
+
+
+class LocalEngine:
+    """Run passes in this process.
+
+    At most ``n_jobs + 1`` blocks are in flight, whatever the number of rows. The result does not depend on
+    ``n_jobs``: a block is always computed by one thread with one BLAS thread, and results merge in block order.
+    """
+
+    def __init__(self, n_jobs: int | None = None, progress: Progress | None = None) -> None:
+        self.n_jobs = resolve_n_jobs(n_jobs)
+        self.progress: Progress = progress or Silent()
+
+    def _run(self, rows: RowBlocks, step: Callable[[Block], T], label: str) -> Iterator[tuple[Block, T]]:
+        self.progress.start(label, rows.shape[0])
+        try:
+            with blas_threads(1):
+                inline = self.n_jobs == 1 or (rows.random_access and rows.n_blocks == 1)
+                run = self._run_inline if inline else self._run_pool
+                for done, result in run(rows, step):
+                    self.progress.advance(done.stop - done.start)
+                    yield done, result
+        finally:
+            self.progress.stop()
+
+    def _run_inline(self, rows: RowBlocks, step: Callable[[Block], T]) -> Iterator[tuple[Block, T]]:
+        for block in rows.iterate():
+            yield block, step(block)
+
+    def _run_pool(self, rows: RowBlocks, step: Callable[[Block], T]) -> Iterator[tuple[Block, T]]:
+        def whole(index: int) -> tuple[Block, T]:
+            block = rows.block(index)
+            return block, step(block)
+
+        def given(block: Block) -> tuple[Block, T]:
+            return block, step(block)
+
+        pending: deque[Future[tuple[Block, T]]] = deque()
+        pool = ThreadPoolExecutor(self.n_jobs, thread_name_prefix="nystrom")
+        try:
+            if rows.random_access:
+                jobs = (pool.submit(whole, index) for index in range(rows.n_blocks))
+            else:
+                jobs = (pool.submit(given, block) for block in rows.iterate())
+            for job in jobs:
+                pending.append(job)
+                if len(pending) > self.n_jobs:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            # An interrupt or an error: blocks not yet begun are dropped, those under way end by themselves.
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def fold(self, rows: RowBlocks, step: Callable[[Block], M], *, label: str) -> M:
+        merger: TreeMerger[M] = TreeMerger(merge_two)
+        for _, result in self._run(rows, step, label):
+            merger.push(result)
+        return merger.result()
+
+    def map(self, rows: RowBlocks, step: Callable[[Block], T], *, label: str) -> Iterator[tuple[int, T]]:
+        for block, result in self._run(rows, step, label):
+            yield block.start, result
+
+    def map_rows(
+        self, rows: RowBlocks, step: Callable[[Block], Matrix], n_columns: int, dtype: Any, *, label: str
+    ) -> RowBlocks:
+        out = np.empty((rows.shape[0], n_columns), dtype=dtype)
+
+        def write(block: Block) -> None:
+            out[block.start : block.stop] = step(block)
+
+        for _ in self._run(rows, write, label):
+            pass
+        return ArrayRows(out, block_rows=rows.block_rows, name=label)
+
+
+def merge_two(a: M, b: M) -> M:
+    """Merge two results of a fold; a function so that a cluster can ship it."""
+    return a.merge(b)
+
+
+__all__ = ["LocalEngine", "Mergeable", "available_cores", "blas_threads", "merge_two", "resolve_n_jobs"]

@@ -1,0 +1,43 @@
+"""What can go wrong, each with a class of its own.
+
+Errors that a user can cause by a wrong value are plain ``ValueError``/``TypeError``; the classes here are
+for what a caller may want to catch apart from those.
+"""
+
+
+class NystromError(Exception):
+    """Root of the errors that are this library's own."""
+
+
+class NotPositiveSemidefiniteError(NystromError, ValueError):
+    """The kernel of the landmarks has an eigenvalue far below zero: it is not an inner product."""
+
+
+class MemoryBudgetError(NystromError, ValueError):
+    """``max_memory`` is smaller than the least that the work needs."""
+
+
+class RowsChangedError(NystromError, RuntimeError):
+    """A source of rows gave other rows (or another number of them) than in the pass before."""
+
+
+class MissingDependencyError(NystromError, ImportError):
+    """An optional package is needed; the message holds the command that installs it."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package {package!r}, which is not installed. "
+            f'Install it with: pip install "nystrom[{extra}]"'
+        )
+
+
+class AccuracyWarning(UserWarning):
+    """The answer is usable but some accuracy was lost; the message says how much and what to do."""
+
+
+class FewerLandmarksWarning(UserWarning):
+    """Fewer landmarks than asked for could be found, because the rows are not distinct enough."""
+
+
+class ConvergenceWarning(UserWarning):
+    """An iteration stopped at its limit before it reached its tolerance."""

@@ -1,0 +1,67 @@
+"""Rows that are in memory, or mapped into it: ndarray, memmap, CSR."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from nystrom.rows.base import Array, Block, Matrix, RowBlocks, default_block_rows
+
+
+class ArrayRows(RowBlocks):
+    """A dense array (C or Fortran order, writable or not, mapped or not); blocks are views where possible."""
+
+    def __init__(self, X: Array, *, block_rows: int | None = None, name: str = "X") -> None:
+        self._X = X
+        self.shape = (int(X.shape[0]), int(X.shape[1]))
+        self.dtype = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
+        self.block_rows = block_rows or default_block_rows(self.shape[1] * self.dtype.itemsize)
+        self.name = name
+
+    def block(self, index: int) -> Block:
+        start = index * self.block_rows
+        piece = self._X[start : start + self.block_rows]
+        return Block(index, start, np.ascontiguousarray(piece, dtype=self.dtype))
+
+    def take(self, indices: Array) -> Matrix:
+        return np.asarray(self._X[indices], dtype=self.dtype, order="C")
+
+
+class SparseRows(RowBlocks):
+    """A CSR matrix; blocks are CSR too and share its memory."""
+
+    is_sparse = True
+
+    def __init__(self, X: Matrix, *, block_rows: int | None = None, name: str = "X") -> None:
+        self._X = X.tocsr()
+        self.shape = (int(X.shape[0]), int(X.shape[1]))
+        self.dtype = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
+        row_bytes = (self.dtype.itemsize + 4) * self._X.nnz / max(self.shape[0], 1)
+        self.block_rows = block_rows or default_block_rows(row_bytes)
+        self.name = name
+
+    def block(self, index: int) -> Block:
+        start = index * self.block_rows
+        stop = min(start + self.block_rows, self.shape[0])
+        indptr = self._X.indptr
+        first, last = indptr[start], indptr[stop]
+        piece = type(self._X)(
+            (
+                self._X.data[first:last].astype(self.dtype, copy=False),
+                self._X.indices[first:last],
+                indptr[start : stop + 1] - first,
+            ),
+            shape=(stop - start, self.shape[1]),
+            copy=False,
+        )
+        return Block(index, start, piece)
+
+    def take(self, indices: Array) -> Matrix:
+        return self._X[indices].astype(self.dtype, copy=False)
+
+
+def array_rows(X: Matrix, *, block_rows: int | None = None, name: str = "X") -> RowBlocks:
+    """Wrap an in-memory matrix, dense or sparse."""
+    if sp.issparse(X):
+        return SparseRows(X, block_rows=block_rows, name=name)
+    return ArrayRows(X, block_rows=block_rows, name=name)

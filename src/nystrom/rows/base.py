@@ -1,0 +1,143 @@
+"""The contract of a source of rows: blocks of a fixed size, in a fixed order, as often as asked."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[Any]
+# A dense ndarray or a scipy CSR matrix; scipy ships no types, so the union cannot be spelled for the checker.
+Matrix: TypeAlias = Any
+
+_BLOCK_BYTES = 4 * 2**20
+_MIN_BLOCK_ROWS = 256
+_MAX_BLOCK_ROWS = 8192
+
+
+def default_block_rows(row_bytes: float) -> int:
+    """Return the rows of a block: a power of two near 4 MiB, from 256 to 8192.
+
+    The size depends on the rows alone, never on threads or on ``max_memory``: sums are taken block by
+    block, so this is what keeps results the same bits on every machine.
+    """
+    wanted = _BLOCK_BYTES / max(row_bytes, 1.0)
+    power = 2 ** int(np.log2(max(wanted, 1.0)))
+    return int(min(max(power, _MIN_BLOCK_ROWS), _MAX_BLOCK_ROWS))
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block of consecutive rows: ``X`` holds rows ``start`` to ``start + len(X)``."""
+
+    index: int
+    start: int
+    X: Matrix
+    y: Array | None = None
+    weight: Array | None = None
+
+    @property
+    def stop(self) -> int:
+        return self.start + int(self.X.shape[0])
+
+
+class RowBlocks(ABC):
+    """A matrix of rows that is read block by block.
+
+    A subclass sets ``shape``, ``dtype`` (float32 or float64: what its blocks hold), ``is_sparse``,
+    ``block_rows`` and ``name`` (for messages), and defines :meth:`read`; a source that can only be read
+    from its beginning sets ``random_access = False`` and defines :meth:`iterate` instead.
+    """
+
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    is_sparse: bool = False
+    block_rows: int
+    name: str = "X"
+    random_access: bool = True
+    has_target: bool = False
+
+    @property
+    def n_blocks(self) -> int:
+        return -(-self.shape[0] // self.block_rows)
+
+    @abstractmethod
+    def block(self, index: int) -> Block:
+        """Return block ``index``. Called from several threads at once."""
+
+    def iterate(self) -> Iterator[Block]:
+        """Yield every block in order: one pass."""
+        for index in range(self.n_blocks):
+            yield self.block(index)
+
+    @abstractmethod
+    def take(self, indices: Array) -> Matrix:
+        """Return the rows with the given numbers, in the given order, as one matrix."""
+
+    def with_target(self, y: Array | None, weight: Array | None = None) -> RowBlocks:
+        """Return the same rows with a target (and a weight) beside each."""
+        return TargetedRows(self, y, weight)
+
+
+class TargetedRows(RowBlocks):
+    """Rows with an in-memory target and weight beside them."""
+
+    def __init__(self, rows: RowBlocks, y: Array | None, weight: Array | None) -> None:
+        self.rows = rows
+        self.y = y
+        self.weight = weight
+        self.shape = rows.shape
+        self.dtype = rows.dtype
+        self.is_sparse = rows.is_sparse
+        self.block_rows = rows.block_rows
+        self.name = rows.name
+        self.random_access = rows.random_access
+        self.has_target = y is not None or rows.has_target
+
+    def _attach(self, block: Block) -> Block:
+        piece = slice(block.start, block.stop)
+        return Block(
+            block.index,
+            block.start,
+            block.X,
+            block.y if self.y is None else self.y[piece],
+            block.weight if self.weight is None else self.weight[piece],
+        )
+
+    def block(self, index: int) -> Block:
+        return self._attach(self.rows.block(index))
+
+    def iterate(self) -> Iterator[Block]:
+        return map(self._attach, self.rows.iterate())
+
+    def take(self, indices: Array) -> Matrix:
+        return self.rows.take(indices)
+
+
+def require_finite(X: Matrix, name: str, start: int = 0) -> None:
+    """Raise ``ValueError`` naming the first row of ``X`` that holds NaN or infinity."""
+    values = X.data if sp.issparse(X) else X
+    if values.size == 0:
+        return
+    # One dot product reads the block once at memory speed; only if it overflows is the slow test needed.
+    flat = values.ravel(order="K")
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(np.dot(flat, flat)):
+            return
+    if sp.issparse(X):
+        bad = np.flatnonzero(~np.isfinite(X.data))
+        row = int(np.searchsorted(X.indptr, bad[0], side="right") - 1) if bad.size else -1
+    else:
+        bad = np.flatnonzero(~np.isfinite(X).all(axis=1))
+        row = int(bad[0]) if bad.size else -1
+    if row >= 0:
+        kind = "NaN" if np.isnan(X[[row]].data if sp.issparse(X) else X[row]).any() else "infinity"
+        raise ValueError(
+            f"Input {name} contains {kind} (first in row {start + row}). Rows must be finite: drop such rows or "
+            f"fill them in, for example with sklearn.impute.SimpleImputer."
+        )

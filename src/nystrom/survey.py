@@ -1,0 +1,129 @@
+"""What the first pass learns of the rows: their number, mean and spread, and that they are finite.
+
+Nothing here costs a pass of its own unless nobody else reads the rows first: :class:`Survey` lets the moments
+ride along with whichever fold comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from nystrom.engine.base import Engine, M
+from nystrom.rows.base import Array, Block, Matrix, RowBlocks, require_finite
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Number of rows, their mean, and the sum of squared distances to that mean.
+
+    Merging follows Chan, Golub and LeVeque: sums of squares are always about the mean of their own rows, so data
+    far from the origin loses no digits.
+    """
+
+    count: int
+    mean: Array
+    scatter: float
+
+    @property
+    def spread(self) -> float:
+        """Mean squared distance of the rows to their mean: the paper's bandwidth c."""
+        return self.scatter / max(self.count, 1)
+
+    def merge(self, other: Moments) -> Moments:
+        count = self.count + other.count
+        gap = other.mean - self.mean
+        mean = self.mean + gap * (other.count / count)
+        between = float(gap @ gap) * self.count * other.count / count
+        return Moments(count, mean, self.scatter + other.scatter + between)
+
+
+def block_moments(X: Matrix) -> Moments:
+    """Return the moments of one block."""
+    n = X.shape[0]
+    if sp.issparse(X):
+        mean = np.asarray(X.sum(axis=0, dtype=np.float64)).ravel() / n
+        data = X.data.astype(np.float64, copy=False)
+        scatter = float(data @ data) - n * float(mean @ mean)
+        return Moments(n, mean, max(scatter, 0.0))
+    mean = (np.ones(n, X.dtype) @ X).astype(np.float64) / n
+    flat = X.ravel()
+    total = float(np.dot(flat, flat))
+    scatter = total - n * float(mean @ mean)
+    if not scatter > 1e-2 * total or not np.isfinite(total):
+        # The mean dominates (or the squares overflow): about two digits would be lost, so centre first, in float64.
+        centred = X - X.mean(axis=0, dtype=np.float64)
+        mean = X.mean(axis=0, dtype=np.float64)
+        scatter = float(np.einsum("ij,ij->", centred, centred))
+    return Moments(n, mean, scatter)
+
+
+@dataclass(frozen=True)
+class _Surveyed:
+    result: object
+    moments: Moments
+
+    def merge(self, other: _Surveyed) -> _Surveyed:
+        return _Surveyed(self.result.merge(other.result), self.moments.merge(other.moments))  # type: ignore[attr-defined]
+
+
+class Survey:
+    """The rows and the engine that reads them; every pass goes through here, so passes are counted.
+
+    Attributes
+    ----------
+    rows, engine
+        What is read, and how.
+    n_passes : int
+        Passes made so far.
+    """
+
+    def __init__(self, rows: RowBlocks, engine: Engine) -> None:
+        self.rows = rows
+        self.engine = engine
+        self.n_passes = 0
+        self._moments: Moments | None = None
+
+    @property
+    def has_moments(self) -> bool:
+        return self._moments is not None
+
+    @property
+    def moments(self) -> Moments:
+        """The moments of all rows; costs a pass if no pass was made yet."""
+        if self._moments is None:
+            self.n_passes += 1
+            self._moments = self.engine.fold(self.rows, _moments_step(self.rows.name), label="survey")
+        return self._moments
+
+    def fold(self, step: Callable[[Block], M], *, label: str) -> M:
+        """Fold ``step`` over the rows, and the moments with it if they are not known yet."""
+        self.n_passes += 1
+        if self._moments is not None:
+            return self.engine.fold(self.rows, step, label=label)
+        survey = _moments_step(self.rows.name)
+
+        def both(block: Block) -> _Surveyed:
+            return _Surveyed(step(block), survey(block))
+
+        done = self.engine.fold(self.rows, both, label=label)
+        self._moments = done.moments
+        return done.result  # type: ignore[return-value]
+
+    def map_rows(
+        self, step: Callable[[Block], Matrix], n_columns: int, dtype: object, *, label: str
+    ) -> RowBlocks:
+        """Return the rows ``step`` makes of each block; the moments ride along if the engine's results come back here."""
+        self.n_passes += 1
+        return self.engine.map_rows(self.rows, step, n_columns, dtype, label=label)
+
+
+def _moments_step(name: str) -> Callable[[Block], Moments]:
+    def step(block: Block) -> Moments:
+        require_finite(block.X, name, block.start)
+        return block_moments(block.X)
+
+    return step
