@@ -1,0 +1,359 @@
+"""Sketches: a linear map from the p columns of the rows to a few, p', that keeps distances.
+
+A recipe (a frozen dataclass) says which kind; ``fit`` draws the map and returns a :class:`Sketch`, which
+turns a block of rows, dense or CSR, into a dense block of p' columns of the same dtype. Sketches hold plain
+arrays, so they can be pickled and sent to where the rows are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import scipy.sparse as sp
+
+from nystrom.rows.base import Array, Matrix
+
+_DEFAULT_DIM = 10
+# A sign matrix of up to this many bytes (in float32) is kept; of a larger one, blocks make what they use.
+_STORED_BYTES = 64 * 2**20
+_DENSE_COLUMNS = 2**16
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+@runtime_checkable
+class Sketch(Protocol):
+    """A fitted sketch: call it with rows (n × p, dense or CSR) to get their sketch (n × ``dim``)."""
+
+    @property
+    def dim(self) -> int: ...
+
+    def __call__(self, X: Matrix) -> Array: ...
+
+
+@runtime_checkable
+class SketchRecipe(Protocol):
+    """What draws a sketch. ``sample`` holds rows of the data, for recipes whose ``needs_sample`` is true."""
+
+    needs_sample: bool
+
+    def fit(
+        self, n_features: int, dim: int, rng: np.random.Generator, sample: Matrix | None = None
+    ) -> Sketch: ...
+
+
+def sketch_dimension(n_features: int, sketch_dim: int | None = None, compression: float | None = None) -> int:
+    """Return p', the columns of a sketch of ``n_features`` columns.
+
+    Given ``sketch_dim`` it is that number; given ``compression``, the paper's γ, it is γ p rounded to the
+    nearest integer (Algorithm 3, step 1); given neither it is 10. Never below 1, never above p.
+
+    Examples
+    --------
+    >>> sketch_dimension(784, compression=0.02)
+    16
+    >>> sketch_dimension(3, sketch_dim=10)
+    3
+    """
+    if sketch_dim is not None and compression is not None:
+        raise ValueError(
+            f"sketch_dim={sketch_dim!r} and compression={compression!r} both set the columns of the sketch: "
+            f"give one of them and leave the other None."
+        )
+    if compression is not None:
+        if not 0.0 < compression <= 1.0:
+            raise ValueError(
+                f"compression must be above 0 and at most 1 (it is the sketch's columns over the data's); "
+                f"got {compression!r}. Try compression=0.02, or set sketch_dim=10."
+            )
+        return min(max(1, int(np.floor(compression * n_features + 0.5))), n_features)
+    if sketch_dim is None:
+        return min(_DEFAULT_DIM, n_features)
+    if isinstance(sketch_dim, bool) or not isinstance(sketch_dim, (int, np.integer)) or sketch_dim < 1:
+        raise ValueError(
+            f"sketch_dim must be a positive integer (or None); got {sketch_dim!r}. "
+            f"Try sketch_dim=10, or compression=0.02 for a share of the columns."
+        )
+    return min(int(sketch_dim), n_features)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearSketch:
+    """The sketch ``X @ matrix - offset``, with the matrix kept.
+
+    Attributes
+    ----------
+    matrix : ndarray or CSR of shape (p, dim)
+        The paper's Hᵀ.
+    offset : ndarray of shape (dim,), optional
+        What to take away from every sketched row.
+    """
+
+    matrix: Matrix
+    offset: Array | None = None
+    _cast: dict[np.dtype[np.generic], Matrix] = field(default_factory=dict, repr=False)
+
+    @property
+    def dim(self) -> int:
+        return int(self.matrix.shape[1])
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"matrix": self.matrix, "offset": self.offset, "_cast": {}}
+
+    def __call__(self, X: Matrix) -> Array:
+        H = self._cast.get(X.dtype)
+        if H is None:
+            # Two threads may both cast; they store the same values, so it does not matter which one stays.
+            H = self._cast[X.dtype] = self.matrix.astype(X.dtype)
+        out = _product(X, H)
+        if self.offset is not None:
+            out -= self.offset.astype(X.dtype)
+        return out
+
+
+def _product(X: Matrix, H: Matrix) -> Array:
+    if sp.issparse(H):
+        product = X @ H if sp.issparse(X) else (H.T @ X.T).T
+        return product.toarray() if sp.issparse(product) else np.ascontiguousarray(product)
+    return np.asarray(X @ H)
+
+
+@dataclass(frozen=True)
+class GeneratedSigns:
+    """The sketch by ±1/√dim whose signs are made from ``key`` for the columns at hand, and never stored.
+
+    The sign of column j in output i is bit ``i mod 64`` of a 64-bit hash (the finaliser of splitmix64) of
+    ``key``, j and ``i // 64``: any set of columns costs about 10 ns each, in any order and on any machine.
+    """
+
+    n_features: int
+    dim: int
+    key: int
+
+    def signs(self, columns: Array) -> Array:
+        """Return the int8 signs, ±1, of the given columns: shape (len(columns), dim)."""
+        n_words = -(-self.dim // 64)
+        counter = columns.astype(np.uint64)[:, None] * np.uint64(n_words) + np.arange(
+            n_words, dtype=np.uint64
+        )
+        words = _splitmix64(counter, np.uint64(self.key))
+        octets = words.astype("<u8", copy=False).view(np.uint8)
+        bits = np.unpackbits(octets, axis=1, count=self.dim, bitorder="little")
+        return (2 * bits.view(np.int8) - 1).astype(np.int8, copy=False)
+
+    def entries(self, columns: Array, dtype: np.dtype[np.generic]) -> Array:
+        """Return the entries ±1/√dim of the given columns."""
+        return self.signs(columns) * np.asarray(1.0 / np.sqrt(self.dim), dtype=dtype)
+
+    def __call__(self, X: Matrix) -> Array:
+        if sp.issparse(X):
+            columns, places = np.unique(X.indices, return_inverse=True)
+            packed = sp.csr_matrix((X.data, places, X.indptr), shape=(X.shape[0], columns.size), copy=False)
+            return np.asarray(packed @ self.entries(columns, X.dtype))
+        out = np.zeros((X.shape[0], self.dim), dtype=X.dtype)
+        for start in range(0, self.n_features, _DENSE_COLUMNS):
+            columns = np.arange(start, min(start + _DENSE_COLUMNS, self.n_features))
+            out += X[:, start : start + columns.size] @ self.entries(columns, X.dtype)
+        return out
+
+
+def _splitmix64(counter: Array, seed: np.uint64) -> Array:
+    with np.errstate(over="ignore"):
+        z = counter * _GOLDEN + seed
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(z ^ (z >> np.uint64(31)))
+
+
+@dataclass(frozen=True)
+class SignSketch:
+    """The paper's H: independent entries ±1/√p' with probability one half each (Equation for H, Section 5).
+
+    Squared distances are kept in expectation, with relative variance at most 2/p'. Time O(n p p') and memory
+    O(p p') up to 64 MiB; with more columns the signs are generated for the columns of each block instead.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> sketch = SignSketch().fit(784, 4, np.random.default_rng(0))
+    >>> X = np.ones((5, 784), dtype=np.float32)
+    >>> sketch(X).shape, sketch(X).dtype
+    ((5, 4), dtype('float32'))
+    >>> np.unique(sketch.matrix)
+    array([-0.5,  0.5])
+    """
+
+    needs_sample = False
+
+    def fit(
+        self, n_features: int, dim: int, rng: np.random.Generator, sample: Matrix | None = None
+    ) -> Sketch:
+        """Draw the signs."""
+        generated = GeneratedSigns(n_features, dim, int(rng.integers(2**63)))
+        if 4 * n_features * dim > _STORED_BYTES:
+            return generated
+        return LinearSketch(generated.entries(np.arange(n_features), np.dtype(np.float64)))
+
+
+@dataclass(frozen=True)
+class SparseSign:
+    """Sparse signs: each column goes to ``nonzeros`` of the p' outputs, chosen at random, by ±1/√nonzeros.
+
+    Squared distances are kept in expectation as by :class:`SignSketch`. It is the cheaper one for sparse rows
+    with very many columns, where memory is O(p · nonzeros).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> sketch = SparseSign(nonzeros=4).fit(100, 10, np.random.default_rng(0))
+    >>> np.count_nonzero(sketch.matrix, axis=1).max()
+    np.int64(4)
+    """
+
+    nonzeros: int = 4
+    needs_sample = False
+
+    def __post_init__(self) -> None:
+        if self.nonzeros < 1:
+            raise ValueError(
+                f"nonzeros must be at least 1 (each column has to reach the sketch); got {self.nonzeros!r}."
+            )
+
+    def fit(
+        self, n_features: int, dim: int, rng: np.random.Generator, sample: Matrix | None = None
+    ) -> Sketch:
+        """Draw the places and the signs."""
+        per_column = min(self.nonzeros, dim)
+        places = np.empty((n_features, per_column), dtype=np.int32)
+        for start in range(0, n_features, _DENSE_COLUMNS):
+            piece = places[start : start + _DENSE_COLUMNS]
+            order = np.argpartition(rng.random((len(piece), dim), dtype=np.float32), per_column - 1, axis=1)
+            piece[:] = np.sort(order[:, :per_column], axis=1)
+        signs = rng.integers(0, 2, size=places.shape, dtype=np.int8) * 2 - 1
+        values = signs.ravel() / np.sqrt(per_column)
+        indptr = np.arange(n_features + 1) * per_column
+        matrix = sp.csr_matrix((values, places.ravel(), indptr), shape=(n_features, dim))
+        return LinearSketch(matrix.toarray() if 4 * n_features * dim <= _STORED_BYTES else matrix)
+
+
+@dataclass(frozen=True)
+class GaussianSketch:
+    """Independent normal entries with variance 1/p': the sketch that does not prefer any direction.
+
+    Time O(n p p'), memory O(p p').
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> GaussianSketch().fit(50, 3, np.random.default_rng(0))(np.eye(50)).shape
+    (50, 3)
+    """
+
+    needs_sample = False
+
+    def fit(
+        self, n_features: int, dim: int, rng: np.random.Generator, sample: Matrix | None = None
+    ) -> Sketch:
+        """Draw the entries."""
+        return LinearSketch(rng.standard_normal((n_features, dim)) / np.sqrt(dim))
+
+
+@dataclass(frozen=True)
+class PCASketch:
+    """The leading principal directions of a sample of rows, found by a randomised SVD.
+
+    It never lengthens a distance, and keeps as much of the sample's variance as p' directions can. Time
+    O(s p p') for s sampled rows (at most ``max_rows``; the rest are not used), and memory O(p p'). Sparse
+    samples are centred implicitly. Where the sample has fewer than p' directions, the last columns are 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((300, 2)) @ rng.standard_normal((2, 40)) + 5
+    >>> sketch = PCASketch().fit(40, 2, rng, sample=X)
+    >>> bool(np.isclose(np.linalg.norm(sketch(X[:1]) - sketch(X[1:2])), np.linalg.norm(X[0] - X[1])))
+    True
+    """
+
+    max_rows: int = 2000
+    n_power: int = 2
+    needs_sample = True
+
+    def fit(
+        self, n_features: int, dim: int, rng: np.random.Generator, sample: Matrix | None = None
+    ) -> Sketch:
+        """Find the directions of ``sample``."""
+        if sample is None or sample.shape[0] == 0:
+            raise ValueError(
+                "PCASketch needs sample, some rows of the data to take directions from; got none. "
+                "Pass up to 2,000 rows drawn at random, or use SignSketch, which needs no rows."
+            )
+        rows = sample[: self.max_rows]
+        mean = np.asarray(rows.mean(axis=0, dtype=np.float64)).ravel()
+        V = _principal_directions(rows, mean, dim, rng, self.n_power)
+        return LinearSketch(V, mean @ V)
+
+
+def _principal_directions(X: Matrix, mean: Array, dim: int, rng: np.random.Generator, n_power: int) -> Array:
+    """Return the leading ``dim`` right singular vectors (p × dim) of ``X - mean``, which is never formed."""
+    n, p = X.shape
+    width = min(dim + 10, n, p)
+    shift = mean.astype(X.dtype)
+
+    def forward(V: Array) -> Array:
+        return np.asarray(X @ V - shift @ V)
+
+    def backward(U: Array) -> Array:
+        return np.asarray(X.T @ U - np.outer(shift, U.sum(axis=0)))
+
+    U, _ = np.linalg.qr(forward(rng.standard_normal((p, width)).astype(X.dtype)))
+    for _ in range(n_power):
+        V, _ = np.linalg.qr(backward(U))
+        U, _ = np.linalg.qr(forward(V))
+    # The Gram matrix is width × width and in float64; its small eigenvalues belong to directions not kept.
+    B = backward(U).astype(np.float64)
+    Q, R = np.linalg.qr(B)
+    left, _, _ = np.linalg.svd(R)
+    directions = np.zeros((p, dim))
+    kept = min(dim, width)
+    directions[:, :kept] = (Q @ left)[:, :kept]
+    return directions
+
+
+RECIPES: dict[str, Callable[[], SketchRecipe]] = {
+    "sign": SignSketch,
+    "sparse-sign": SparseSign,
+    "gaussian": GaussianSketch,
+    "pca": PCASketch,
+}
+
+
+def make_sketch(sketch: str | SketchRecipe) -> SketchRecipe:
+    """Return a recipe by its name ("sign", "sparse-sign", "gaussian", "pca"), or the recipe given."""
+    if isinstance(sketch, str):
+        if sketch not in RECIPES:
+            raise ValueError(f"sketch must be one of {sorted(RECIPES)} or a recipe object; got {sketch!r}.")
+        return RECIPES[sketch]()
+    if not isinstance(sketch, SketchRecipe):
+        raise TypeError(
+            f"sketch must be one of {sorted(RECIPES)} or an object with fit(n_features, dim, rng, sample); "
+            f"got {type(sketch).__name__}."
+        )
+    return sketch
+
+
+__all__ = [
+    "GaussianSketch",
+    "GeneratedSigns",
+    "LinearSketch",
+    "PCASketch",
+    "SignSketch",
+    "Sketch",
+    "SketchRecipe",
+    "SparseSign",
+    "make_sketch",
+    "sketch_dimension",
+]
