@@ -1,0 +1,90 @@
+"""Kernels: what makes two rows similar. Small immutable objects that can be added, multiplied and scaled.
+
+A kernel is called as ``kernel(A, B)``. Passes over the rows call ``kernel.prepare(Z)`` once and its result with
+each block, so that what depends on the landmarks alone is computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from nystrom.kernels.base import Gamma, Kernel, Prepared, Product, Scaled, Sum, check_gamma
+from nystrom.kernels.distance import Gaussian, Laplacian, Matern
+from nystrom.kernels.given import FromCallable, Precomputed
+from nystrom.kernels.inner import Cosine, Linear, Polynomial
+
+__all__ = [
+    "Cosine",
+    "FromCallable",
+    "Gamma",
+    "Gaussian",
+    "Kernel",
+    "Laplacian",
+    "Linear",
+    "Matern",
+    "Polynomial",
+    "Precomputed",
+    "Prepared",
+    "Product",
+    "Scaled",
+    "Sum",
+    "make_kernel",
+]
+
+_BY_NAME: dict[str, Callable[[Gamma, int, float], Kernel]] = {
+    "gaussian": lambda gamma, degree, coef0: Gaussian(gamma),
+    "rbf": lambda gamma, degree, coef0: Gaussian(gamma),
+    "polynomial": lambda gamma, degree, coef0: Polynomial(degree, gamma, coef0),
+    "poly": lambda gamma, degree, coef0: Polynomial(degree, gamma, coef0),
+    "linear": lambda gamma, degree, coef0: Linear(),
+    "laplacian": lambda gamma, degree, coef0: Laplacian(gamma),
+    "matern": lambda gamma, degree, coef0: Matern(gamma=gamma),
+    "cosine": lambda gamma, degree, coef0: Cosine(),
+    "precomputed": lambda gamma, degree, coef0: Precomputed(),
+}
+
+
+def make_kernel(
+    kernel: str | Kernel | Callable[[Any, Any], Any],
+    *,
+    gamma: Gamma = "scale",
+    degree: int = 3,
+    coef0: float = 1,
+) -> Kernel:
+    """Return the kernel that a name, a kernel object or a callable stands for.
+
+    Parameters
+    ----------
+    kernel : str, Kernel or callable
+        A name; a kernel object, returned as it is; or a function for :class:`FromCallable`.
+    gamma : float, "scale" or None
+        The bandwidth of a kernel given by name. "scale" is 1 / (mean squared distance of the rows to their mean)
+        for kernels of distance, and 1 for kernels of the inner product; None is 1 / n_features.
+    degree, coef0
+        For "polynomial".
+
+    Examples
+    --------
+    >>> make_kernel("rbf", gamma=0.5)
+    Gaussian(gamma=0.5)
+    >>> make_kernel(2.0 * Gaussian(0.5) + Linear())
+    2.0 * Gaussian(gamma=0.5) + Linear()
+    """
+    if isinstance(kernel, Kernel):
+        return kernel
+    if isinstance(kernel, str):
+        check_gamma(gamma)
+        if kernel in _BY_NAME:
+            return _BY_NAME[kernel](gamma, degree, coef0)
+    elif isinstance(kernel, type) and issubclass(kernel, Kernel):
+        raise TypeError(
+            f"kernel must be an object, not the class {kernel.__name__}; use {kernel.__name__}()."
+        )
+    elif callable(kernel):
+        return FromCallable(kernel)
+    names = ", ".join(repr(name) for name in _BY_NAME)
+    kind = ValueError if isinstance(kernel, str) else TypeError
+    raise kind(
+        f"kernel must be one of {names}, a Kernel object such as Gaussian(gamma=0.5), or a callable; got {kernel!r}."
+    )

@@ -1,0 +1,151 @@
+"""Kernels of the distance between two rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nystrom.kernels.base import Gamma, GammaKernel, Prepared, reciprocal
+from nystrom.pairwise import Exponents, ManhattanDistances, as_matrix
+from nystrom.rows.base import Array, Matrix
+
+if TYPE_CHECKING:
+    from nystrom.survey import Moments
+
+
+class _UnitDiagonal(GammaKernel):
+    """A kernel of distance, with ``k(a, a) = 1``."""
+
+    def diag(self, A: Matrix, start: int = 0) -> Array:
+        return np.ones(A.shape[0])
+
+
+@dataclass(frozen=True)
+class Gaussian(_UnitDiagonal):
+    """The Gaussian kernel ``exp(−γ‖x − y‖²)``.
+
+    Parameters
+    ----------
+    gamma : float, "scale" or None
+        "scale" is the paper's bandwidth, 1 / (mean squared distance of the rows to their mean); None is
+        1 / n_features, scikit-learn's default.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Gaussian(gamma=0.5)(np.array([[0.0], [2.0]]), np.array([[0.0]])).round(3)
+    array([[1.   ],
+           [0.135]])
+    """
+
+    gamma: Gamma = "scale"
+
+    def prepare(self, Z: Matrix, center: Array | None = None) -> Prepared:
+        Z = as_matrix(Z, "Z")
+        return _Gaussian(Exponents(Z, self._number(Z.shape[1]), center))
+
+
+@dataclass(frozen=True)
+class _Gaussian:
+    exponents: Exponents
+
+    def __call__(self, X: Matrix) -> Array:
+        out = self.exponents(X)
+        return np.exp(out, out=out)
+
+
+@dataclass(frozen=True)
+class Matern(_UnitDiagonal):
+    """The Matérn kernel of smoothness ``nu`` with length scale ``1/√γ``.
+
+    With ``d = √γ ‖x − y‖``: ``exp(−d)`` for 1/2, ``(1 + √3 d) exp(−√3 d)`` for 3/2 and
+    ``(1 + √5 d + 5d²/3) exp(−√5 d)`` for 5/2.
+
+    Parameters
+    ----------
+    nu : 0.5, 1.5 or 2.5
+    gamma : float, "scale" or None
+        As for :class:`Gaussian`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Matern(nu=0.5, gamma=1.0)(np.array([[0.0]]), np.array([[0.0], [1.0]])).round(3)
+    array([[1.   , 0.368]])
+    """
+
+    nu: float = 1.5
+    gamma: Gamma = "scale"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.nu not in (0.5, 1.5, 2.5):
+            raise ValueError(
+                f"nu must be 0.5, 1.5 or 2.5; got {self.nu!r}. The limit of large nu is Gaussian(gamma / 2)."
+            )
+
+    def prepare(self, Z: Matrix, center: Array | None = None) -> Prepared:
+        Z = as_matrix(Z, "Z")
+        # exp(−d) has a kink at 0, where d is the root of a difference: float32 would leave 3e-4 of noise.
+        rough = self.nu == 0.5
+        return _Matern(Exponents(Z, 2 * self.nu * self._number(Z.shape[1]), center, double=rough), self.nu)
+
+
+@dataclass(frozen=True)
+class _Matern:
+    exponents: Exponents
+    nu: float
+
+    def __call__(self, X: Matrix) -> Array:
+        t = self.exponents(X)
+        np.negative(t, out=t)
+        np.sqrt(t, out=t)
+        decay = np.exp(-t)
+        if self.nu == 1.5:
+            t += 1
+            decay *= t
+        elif self.nu == 2.5:
+            decay *= 1 + t * (1 + t / 3)
+        return decay
+
+
+@dataclass(frozen=True)
+class Laplacian(_UnitDiagonal):
+    """The Laplacian kernel ``exp(−γ‖x − y‖₁)``; no matrix product computes it, so it is slower than the others.
+
+    Parameters
+    ----------
+    gamma : float, "scale" or None
+        "scale" is ``1 / sqrt(n_features · spread)``, with the spread as for :class:`Gaussian`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Laplacian(gamma=1.0)(np.array([[0.0, 0.0]]), np.array([[0.0, 1.0]])).round(3)
+    array([[0.368]])
+    """
+
+    gamma: Gamma = "scale"
+
+    def _scale(self, moments: Moments) -> float:
+        # ‖x − y‖₁ ≤ √p ‖x − y‖₂, and comes near where the features vary alike: √(p · spread) is thus the size of
+        # a typical 1-norm distance to the mean, as √spread is of the 2-norm one.
+        return reciprocal(math.sqrt(len(moments.mean) * moments.spread))
+
+    def prepare(self, Z: Matrix, center: Array | None = None) -> Prepared:
+        Z = as_matrix(Z, "Z")
+        return _Laplacian(ManhattanDistances(Z), self._number(Z.shape[1]))
+
+
+@dataclass(frozen=True)
+class _Laplacian:
+    distances: ManhattanDistances
+    gamma: float
+
+    def __call__(self, X: Matrix) -> Array:
+        out = self.distances(X)
+        out *= -self.gamma
+        return np.exp(out, out=out).astype(X.dtype, copy=False)

@@ -1,0 +1,136 @@
+"""Kernels of the inner product of two rows."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy.sparse as sp
+
+from nystrom.kernels.base import Gamma, GammaKernel, Kernel, Prepared
+from nystrom.pairwise import InnerProducts, as_matrix, squared_norms
+from nystrom.rows.base import Array, Matrix
+
+if TYPE_CHECKING:
+    from nystrom.survey import Moments
+
+
+@dataclass(frozen=True)
+class Polynomial(GammaKernel):
+    """The polynomial kernel ``(γ⟨x, y⟩ + coef0)^degree``.
+
+    Parameters
+    ----------
+    degree : int
+        At least 1.
+    gamma : float, "scale" or None
+        "scale" is 1, the paper's form; None is 1 / n_features, scikit-learn's default.
+    coef0 : float
+        At least 0: the kernel is not positive semidefinite otherwise.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Polynomial(degree=2)(np.array([[1.0, 2.0]]), np.array([[3.0, 4.0]]))
+    array([[144.]])
+    """
+
+    degree: int = 3
+    gamma: Gamma = "scale"
+    coef0: float = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (
+            isinstance(self.degree, numbers.Real) and self.degree >= 1 and self.degree == int(self.degree)
+        ):
+            raise ValueError(f"degree must be a whole number, 1 or more; got {self.degree!r}.")
+        if not (isinstance(self.coef0, numbers.Real) and 0 <= self.coef0 < math.inf):
+            raise ValueError(
+                f"coef0 must be a finite number, 0 or more; got {self.coef0!r}. "
+                "With a negative coef0 the kernel is not positive semidefinite."
+            )
+
+    @property
+    def needs_moments(self) -> bool:
+        return False
+
+    def _scale(self, moments: Moments) -> float:
+        return 1.0
+
+    def _number(self, n_features: int) -> float:
+        return 1.0 if self.gamma == "scale" else super()._number(n_features)
+
+    def prepare(self, Z: Matrix, center: Array | None = None) -> Prepared:
+        Z = as_matrix(Z, "Z")
+        return _Polynomial(InnerProducts(Z, self._number(Z.shape[1])), float(self.coef0), int(self.degree))
+
+    def diag(self, A: Matrix, start: int = 0) -> Array:
+        base = self._number(A.shape[1]) * squared_norms(A) + float(self.coef0)
+        return _whole_power(base, int(self.degree))
+
+
+@dataclass(frozen=True)
+class _Polynomial:
+    products: InnerProducts
+    coef0: float
+    degree: int
+
+    def __call__(self, X: Matrix) -> Array:
+        base = self.products(X)
+        base += self.coef0
+        return _whole_power(base, self.degree)
+
+
+def _whole_power(base: Array, degree: int) -> Array:
+    """Return ``base ** degree`` by squaring: NumPy's power calls the C library for each element."""
+    if degree == 1:
+        return base
+    root = _whole_power(base, degree // 2)
+    square = root * root
+    if degree % 2:
+        square *= base
+    return square
+
+
+@dataclass(frozen=True)
+class Linear(Kernel):
+    """The inner product ``⟨x, y⟩``."""
+
+    def prepare(self, Z: Matrix, center: Array | None = None) -> Prepared:
+        return InnerProducts(as_matrix(Z, "Z"))
+
+    def diag(self, A: Matrix, start: int = 0) -> Array:
+        return squared_norms(A)
+
+
+@dataclass(frozen=True)
+class Cosine(Kernel):
+    """The cosine of the angle, ``⟨x, y⟩ / (‖x‖ ‖y‖)``; 0 where a row is 0."""
+
+    def prepare(self, Z: Matrix, center: Array | None = None) -> Prepared:
+        Z = as_matrix(Z, "Z").astype(np.float64)
+        inverse = _inverse_norms(Z)
+        unit = sp.diags(inverse) @ Z if sp.issparse(Z) else Z * inverse[:, None]
+        return _Cosine(InnerProducts(unit.tocsr() if sp.issparse(unit) else unit))
+
+    def diag(self, A: Matrix, start: int = 0) -> Array:
+        return (_inverse_norms(A) > 0).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class _Cosine:
+    products: InnerProducts
+
+    def __call__(self, X: Matrix) -> Array:
+        out = self.products(X)
+        out *= _inverse_norms(X)[:, None].astype(X.dtype)
+        return out
+
+
+def _inverse_norms(A: Matrix) -> Array:
+    norms = np.sqrt(squared_norms(A))
+    return np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0)

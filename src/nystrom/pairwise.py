@@ -1,0 +1,236 @@
+"""Inner products and distances between a block of rows and the landmarks: the hot path of every pass.
+
+Each class here is *prepared* with the landmarks once and then called with block after block, from several threads
+at a time. What depends on the landmarks alone (norms, transposed copies) is computed on the first block of each
+dtype and kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.spatial.distance import cdist
+from sklearn.metrics.pairwise import manhattan_distances
+
+from nystrom.rows.base import Array, Matrix
+
+# γ‖z‖² above which ‖x‖² − 2⟨x,z⟩ + ‖z‖² loses too much: the exponent −γ‖x − z‖² is then off by some 32 ε.
+_CANCELLATION_LIMIT = 32.0
+# float32 holds γ and γ‖x‖² safely for γ in this range; outside it, work in float64.
+_FLOAT32_GAMMAS = (1e-30, 1e30)
+# Sparse landmarks whose dense copy is at most this many bytes are made dense: the product is then faster.
+_DENSE_BYTES = 32 * 2**20
+# Rows taken at a time by the dense kernels: the block's slice stays in the second-level cache between the steps.
+_CHUNK_ROWS = 256
+
+
+def as_matrix(A: Matrix, name: str) -> Matrix:
+    """Return ``A`` as a two-dimensional float32 or float64 array, or CSR; no copy where it is one already."""
+    if sp.issparse(A):
+        A = A.tocsr()
+    else:
+        A = np.asarray(A)
+        if A.ndim != 2:
+            raise ValueError(
+                f"{name} must have two dimensions (rows and columns); got shape {A.shape}. "
+                "Reshape one row with A.reshape(1, -1)."
+            )
+    return A if A.dtype in (np.float32, np.float64) else A.astype(np.float64)
+
+
+def check_columns(X: Matrix, n_features: int) -> None:
+    """Raise unless the rows of ``X`` have as many columns as the landmarks."""
+    if X.shape[1] != n_features:
+        raise ValueError(
+            f"The rows have {X.shape[1]} columns, but the rows they are compared with have {n_features}. "
+            "Both must have the same features."
+        )
+
+
+def squared_norms(A: Matrix) -> Array:
+    """Return ``‖a‖²`` for each row, in float64."""
+    if sp.issparse(A):
+        squares = A.astype(np.float64)
+        squares.data **= 2
+        return np.asarray(squares.sum(axis=1)).ravel()
+    return np.einsum("ij,ij->i", A, A, dtype=np.float64)
+
+
+def _dense_if_small(Z: Matrix) -> Matrix:
+    if sp.issparse(Z) and 8 * Z.shape[0] * Z.shape[1] <= _DENSE_BYTES:
+        return Z.toarray()
+    return Z
+
+
+def _columns(Z: Matrix, scale: float, dtype: np.dtype) -> Matrix:
+    """Return ``scale · Zᵀ`` in ``dtype``, its rows contiguous; scaled in float64 before it is rounded."""
+    if sp.issparse(Z):
+        return (Z.astype(np.float64) * scale).astype(dtype).T.tocsr()
+    return np.ascontiguousarray((np.asarray(Z, np.float64) * scale).astype(dtype).T)
+
+
+def _product(X: Matrix, columns: Matrix) -> Array:
+    product = X @ columns
+    return np.ascontiguousarray(product.toarray() if sp.issparse(product) else product)
+
+
+class InnerProducts:
+    """``X ↦ scale · X Zᵀ`` for the landmarks ``Z``, in the dtype of ``X``."""
+
+    def __init__(self, Z: Matrix, scale: float = 1.0) -> None:
+        self._Z = _dense_if_small(Z)
+        self._scale = scale
+        # Filled by whichever thread comes first; two that race compute the same thing.
+        self._columns: dict[np.dtype, Matrix] = {}
+
+    def __call__(self, X: Matrix) -> Array:
+        check_columns(X, self._Z.shape[1])
+        if X.dtype not in self._columns:
+            self._columns[X.dtype] = _columns(self._Z, self._scale, X.dtype)
+        return _product(X, self._columns[X.dtype])
+
+
+@dataclass(frozen=True)
+class _Landmarks:
+    """Landmarks as one dtype wants them: ``2γ (Z − c)ᵀ``, ``γ‖z − c‖²``, and ``c`` or None for no centring."""
+
+    columns: Matrix
+    norms: Array
+    gamma: float
+    center: Array | None
+
+    def exponents(self, X: Matrix) -> Array:
+        """Return ``−γ‖x − z‖²``, at most 0, in the dtype of the landmarks."""
+        dtype = self.norms.dtype
+        if sp.issparse(X) or sp.issparse(self.columns):
+            X = X.astype(dtype, copy=False)
+            # The norms are rounded once, after a float64 sum: rows of text have few but very unequal terms.
+            return self._finish(_product(X, self.columns), (squared_norms(X) * self.gamma).astype(dtype))
+        out = np.empty((X.shape[0], self.norms.size), dtype)
+        for start in range(0, X.shape[0], _CHUNK_ROWS):
+            rows = X[start : start + _CHUNK_ROWS]
+            if self.center is not None:
+                rows = np.subtract(rows, self.center, dtype=dtype)
+            elif rows.dtype != dtype:
+                rows = rows.astype(dtype)
+            piece = np.matmul(rows, self.columns, out=out[start : start + _CHUNK_ROWS])
+            norms = np.einsum("ij,ij->i", rows, rows)
+            norms *= self.gamma
+            self._finish(piece, norms)
+        return out
+
+    def _finish(self, product: Array, row_norms: Array) -> Array:
+        product -= row_norms[:, None]
+        product -= self.norms
+        return np.minimum(product, 0, out=product)
+
+
+class Exponents:
+    """``X ↦ −γ‖x − z‖²`` for the landmarks ``Z``: never positive, in the dtype of ``X``.
+
+    One matrix product with γ folded into the landmarks, then the norms in place. Its error is about ``ε γ‖z‖²``,
+    whatever the rows (rows much longer than ``z`` are far from it). So, where ``γ‖z‖²`` is above a limit,
+
+    1. dense rows and landmarks are taken relative to ``center`` (the landmarks' mean, if not given), and
+    2. landmarks still beyond the limit are compared in float64 if the rows are float32.
+
+    Parameters
+    ----------
+    Z : matrix of shape (m, p)
+    gamma : float
+    center : array of shape (p,), optional
+    double : bool
+        Compute in float64 whatever the dtype of the rows.
+    """
+
+    def __init__(self, Z: Matrix, gamma: float, center: Array | None = None, *, double: bool = False) -> None:
+        self._Z = _dense_if_small(Z)
+        self._gamma = gamma
+        self._center = center
+        self._double = double
+        self._prepared: dict[tuple[np.dtype, bool], tuple[_Landmarks | None, _Landmarks | None, Array]] = {}
+
+    def __call__(self, X: Matrix) -> Array:
+        check_columns(X, self._Z.shape[1])
+        key = (X.dtype, sp.issparse(X))
+        if key not in self._prepared:
+            self._prepared[key] = self._prepare(*key)
+        near, far, is_far = self._prepared[key]
+        if near is None and far is not None:
+            return far.exponents(X).astype(X.dtype, copy=False)
+        assert near is not None
+        out = near.exponents(X)
+        if far is not None:
+            out[:, is_far] = far.exponents(X)
+        return out
+
+    def _prepare(
+        self, dtype: np.dtype, is_sparse: bool
+    ) -> tuple[_Landmarks | None, _Landmarks | None, Array]:
+        """Return the landmarks for ``dtype`` (or None), those that need float64 (or None), and which these are."""
+        Z, center, norms = self._centred(dtype, is_sparse)
+        exact = _Landmarks(Z, norms, self._gamma, center)
+        low, high = _FLOAT32_GAMMAS
+        if dtype == np.float64:
+            return self._shape(exact, dtype), None, np.zeros(norms.size, bool)
+        is_far = self._gamma * norms > _CANCELLATION_LIMIT
+        if self._double or not low < self._gamma < high or 2 * is_far.sum() > is_far.size:
+            return None, self._shape(exact, np.dtype(np.float64)), is_far
+        far = None
+        if is_far.any():
+            far = self._shape(replace(exact, columns=Z[is_far], norms=norms[is_far]), np.dtype(np.float64))
+        return self._shape(exact, dtype), far, is_far
+
+    def _centred(self, dtype: np.dtype, is_sparse: bool) -> tuple[Matrix, Array | None, Array]:
+        """Return the landmarks, relative to the centre if that gains accuracy; the centre; the squared norms."""
+        norms = squared_norms(self._Z)
+        if (
+            is_sparse
+            or sp.issparse(self._Z)
+            or not self._gamma * norms.max(initial=0.0) > _CANCELLATION_LIMIT
+        ):
+            return self._Z, None, norms
+        Z = self._Z.astype(np.float64)
+        center = Z.mean(axis=0) if self._center is None else np.asarray(self._center, np.float64)
+        # Rounded to the rows' dtype first, so that rows and landmarks move by the same vector.
+        center = center.astype(dtype)
+        Z -= center
+        centred = squared_norms(Z)
+        if not 2 * np.median(centred) < np.median(norms):
+            return self._Z, None, norms
+        return Z, center, centred
+
+    def _shape(self, exact: _Landmarks, dtype: np.dtype) -> _Landmarks:
+        columns = _columns(exact.columns, 2 * self._gamma, dtype)
+        center = None if exact.center is None else exact.center.astype(dtype)
+        return _Landmarks(columns, (self._gamma * exact.norms).astype(dtype), self._gamma, center)
+
+
+class ManhattanDistances:
+    """``X ↦ ‖x − z‖₁`` for the landmarks ``Z``, in float64; costs n·m·p with no matrix product to help."""
+
+    def __init__(self, Z: Matrix) -> None:
+        self._Z = Z
+        self._dense = _dense_if_small(Z)
+        self._canonical: Matrix = None
+
+    def __call__(self, X: Matrix) -> Array:
+        check_columns(X, self._Z.shape[1])
+        if not sp.issparse(X) and not sp.issparse(self._dense):
+            return np.asarray(cdist(X, self._dense, "cityblock"))
+        if self._canonical is None:
+            self._canonical = _canonical(self._Z)
+        return np.asarray(manhattan_distances(_canonical(X), self._canonical))
+
+
+def _canonical(A: Matrix) -> Matrix:
+    """Return a CSR matrix with sorted int32 indices and float64 values; the argument is left as it was."""
+    A = sp.csr_matrix(A)
+    index = np.int32
+    copy = sp.csr_matrix(
+        (A.data.astype(np.float64), A.indices.astype(index), A.indptr.astype(index)), shape=A.shape
+    )
+    copy.sum_duplicates()
+    return copy
