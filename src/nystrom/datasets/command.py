@@ -1,0 +1,43 @@
+"""``nystrom data``: list the sets that can be loaded, and fetch some."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from nystrom.datasets.home import data_homes
+from nystrom.datasets.loader import is_available, list_datasets, load
+from nystrom.datasets.registry import DatasetInfo, info
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    """Add the ``data`` subcommand to an argparse collection of subcommands."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "data",
+        help="list the data sets that can be loaded by name, or fetch some",
+        description="Without a name, list every known set and whether its file is here; with names, "
+        "fetch and check them. Files are looked for in the folders of the environment variable NYSTROM_DATA.",
+    )
+    parser.add_argument("name", nargs="*", help="sets to fetch, such as mnist")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry the subcommand out; return the exit code."""
+    if arguments.name:
+        for name in arguments.name:
+            X, _ = load(info(name).name)
+            print(f"{name}: {X.shape[0]} × {X.shape[1]}, ready")
+        return 0
+    print("data home: " + ", ".join(map(str, data_homes())))
+    for entry in list_datasets():
+        print(_line(entry))
+    return 0
+
+
+def _line(entry: DatasetInfo) -> str:
+    rows = "?" if entry.n is None else f"{entry.n:,}"
+    here = "here" if is_available(entry.name) else "    "
+    mark = f"stand-in for {entry.stand_in_for}; " if entry.stand_in else ""
+    return f"{here}  {entry.name:<16} {rows:>12} × {entry.p:<9,} {entry.task:<15} {mark}{entry.note}".rstrip()

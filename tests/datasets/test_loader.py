@@ -1,0 +1,221 @@
+"""Sets by name: the data home, the cache, and what happens when a file is missing or damaged."""
+
+import bz2
+import os
+import stat
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from nystrom import datasets
+from nystrom.datasets import DataFileError, DataUnavailableError, home, load
+from nystrom.datasets.command import _line, run
+from nystrom.datasets.registry import DatasetInfo, registry
+
+
+@pytest.fixture
+def data_home(tmp_path, monkeypatch):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    monkeypatch.setenv("NYSTROM_DATA", str(folder))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return folder
+
+
+def write_dna(folder, n=2000, name="dna.scale.bz2", line="%d 1:1 180:0.5\n"):
+    path = folder / name
+    path.write_bytes(bz2.compress("".join(line % (i % 3) for i in range(n)).encode()))
+    return path
+
+
+def test_every_entry_of_the_registry_can_be_found_somewhere():
+    for entry in registry().values():
+        assert entry.generator or entry.stand_in or entry.address_of("train").startswith("https://"), (
+            entry.name
+        )
+        assert entry.p > 0
+        assert entry.task in ("classification", "regression", "none")
+
+
+@pytest.mark.parametrize(
+    "name", ["satimage", "dna", "protein", "mnist", "epsilon", "cpusmall", "E2006-tfidf"]
+)
+def test_the_sets_of_the_paper_are_known_and_are_not_stand_ins(name):
+    assert not datasets.info(name).stand_in
+
+
+def test_stand_ins_have_names_of_their_own_and_say_what_for():
+    pairs = {entry.name: entry.stand_in_for for entry in datasets.list_datasets() if entry.stand_in}
+    assert pairs == {"protein-mix": "protein", "epsilon-like": "epsilon", "rfc-tfidf": "E2006-tfidf"}
+    assert not any(entry.stand_in for entry in datasets.list_datasets(stand_ins=False))
+
+
+def test_an_unknown_name_is_answered_with_the_nearest_ones():
+    with pytest.raises(ValueError, match=r"got 'mnits'\. Did you mean 'mnist'"):
+        load("mnits")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_generated_sets_need_no_file(dtype):
+    for name in ("rings", "digits"):
+        X, y = load(name, dtype=dtype)
+        entry = datasets.info(name)
+        assert X.shape == (entry.n, entry.p)
+        assert X.dtype == dtype
+        assert y.shape == (entry.n,)
+
+
+def test_a_dense_set_loads_dense_and_the_second_time_from_its_cache(data_home, monkeypatch):
+    source = write_dna(data_home)
+    X, y = load("dna")
+    assert isinstance(X, np.ndarray)
+    assert X.shape == (2000, 180)
+    np.testing.assert_array_equal(X[0, [0, 1, 179]], [1, 0, 0.5])
+    monkeypatch.setattr(
+        "nystrom.datasets.loader.read_libsvm", lambda *_a, **_k: pytest.fail("the text was parsed again")
+    )
+    again, again_y = load("dna")
+    np.testing.assert_array_equal(again, X)
+    np.testing.assert_array_equal(again_y, y)
+    assert (data_home / f".{source.name}.nystrom.npz").is_file()
+
+
+def test_a_changed_source_is_parsed_again(data_home):
+    write_dna(data_home)
+    load("dna")
+    path = write_dna(data_home, line="%d 1:9 180:0.25\n")
+    os.utime(path, ns=(1, 1))
+    assert load("dna")[0][0, 0] == 9
+
+
+def test_a_damaged_cache_is_ignored_and_replaced(data_home):
+    write_dna(data_home)
+    X, _ = load("dna")
+    cache = data_home / ".dna.scale.bz2.nystrom.npz"
+    cache.write_bytes(cache.read_bytes()[:500])
+    np.testing.assert_array_equal(load("dna")[0], X)
+    assert cache.stat().st_size > 500
+
+
+def test_a_read_only_folder_is_left_alone_and_the_user_cache_used(data_home, tmp_path):
+    write_dna(data_home)
+    data_home.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    try:
+        load("dna")
+        assert [path.name for path in data_home.iterdir()] == ["dna.scale.bz2"]
+    finally:
+        data_home.chmod(stat.S_IRWXU)
+    assert len(list((tmp_path / "cache" / "nystrom" / "parsed").glob("*.npz"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "n", "message"),
+    [
+        ("%d 1:1 181:1\n", 2000, "line 1: index 181 is beyond the 180 columns"),
+        ("%d 2:1 1:1\n", 2000, "line 1: index 1 comes after index 2"),
+        ("%d 1:nan\n", 2000, "line 1: the value of index 1 is nan"),
+        ("%d 1:1\n", 1999, "ends at line 1999, but dna has 2000 rows"),
+    ],
+)
+def test_a_malformed_file_is_named_with_the_line_and_leaves_no_cache(data_home, tmp_path, line, n, message):
+    write_dna(data_home, n, line=line)
+    with pytest.raises(DataFileError, match=rf"dna\.scale\.bz2.*{message}"):
+        load("dna")
+    assert [path.name for path in data_home.iterdir()] == ["dna.scale.bz2"]
+    assert not list((tmp_path / "cache").rglob("*.npz"))
+
+
+def test_an_interrupted_write_of_the_cache_leaves_nothing_behind(data_home, monkeypatch):
+    write_dna(data_home)
+
+    def interrupted(*_arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("nystrom.datasets.cache.os.replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        load("dna")
+    assert [path.name for path in data_home.iterdir()] == ["dna.scale.bz2"]
+
+
+def test_a_missing_file_is_an_error_that_says_where_to_get_it_and_where_to_put_it(data_home):
+    with pytest.raises(
+        DataUnavailableError, match=r"'mnist\.bz2'.*https://\S+/multiclass/mnist\.bz2.*"
+    ) as caught:
+        load("mnist", download=False)
+    assert str(data_home) in str(caught.value)
+    with pytest.raises(DataUnavailableError, match="not part of the LIBSVM archive"):
+        load("protein-mix")
+
+
+def test_a_failed_download_is_the_same_error_with_the_reason(data_home, monkeypatch):
+    pooch = pytest.importorskip("pooch")
+
+    def no_network(**_arguments):
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(pooch, "retrieve", no_network)
+    with pytest.raises(DataUnavailableError, match=r"no route to host.*Get it from https.*put it into"):
+        load("mnist")
+
+
+def test_a_download_goes_into_the_data_home_and_is_then_read(data_home, monkeypatch):
+    pooch = pytest.importorskip("pooch")
+
+    def retrieve(*, url, fname, path, **_arguments):
+        assert url.endswith("/multiclass/dna.scale")
+        (path / fname).write_text("1 1:1 180:1\n" * 2000)
+        return str(path / fname)
+
+    monkeypatch.setattr(pooch, "retrieve", retrieve)
+    assert load("dna")[0].shape == (2000, 180)
+    assert (data_home / "dna.scale").is_file()
+
+
+def test_several_data_homes_are_searched_in_order(tmp_path, monkeypatch):
+    first, second = tmp_path / "one", tmp_path / "two"
+    first.mkdir()
+    second.mkdir()
+    monkeypatch.setenv("NYSTROM_DATA", os.pathsep.join([str(first), str(second)]))
+    write_dna(second, name="dna.scale.bz2")
+    assert home.find_file("dna.scale").parent == second
+    write_dna(first, name="dna.scale.bz2")
+    assert home.find_file("dna.scale").parent == first
+
+
+def test_binary_stand_ins_load_sparse_with_their_target(data_home):
+    X = sp.random(20, 148228, density=1e-4, format="csr", random_state=0)
+    sp.save_npz(data_home / "rfc-tfidf.npz", X)
+    np.save(data_home / "rfc-tfidf-y.npy", np.arange(20.0))
+    loaded, y = load("rfc-tfidf", dtype=np.float32)
+    assert sp.issparse(loaded)
+    assert loaded.dtype == np.float32
+    np.testing.assert_array_equal(y, np.arange(20.0))
+    (data_home / "rfc-tfidf.npz").write_bytes(b"PK nonsense")
+    with pytest.raises(DataFileError, match=r"rfc-tfidf\.npz: the file is damaged"):
+        load("rfc-tfidf")
+
+
+def test_wrong_arguments_are_named():
+    with pytest.raises(ValueError, match="split must be 'train' or 'test'; got 'dev'"):
+        load("dna", split="dev")
+    with pytest.raises(ValueError, match="split='test' does not exist for the set 'cpusmall'"):
+        load("cpusmall", split="test")
+    with pytest.raises(ValueError, match="dtype must be float32 or float64"):
+        load("rings", dtype=int)
+
+
+def test_the_listing_marks_what_is_here_and_what_is_a_stand_in(data_home, capsys):
+    write_dna(data_home)
+    assert run(type("Arguments", (), {"name": []})()) == 0
+    assert "stand-in for protein;" in capsys.readouterr().out
+    assert _line(datasets.info("dna")).startswith("here")
+    assert not _line(DatasetInfo(name="mnist", task="none", p=1, file="absent-file")).startswith("here")
+
+
+@pytest.mark.skipif(home.find_file("mnist.bz2") is None, reason="mnist.bz2 is not in the data home")
+def test_the_real_mnist_has_the_known_sum_of_grey_values():
+    X, y = load("mnist", dtype=np.float32)
+    assert X.shape == (60000, 784)
+    assert round(float(X.mean(dtype=np.float64)), 4) == 33.3184
+    assert np.bincount(y.astype(int)).tolist()[:3] == [5923, 6742, 5958]
