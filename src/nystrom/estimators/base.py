@@ -1,0 +1,151 @@
+"""What every estimator shares: parameters checked once, the map fitted, its results stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from nystrom.certificate import certify
+from nystrom.engine import Engine, LocalEngine
+from nystrom.factor import FACTORS, NystromMap
+from nystrom.kernels import Kernel, Precomputed, make_kernel
+from nystrom.landmarks import make_selector
+from nystrom.progress import make_progress
+from nystrom.rows import Array, Matrix, RowBlocks, array_rows
+from nystrom.survey import Survey
+
+# Without a rank to double, this many landmarks: enough for good accuracy, and still seconds for a million rows.
+DEFAULT_LANDMARKS = 1000
+
+
+def make_generator(random_state: Any) -> np.random.Generator:
+    """Return a Generator from a seed, a Generator, a legacy RandomState, or None."""
+    if isinstance(random_state, np.random.RandomState):
+        return np.random.default_rng(random_state.randint(0, 2**31, size=4))
+    try:
+        return np.random.default_rng(random_state)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"random_state must be None, a non-negative integer, a numpy Generator or RandomState; "
+            f"got {random_state!r}."
+        ) from error
+
+
+def check_count(value: Any, name: str, *, optional: bool = True) -> int | None:
+    """Return a whole number ≥ 1 (or None where allowed), or raise."""
+    if value is None and optional:
+        return None
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or value < 1:
+        allowed = "a whole number of at least 1" + (", or None" if optional else "")
+        raise ValueError(f"{name} must be {allowed}; got {value!r}.")
+    return int(value)
+
+
+def resolve_sizes(n_components: Any, n_landmarks: Any, n_rows: int) -> tuple[int | None, int]:
+    """Return (rank or None, number of landmarks): m is 2r by default, and never more than the rows."""
+    rank = check_count(n_components, "n_components")
+    m = check_count(n_landmarks, "n_landmarks")
+    if m is not None and rank is not None and rank > m:
+        raise ValueError(
+            f"n_components={rank} is larger than n_landmarks={m}: {m} landmarks span at most {m} directions. "
+            f"Lower n_components, raise n_landmarks, or leave n_landmarks=None for twice n_components."
+        )
+    if m is None:
+        m = DEFAULT_LANDMARKS if rank is None else 2 * rank
+    return rank, min(m, n_rows)
+
+
+class KernelMachine(BaseEstimator):
+    """Base of the estimators: from parameters and rows to one fitted :class:`NystromMap`.
+
+    A subclass's constructor stores ``kernel, gamma, degree, coef0, n_components, n_landmarks, landmarks, factor,
+    max_memory, n_jobs, engine, random_state, verbose``.
+    """
+
+    def _engine(self) -> Engine:
+        return LocalEngine(self.n_jobs, make_progress(self.verbose))
+
+    def _kernel(self) -> Kernel:
+        return make_kernel(self.kernel, gamma=self.gamma, degree=self.degree, coef0=self.coef0)
+
+    def _check_X(self, X: Any, *, reset: bool) -> RowBlocks:
+        """Return the rows of X, checked for shape, dtype and number of columns; finiteness is checked in the pass."""
+        if isinstance(X, RowBlocks):
+            self._check_columns(X.shape[1], reset=reset)
+            return X
+        X = validate_data(
+            self,
+            X,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            ensure_all_finite=False,
+            reset=reset,
+        )
+        return array_rows(X)
+
+    def _check_columns(self, n_features: int, *, reset: bool) -> None:
+        if reset:
+            self.n_features_in_ = n_features
+        elif n_features != self.n_features_in_:
+            raise ValueError(
+                f"X has {n_features} features, but {type(self).__name__} is expecting "
+                f"{self.n_features_in_} features as input."
+            )
+
+    def _fit_map(self, rows: RowBlocks, *, keep_kernel: bool = False) -> tuple[NystromMap, Array | None]:
+        """Choose landmarks and fit the map; with ``keep_kernel`` also return C if it is small enough to hold."""
+        if self.factor not in FACTORS:
+            raise ValueError(f"factor must be one of {sorted(FACTORS)}; got {self.factor!r}.")
+        kernel = self._kernel()
+        if isinstance(kernel, Precomputed) and rows.shape[0] != rows.shape[1]:
+            raise ValueError(
+                f"with kernel='precomputed' X must be the square kernel matrix of the training rows; "
+                f"got shape {rows.shape}."
+            )
+        rank, m = resolve_sizes(self.n_components, self.n_landmarks, rows.shape[0])
+        survey = Survey(rows, self._engine())
+        rng = make_generator(self.random_state)
+        landmarks = make_selector(self.landmarks).select(survey, m, kernel, rng)
+        if kernel.needs_moments:
+            kernel = kernel.resolve(survey.moments)
+        C = self._room_for_kernel(rows, landmarks.points.shape[0]) if keep_kernel else None
+        fitted = FACTORS[self.factor](survey, kernel, landmarks, rank, keep=C)
+        self._store_map(fitted)
+        return fitted, C
+
+    def _room_for_kernel(self, rows: RowBlocks, m: int) -> Array | None:
+        room = 256 * 2**20
+        if rows.shape[0] * m * rows.dtype.itemsize > room:
+            return None
+        return np.empty((rows.shape[0], m), rows.dtype)
+
+    def _store_map(self, fitted: NystromMap) -> None:
+        self.map_ = fitted
+        self.landmarks_ = fitted.landmarks.points
+        self.landmark_indices_ = fitted.landmarks.indices
+        self.kernel_ = fitted.kernel
+        self.eigenvalues_ = fitted.eigenvalues
+        self.projection_ = fitted.projection
+        self.n_components_ = fitted.n_components
+        self.certificate_ = certify(fitted)
+
+    def residual(self, X: Matrix) -> Array:
+        """Return ``k(x, x) − ‖φ(x)‖²`` of each row: 0 where the landmarks explain it fully, k(x, x) where not at all."""
+        check_is_fitted(self)
+        rows = self._check_X(X, reset=False)
+        fitted = self.map_
+        pieces = self._engine().map(
+            rows, lambda block: fitted.residual(block.X, start=block.start), label="residual"
+        )
+        return np.concatenate([piece for _, piece in pieces])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        tags.transformer_tags = tags.transformer_tags
+        return tags

@@ -1,0 +1,171 @@
+"""The feature map as a scikit-learn transformer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from nystrom import certificate
+from nystrom.estimators.base import KernelMachine, make_generator
+from nystrom.factor import emit_features
+from nystrom.rows import Array, Matrix
+
+_NORMS = ("fro", "trace", "spectral")
+
+
+class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):  # type: ignore[misc]
+    """Approximate a kernel's feature map from a few landmarks.
+
+    ``transform(X)`` gives features L with ``L Lᵀ ≈ K``, the kernel matrix of the rows, so that a linear model on L is a
+    kernel machine on X. It takes the place of :class:`sklearn.kernel_approximation.Nystroem`, with better landmarks and the
+    best rank-r approximation that they allow (Algorithms 2 and 3 of the paper).
+
+    Parameters
+    ----------
+    kernel : str, Kernel or callable, default="gaussian"
+        "gaussian" (or "rbf"), "polynomial", "linear", "laplacian", "matern", "cosine", "precomputed", a kernel object of
+        :mod:`nystrom.kernels`, or a function.
+    gamma : "scale", None or float, default="scale"
+        Width of the kernel. "scale" is the paper's: one over the mean squared distance of the rows to their mean. None is
+        scikit-learn's: one over the number of columns.
+    degree, coef0 : float
+        Of the polynomial kernel.
+    n_components : int or None, default=100
+        The rank r: columns of the features. None keeps every direction that the landmarks span.
+    n_landmarks : int or None
+        m; by default twice ``n_components``, and at most the number of rows.
+    landmarks : str, array or selector, default="auto"
+        How landmarks are chosen: a name ("auto", "sketched-kmeans", "kmeans", "uniform", "diagonal", "column-norm",
+        "leverage", "kmeans++", "rpcholesky"), an m × p array of points, an array of row numbers, or a selector object of
+        :mod:`nystrom.landmarks`.
+    factor : {"optimal", "standard"}, default="optimal"
+        Algorithm 2 or Algorithm 1.
+    max_memory : str or int or None
+        What a fit may add to the process, as "2GB" or in bytes.
+    n_jobs : int or None
+        Threads; None is all cores. The result is the same for any number.
+    engine : {"auto", "local", "dask"}, default="auto"
+        Where passes run.
+    random_state : int, Generator, RandomState or None
+        Seed.
+    verbose : int, default=0
+        1 shows the progress of each pass.
+
+    Attributes
+    ----------
+    landmarks_ : array or CSR of shape (m, p)
+        The landmarks Z.
+    landmark_indices_ : array of shape (m,) or None
+        Their row numbers, where they are rows.
+    kernel_ : Kernel
+        The kernel with numeric parameters.
+    eigenvalues_ : array of shape (r,)
+        Estimates of the leading eigenvalues of K.
+    projection_ : array of shape (m, r)
+        M of ``features(x) = k(x, Z) @ M``.
+    n_components_ : int
+        r; fewer than asked for where the kernel's numerical rank is lower.
+    certificate_ : Certificate
+        The exact trace-norm error of the fit.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X, _ = load_digits(return_X_y=True)
+    >>> features = Nystroem(n_components=20, random_state=0).fit(X)
+    >>> features.transform(X).shape
+    (1797, 20)
+    >>> bool(features.certificate_.trace.value < 0.4)
+    True
+    """
+
+    def __init__(
+        self,
+        kernel: Any = "gaussian",
+        *,
+        gamma: Any = "scale",
+        degree: float = 3,
+        coef0: float = 1,
+        n_components: int | None = 100,
+        n_landmarks: int | None = None,
+        landmarks: Any = "auto",
+        factor: str = "optimal",
+        max_memory: Any = None,
+        n_jobs: int | None = None,
+        engine: str = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.n_components = n_components
+        self.n_landmarks = n_landmarks
+        self.landmarks = landmarks
+        self.factor = factor
+        self.max_memory = max_memory
+        self.n_jobs = n_jobs
+        self.engine = engine
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Matrix, y: Any = None) -> Nystroem:
+        """Choose landmarks and fit the map: two or three passes over X."""
+        self._fit_map(self._check_X(X, reset=True))
+        return self
+
+    def fit_transform(self, X: Matrix, y: Any = None) -> Array:
+        """Fit, and return the features of X; the kernel of rows and landmarks is kept from the fit if it fits 256 MiB."""
+        rows = self._check_X(X, reset=True)
+        fitted, C = self._fit_map(rows, keep_kernel=True)
+        return emit_features(rows, self._engine(), fitted, C=C)
+
+    def transform(self, X: Matrix) -> Array:
+        """Return the features of X: n × ``n_components_``, in the dtype of X."""
+        check_is_fitted(self)
+        rows = self._check_X(X, reset=False)
+        return emit_features(rows, self._engine(), self.map_)
+
+    def approximation_error(
+        self,
+        X: Matrix,
+        norm: str = "fro",
+        *,
+        n_pairs: int = 100_000,
+        confidence: float = 0.95,
+        random_state: Any = 0,
+    ) -> certificate.ErrorEstimate:
+        """Return ``‖K − L Lᵀ‖ / ‖K‖`` for the rows X, without forming K.
+
+        Parameters
+        ----------
+        X : rows
+            Any rows; the training rows give the error of the fit.
+        norm : {"fro", "trace", "spectral"}
+            "trace" is exact; "fro" is exact up to 3,000 rows and above that estimated from ``n_pairs`` random pairs with a
+            ``confidence`` interval; "spectral" takes O(n²) time.
+
+        Returns
+        -------
+        ErrorEstimate
+            With ``value``, ``low`` and ``high``.
+        """
+        check_is_fitted(self)
+        rows = self._check_X(X, reset=False)
+        rng = make_generator(random_state)
+        if norm == "fro":
+            return certificate.frobenius_error(
+                rows, self.map_, rng=rng, n_pairs=n_pairs, confidence=confidence
+            )
+        if norm == "trace":
+            return certificate.trace_error(rows, self.map_)
+        if norm == "spectral":
+            return certificate.spectral_error(rows, self.map_, rng=rng)
+        raise ValueError(f"norm must be one of {_NORMS}; got {norm!r}.")
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.n_components_)

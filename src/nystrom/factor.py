@@ -1,0 +1,292 @@
+"""The two factorisations of the paper, as one fold over the rows.
+
+Both end as ``features(x) = k(x, Z) @ M``. They differ in one place only: Algorithm 1 (:func:`standard`) cuts the rank
+in the kernel of the landmarks, before it has seen a row; Algorithm 2 (:func:`optimal`) cuts it in the fold's result.
+
+Algorithm 2 is not computed as written. ``R W⁺ Rᵀ`` loses about half the digits; whitening with ``T = V S^{-1/2}`` first and
+taking the eigenvectors of the m × m Gram matrix of ``B = C T`` gives the same best rank-r approximation of ``C W⁺ Cᵀ``
+to full accuracy, without a tall QR.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from nystrom.engine.base import Engine
+from nystrom.exceptions import AccuracyWarning
+from nystrom.kernels import Kernel, Precomputed
+from nystrom.landmarks.base import Landmarks
+from nystrom.linalg import column_signs, correct_orthonormal, psd_eigh, whiten
+from nystrom.rows.arrays import ArrayRows
+from nystrom.rows.base import Array, Block, Matrix, RowBlocks, require_finite
+from nystrom.statistics import Statistics, block_statistics
+from nystrom.survey import Survey
+
+# Folding C itself and whitening afterwards saves the product C T. It costs log10(cond W) of float64's 16 digits.
+_FOLD_UNWHITENED_CONDITION = 1e4
+_MAX_CAUTIONS = 4
+
+
+@dataclass(frozen=True)
+class NystromMap:
+    """A fitted map ``features(x) = k(x, Z) @ M``, with ``L Lᵀ ≈ K`` for L the features of the rows.
+
+    Attributes
+    ----------
+    landmarks : Landmarks
+        Z, and the row numbers where the landmarks are rows.
+    kernel : Kernel
+        The kernel, all its parameters numbers.
+    projection : array (m, r)
+        M.
+    eigenvalues : array (r,)
+        Of ``L Lᵀ``: the estimates of the leading eigenvalues of K.
+    whitening : array (m, k)
+        T with ``Tᵀ W T = I``; k = r for Algorithm 1.
+    rotation : array (k, r)
+        Q with ``M = T Q``.
+    statistics : Statistics
+        Of the fold, for the features ``k(x, Z) T``: enough to merge maps, centre them or solve for a target.
+    rank : int or None
+        The rank asked for.
+    """
+
+    landmarks: Landmarks
+    kernel: Kernel
+    projection: Array
+    eigenvalues: Array
+    whitening: Array
+    rotation: Array
+    statistics: Statistics
+    rank: int | None
+
+    @property
+    def n_components(self) -> int:
+        return int(self.projection.shape[1])
+
+    @cached_property
+    def evaluate(self) -> Callable[[Matrix], Array]:
+        """The function that turns rows X into k(X, Z)."""
+        return prepare(self.kernel, self.landmarks)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "evaluate"}
+
+    def features(self, X: Matrix) -> Array:
+        """Return the features of one block of rows, in its dtype. Cost: O(n m (p + r))."""
+        C = self.evaluate(X)
+        return C @ self.projection.astype(C.dtype, copy=False)
+
+    def residual(self, X: Matrix, features: Array | None = None, *, start: int = 0) -> Array:
+        """Return ``k(x, x) − ‖φ(x)‖²`` of each row: what the landmarks do not explain. Never negative."""
+        phi = self.features(X) if features is None else features
+        phi = phi.astype(np.float64, copy=False)
+        return np.maximum(self.kernel.diag(X, start=start) - np.einsum("ij,ij->i", phi, phi), 0.0)
+
+    def merge(self, other: NystromMap) -> NystromMap:
+        """Return the map of the rows of both, for the same landmarks and kernel. Cost: O(k³); no row is read."""
+        same = self.whitening.shape == other.whitening.shape and np.array_equal(
+            self.whitening, other.whitening
+        )
+        if not same or self.kernel != other.kernel:
+            raise ValueError(
+                "maps can be merged only if they share landmarks, kernel and factorisation; fit both with "
+                "landmarks=<the same array> and the same kernel with a numeric gamma."
+            )
+        merged = self.statistics.copy().merge(other.statistics)
+        return _finish(self.landmarks, self.kernel, self.whitening, merged, self.rank)
+
+
+def prepare(kernel: Kernel, landmarks: Landmarks) -> Callable[[Matrix], Array]:
+    """Return the function from rows to their kernel values with the landmarks."""
+    Z = landmarks.points
+    center = None if sp.issparse(Z) else np.asarray(Z, dtype=np.float64).mean(axis=0)
+    return kernel.prepare(Z, center=center)
+
+
+def landmark_kernel(kernel: Kernel, landmarks: Landmarks) -> Array:
+    """Return W, in float64."""
+    Z = landmarks.points.astype(np.float64)
+    return np.asarray(kernel(Z, Z), dtype=np.float64)
+
+
+def bind(kernel: Kernel, landmarks: Landmarks) -> Kernel:
+    """Return the kernel ready for these landmarks: a precomputed one learns which columns they are."""
+    if isinstance(kernel, Precomputed):
+        return Precomputed(indices=tuple(int(i) for i in landmarks.indices))  # type: ignore[union-attr]
+    return kernel
+
+
+def standard(
+    survey: Survey, kernel: Kernel, landmarks: Landmarks, rank: int | None, *, keep: Array | None = None
+) -> NystromMap:
+    """Fit Algorithm 1: ``C W_(r)⁺ Cᵀ``, the rank cut in W alone.
+
+    See :func:`optimal` for the parameters. Cost: O(n m (p + r)) time, one pass.
+    """
+    return _fit(survey, kernel, landmarks, rank, cut_first=True, keep=keep)
+
+
+def optimal(
+    survey: Survey, kernel: Kernel, landmarks: Landmarks, rank: int | None, *, keep: Array | None = None
+) -> NystromMap:
+    """Fit Algorithm 2: the best rank-r approximation of ``C W⁺ Cᵀ``.
+
+    Parameters
+    ----------
+    survey : Survey
+        The rows.
+    kernel : Kernel
+        With numeric parameters.
+    landmarks : Landmarks
+        Z.
+    rank : int or None
+        r; None keeps every direction.
+    keep : array (n, m), optional
+        Filled with C, for callers that go on to emit features.
+
+    Returns
+    -------
+    NystromMap
+
+    Notes
+    -----
+    Cost: O(n m (p + m)) time, one pass, O(m²) memory beyond the blocks.
+    """
+    return _fit(survey, kernel, landmarks, rank, cut_first=False, keep=keep)
+
+
+FACTORS: dict[str, Callable[..., NystromMap]] = {"optimal": optimal, "standard": standard}
+
+
+def _fit(
+    survey: Survey,
+    kernel: Kernel,
+    landmarks: Landmarks,
+    rank: int | None,
+    *,
+    cut_first: bool,
+    keep: Array | None,
+) -> NystromMap:
+    kernel = bind(kernel, landmarks)
+    W = landmark_kernel(kernel, landmarks)
+    evaluate = prepare(kernel, landmarks)
+    dtype = survey.rows.dtype
+    caution = 1.0
+    for _ in range(_MAX_CAUTIONS):
+        T, values, _ = whiten(W, block_dtype=dtype, caution=caution)
+        if not values.size:
+            raise ValueError(
+                "the kernel is zero between all landmarks, so there is nothing to approximate; check the rows and the "
+                "kernel's parameters."
+            )
+        if cut_first:
+            T, values = T[:, :rank], values[:rank]
+        statistics = _fold(survey, kernel, evaluate, T, float(values[0] / values[-1]), keep)
+        tolerance = np.sqrt(np.finfo(dtype).eps) * len(W) ** 0.25 * float(np.max(np.diag(W)))
+        if statistics.lowest > -tolerance:
+            break
+        warnings.warn(
+            f"rounding made the approximation exceed the kernel by {-statistics.lowest:.2g} in some row; the cut-off on "
+            f"the landmarks' eigenvalues is raised tenfold and the pass repeated. float64 rows avoid this.",
+            AccuracyWarning,
+            stacklevel=2,
+        )
+        caution *= 10
+    return _finish(landmarks, kernel, T, statistics, rank)
+
+
+def _fold(
+    survey: Survey,
+    kernel: Kernel,
+    evaluate: Callable[[Matrix], Array],
+    T: Array,
+    condition: float,
+    keep: Array | None,
+) -> Statistics:
+    m, k = T.shape
+    fewer_operations = 2 * m * k + k * k > m * m
+    # Blocks in float32 are summed in float64, and their cut-off bounds the condition: whitening later is safe.
+    well_conditioned = condition < _FOLD_UNWHITENED_CONDITION or survey.rows.dtype == np.float32
+    whiten_later = fewer_operations and well_conditioned
+
+    def step(block: Block) -> Statistics:
+        C = evaluate(block.X)
+        if keep is not None:
+            keep[block.start : block.stop] = C
+        diagonal = np.asarray(kernel.diag(block.X, start=block.start), dtype=np.float64)
+        F = C if whiten_later else C @ T.astype(C.dtype, copy=False)
+        return block_statistics(F, diagonal, block, whitened=not whiten_later)
+
+    statistics = survey.fold(step, label="factor")
+    return statistics.in_basis(T) if whiten_later else statistics
+
+
+def _finish(
+    landmarks: Landmarks, kernel: Kernel, T: Array, statistics: Statistics, rank: int | None
+) -> NystromMap:
+    eigenvalues, Q = psd_eigh(statistics.gram)
+    kept = eigenvalues > 4 * np.finfo(np.float64).eps * max(float(eigenvalues[0]), 0.0)
+    r = int(kept.sum()) if rank is None else min(int(kept.sum()), rank)
+    rotation = Q[:, :r]
+    M = T @ rotation
+    signs = column_signs(M)
+    return NystromMap(landmarks, kernel, M * signs, eigenvalues[:r], T, rotation * signs, statistics, rank)
+
+
+def naive_eigh(survey: Survey, kernel: Kernel, landmarks: Landmarks, rank: int) -> tuple[Array, Array]:
+    """Return the paper's first, naive estimate: ``(n/m) Σ_r`` and ``√(m/n) C V_r Σ_r⁺``. Not orthonormal."""
+    kernel = bind(kernel, landmarks)
+    n, m = survey.rows.shape[0], landmarks.points.shape[0]
+    T, values, _ = whiten(landmark_kernel(kernel, landmarks), block_dtype=survey.rows.dtype)
+    values = values[:rank]
+    projection = np.sqrt(m / n) * T[:, :rank] / np.sqrt(values)
+    evaluate = prepare(kernel, landmarks)
+    vectors = _emit(survey.rows, survey.engine, lambda X: evaluate(X) @ projection, len(values), np.float64)
+    return n / m * values, vectors
+
+
+def orthonormal_eigh(survey: Survey, fitted: NystromMap) -> tuple[Array, Array]:
+    """Return eigenvalues and orthonormal eigenvectors of ``L Lᵀ`` for the rows: the output of Algorithms 1 and 2.
+
+    Eigenvectors whose eigenvalue is below the rounding error of the largest are left out.
+    """
+    values = fitted.eigenvalues
+    eps = float(np.finfo(survey.rows.dtype).eps)
+    values = values[values > 10 * eps * values[0]]
+    projection = fitted.projection[:, : len(values)] / np.sqrt(values)
+    evaluate = fitted.evaluate
+    vectors = _emit(survey.rows, survey.engine, lambda X: evaluate(X) @ projection, len(values), np.float64)
+    for _ in range(2):
+        vectors = correct_orthonormal(vectors, vectors.T @ vectors)
+    return values, vectors
+
+
+def emit_features(rows: RowBlocks, engine: Engine, fitted: NystromMap, *, C: Array | None = None) -> Array:
+    """Return the features of all rows as one array; ``C`` saves evaluating the kernel again."""
+    if C is None:
+        return _emit(rows, engine, fitted.features, fitted.n_components, rows.dtype)
+    projection = fitted.projection.astype(C.dtype, copy=False)
+    held = ArrayRows(C, block_rows=rows.block_rows)
+    return _emit(held, engine, lambda block: block @ projection, fitted.n_components, rows.dtype)
+
+
+def _emit(
+    rows: RowBlocks, engine: Engine, function: Callable[[Matrix], Array], n_columns: int, dtype: Any
+) -> Array:
+    out = np.empty((rows.shape[0], n_columns), dtype=dtype)
+
+    def step(block: Block) -> None:
+        require_finite(block.X, rows.name, block.start)
+        out[block.start : block.stop] = function(block.X)
+
+    for _ in engine.map(rows, step, label="features"):
+        pass
+    return out

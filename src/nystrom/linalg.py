@@ -1,0 +1,115 @@
+"""The small dense algebra: eigenvalues with an honest cut-off, whitening, orthonormal columns, fixed signs."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.linalg
+
+from nystrom.engine.local import blas_threads
+from nystrom.exceptions import NotPositiveSemidefiniteError
+from nystrom.rows.base import Array
+
+# Below this order one BLAS thread is faster: waking the others for small LAPACK calls costs 10 to 40 times the work.
+_SMALL_ORDER = 400
+# A negative eigenvalue this far below the largest is no rounding error of any kernel in float32.
+_INDEFINITE = 1e-5
+
+
+class Eigen(NamedTuple):
+    """Eigenvalues in descending order and their orthonormal eigenvectors, as columns."""
+
+    values: Array
+    vectors: Array
+
+
+class Whitening(NamedTuple):
+    """``T`` with ``Tᵀ W T = I`` on the directions that were kept.
+
+    ``values`` are the kept eigenvalues of W, ``T = V S^{-1/2}`` their whitening, ``cutoff`` the eigenvalue below
+    which directions were dropped.
+    """
+
+    T: Array
+    values: Array
+    cutoff: float
+
+
+def column_signs(vectors: Array) -> Array:
+    """Return ±1 for each column: the sign of its entry of largest magnitude."""
+    if vectors.size == 0:
+        return np.ones(vectors.shape[1])
+    largest = np.abs(vectors).argmax(axis=0)
+    return np.where(vectors[largest, np.arange(vectors.shape[1])] < 0, -1.0, 1.0)
+
+
+def psd_eigh(A: Array) -> Eigen:
+    """Return the eigen-decomposition of a symmetric matrix in float64, largest eigenvalue first, signs fixed.
+
+    Cost: O(m³) time, O(m²) memory.
+
+    Examples
+    --------
+    >>> psd_eigh(np.diag([1.0, 3.0])).values
+    array([3., 1.])
+    """
+    A = np.asarray(A, dtype=np.float64)
+    # Scaling by a power of two is exact and keeps squares inside LAPACK from overflowing or vanishing.
+    peak = float(np.max(np.abs(np.diag(A)), initial=0.0))
+    scale = 2.0 ** np.round(np.log2(peak)) if peak > 0 and np.isfinite(peak) else 1.0
+    with blas_threads(1) if A.shape[0] < _SMALL_ORDER else nullcontext():
+        values, vectors = scipy.linalg.eigh(A / scale, driver="evd", check_finite=False)
+    vectors = vectors[:, ::-1]
+    return Eigen(values[::-1] * scale, vectors * column_signs(vectors))
+
+
+def whiten(W: Array, *, block_dtype: Any = np.float64, caution: float = 1.0) -> Whitening:
+    """Return the whitening of the landmarks' kernel matrix W.
+
+    Directions are kept while ``σ > max(4 ε64 σ₁, 10 ε_C √m max W_ii)``, with ε_C the eps of the dtype in which blocks of
+    the kernel are computed: smaller ones hold rounding errors only. The rest is dropped, never clamped.
+
+    Parameters
+    ----------
+    W : array of shape (m, m)
+        Kernel matrix of the landmarks, in float64.
+    block_dtype : dtype
+        Dtype of the kernel blocks that T will multiply.
+    caution : float
+        Factor on the cut-off.
+
+    Raises
+    ------
+    NotPositiveSemidefiniteError
+        If W has an eigenvalue far below zero.
+    ValueError
+        If W is not finite.
+    """
+    if not np.isfinite(W).all():
+        raise ValueError(
+            "the kernel of the landmarks is not finite: its values overflow. Scale the rows down "
+            "(for example with sklearn.preprocessing.StandardScaler) or lower gamma, degree or coef0."
+        )
+    m = W.shape[0]
+    values, vectors = psd_eigh((W + W.T) / 2)
+    largest = float(values[0])
+    diagonal = float(np.max(np.diag(W), initial=0.0))
+    eps = float(np.finfo(block_dtype).eps)
+    if values[-1] < -_INDEFINITE * max(largest, -float(values[-1])):
+        raise NotPositiveSemidefiniteError(
+            f"the kernel is not positive semidefinite: the kernel matrix of the {m} landmarks has the eigenvalue "
+            f"{values[-1]:.3g}, against {largest:.3g} for the largest. A Nyström approximation needs k(x, y) to be an "
+            f"inner product; use a positive definite kernel such as 'gaussian', or shift a precomputed one."
+        )
+    cutoff = caution * max(4 * np.finfo(np.float64).eps * largest, 10 * eps * np.sqrt(m) * diagonal)
+    kept = values > cutoff
+    return Whitening(vectors[:, kept] / np.sqrt(values[kept]), values[kept], float(cutoff))
+
+
+def correct_orthonormal(U: Array, gram: Array) -> Array:
+    """Return ``U R⁻¹`` with ``RᵀR = gram = UᵀU``: one Cholesky-QR step, which takes ‖UᵀU − I‖ to about 1e-15."""
+    R = scipy.linalg.cholesky(gram, lower=False, check_finite=False)
+    correction = scipy.linalg.solve_triangular(R, np.eye(R.shape[0]), lower=False, check_finite=False)
+    return U @ correction.astype(U.dtype, copy=False)
