@@ -1,0 +1,240 @@
+"""Pictures of fitted estimators and of stored results. Only this file imports matplotlib, on use.
+
+Every function draws into ``ax`` (a new figure's if None) and returns the Axes. Colours are those of Okabe and
+Ito, which survive colour blindness; lines differ in marker as well, which survives grey print.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from nystrom.exceptions import MissingDependencyError
+from nystrom.rows.base import Array, Matrix
+
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+PICTURE_FORMATS = ("png", "svg", "pdf")
+_INK, _GREY, _PALE = "#222222", "#6b6b6b", "#d9d9d9"
+
+
+def plot_spectrum(estimator: Any, *, ax: Any = None) -> Any:
+    """Plot the eigenvalues of the approximate kernel matrix, largest first, on a logarithmic axis.
+
+    Parameters
+    ----------
+    estimator : fitted estimator
+        Anything with ``eigenvalues_``.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    eigenvalues = _fitted(estimator, "eigenvalues_")
+    ax = _axes(ax)
+    ranks = np.arange(1, len(eigenvalues) + 1)
+    ax.plot(ranks, eigenvalues, color=PALETTE[0], marker="o", markersize=3, linewidth=1.2)
+    ax.set(yscale="log", xlabel="rank", ylabel="eigenvalue of the kernel matrix")
+    return _tidy(ax)
+
+
+def plot_error(
+    rows: Iterable[Mapping[str, Any]],
+    *,
+    x: str = "n_landmarks",
+    by: str = "selector",
+    best: float | None = None,
+    ax: Any = None,
+) -> Any:
+    """Plot stored errors, one line a method: the mean over repeats, and a band of one standard deviation.
+
+    Parameters
+    ----------
+    rows : iterable of mappings
+        One a run, with the keys ``x``, ``by`` and ``"error"``. Nothing is computed but mean and deviation.
+    x, by : str
+        The key along the axis, and the key that tells methods apart.
+    best : float, optional
+        The best error possible, drawn as a dashed line.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    groups: dict[str, dict[float, list[float]]] = {}
+    for row in rows:
+        groups.setdefault(str(row[by]), {}).setdefault(row[x], []).append(row["error"])
+    if not groups:
+        raise ValueError("rows must hold at least one result; got none.")
+    ax = _axes(ax)
+    for i, (name, group) in enumerate(groups.items()):
+        at = np.array(sorted(group))
+        mean = np.array([np.mean(group[value]) for value in at])
+        spread = np.array([np.std(group[value]) for value in at])
+        colour = PALETTE[i % len(PALETTE)]
+        ax.fill_between(at, mean - spread, mean + spread, color=colour, alpha=0.15, linewidth=0)
+        marker = MARKERS[i % len(MARKERS)]
+        ax.plot(at, mean, color=colour, marker=marker, markersize=5, linewidth=1.8, label=name)
+    if best is not None:
+        ax.axhline(best, color=_INK, linestyle="--", linewidth=1.2, label="best possible")
+    ax.set(xlabel=x.replace("n_", "number of "), ylabel="relative error")
+    ax.legend(frameon=False)
+    return _tidy(ax)
+
+
+def plot_alpha_path(estimator: Any, *, ax: Any = None) -> Any:
+    """Plot the score of every regularisation that a ridge tried, and mark the one it took.
+
+    Parameters
+    ----------
+    estimator : fitted KernelRidge
+        Its ``alpha`` was a list or "auto": it has ``alphas_``, ``alpha_scores_`` and ``alpha_``.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    alphas, scores = _fitted(estimator, "alphas_"), _fitted(estimator, "alpha_scores_")
+    chosen = float(np.ravel(_fitted(estimator, "alpha_"))[0])
+    order = np.argsort(alphas)
+    ax = _axes(ax)
+    ax.plot(alphas[order], scores[order], color=PALETTE[0], linewidth=1.8)
+    score = float(scores[np.argmin(np.abs(alphas - chosen))])
+    ax.plot([chosen], [score], "o", color=PALETTE[1], markersize=7, label=f"chosen: {chosen:.3g}")
+    ax.set(xscale="log", xlabel="alpha", ylabel=f"{getattr(estimator, 'selection', 'selection')} score")
+    ax.legend(frameon=False)
+    return _tidy(ax)
+
+
+def plot_landmarks(
+    estimator: Any, X: Matrix, y: Array | None = None, *, components: tuple[int, int] = (0, 1), ax: Any = None
+) -> Any:
+    """Plot rows and landmarks in the plane.
+
+    Rows of two columns are drawn as they are; others by two columns of the estimator's features.
+
+    Parameters
+    ----------
+    estimator : fitted estimator
+        With ``landmarks_``, and ``transform`` if X has other than two columns.
+    X : array or CSR matrix (n, p)
+        The rows to show.
+    y : array (n,), optional
+        Classes, which give the rows their colours.
+    components : pair of int
+        The two columns of the features, where X has other than two columns.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    landmarks = _fitted(estimator, "landmarks_")
+    rows_xy, landmarks_xy = (_to_plane(estimator, points, components) for points in (X, landmarks))
+    ax = _axes(ax)
+    classes = [None] if y is None else list(np.unique(y))
+    for i, label in enumerate(classes):
+        shown = rows_xy if y is None else rows_xy[np.asarray(y) == label]
+        colour = _PALE if y is None else _class_colour(i, len(classes))
+        ax.scatter(*shown.T, s=6, color=colour, linewidth=0, alpha=0.7, label=label, rasterized=True)
+    ax.scatter(
+        *landmarks_xy.T, s=36, marker="X", color=_INK, edgecolor="white", linewidth=0.7, label="landmarks"
+    )
+    if np.shape(X)[1] != 2:
+        ax.set(xlabel=f"feature {components[0] + 1}", ylabel=f"feature {components[1] + 1}")
+    return _tidy(ax)
+
+
+def new_figure(width: float, height: float, n_panels: int = 1, **layout: Any) -> tuple[Any, list[Any]]:
+    """Return a figure, apart from any window, and its panels side by side."""
+    figure = _matplotlib("matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
+    panels = np.atleast_1d(figure.subplots(1, n_panels, **layout))
+    return figure, list(panels)
+
+
+def save_figure(figure: Any, path: str | Path, *, dpi: int = 120) -> Path:
+    """Write a figure so that ``path`` holds either the whole picture or what it held before."""
+    path = check_picture_path(path)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        figure.savefig(unfinished, format=path.suffix[1:].lower(), dpi=dpi)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return path
+
+
+def check_picture_path(path: str | Path) -> Path:
+    """Return ``path`` if a picture can go there, before any work is spent on it."""
+    path = Path(path)
+    if path.suffix[1:].lower() not in PICTURE_FORMATS:
+        allowed = ", ".join(f".{name}" for name in PICTURE_FORMATS)
+        raise ValueError(f"a picture's file name must end in one of {allowed}; got {str(path)!r}.")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            f"the folder {str(path.parent)!r} for the picture does not exist: create it first."
+        )
+    return path
+
+
+def _matplotlib(module: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingDependencyError("matplotlib", "plot", "Drawing a picture") from error
+
+
+def _axes(ax: Any) -> Any:
+    return _matplotlib("matplotlib.pyplot").subplots(layout="constrained")[1] if ax is None else ax
+
+
+def _fitted(estimator: Any, name: str) -> Any:
+    if not hasattr(estimator, name):
+        raise ValueError(
+            f"{type(estimator).__name__} has no {name}, which this picture is drawn from: fit it first, "
+            f"or pass an estimator that has it."
+        )
+    value = getattr(estimator, name)
+    return value if sp.issparse(value) else np.asarray(value)
+
+
+def _to_plane(estimator: Any, points: Matrix, components: tuple[int, int]) -> Array:
+    if np.shape(points)[1] == 2:
+        return np.asarray(points.toarray() if sp.issparse(points) else points)
+    if not hasattr(estimator, "transform"):
+        raise ValueError(
+            f"X has {np.shape(points)[1]} columns and {type(estimator).__name__} has no transform to bring "
+            f"them to the plane: pass X with two columns, or a Nystroem or KernelPCA."
+        )
+    features = np.asarray(estimator.transform(points))
+    if max(components) >= features.shape[1]:
+        raise ValueError(
+            f"components must be below the {features.shape[1]} features there are; got {components!r}."
+        )
+    return features[:, list(components)]
+
+
+def _class_colour(index: int, count: int) -> Any:
+    if count < len(PALETTE):
+        return PALETTE[index]
+    # More classes than the palette has colours: an ordered map that keeps its order to the colour-blind,
+    # without its lightest end, which white paper swallows.
+    return _matplotlib("matplotlib").colormaps["viridis"](0.93 * index / (count - 1))
+
+
+def _tidy(ax: Any) -> Any:
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.spines[["left", "bottom"]].set_color(_GREY)
+    ax.tick_params(colors=_GREY, labelcolor=_INK)
+    ax.grid(visible=True, color="#ececec", linewidth=0.8)
+    ax.set_axisbelow(True)
+    return ax
