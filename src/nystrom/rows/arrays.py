@@ -26,6 +26,10 @@ class ArrayRows(RowBlocks):
     def take(self, indices: Array) -> Matrix:
         return np.asarray(self._X[indices], dtype=self.dtype, order="C")
 
+    def reblocked(self, block_rows: int | None = None) -> ArrayRows:
+        """Return the same array in blocks of another size; by default the one that suits its columns."""
+        return ArrayRows(self._X, block_rows=block_rows, name=self.name)
+
 
 class SparseRows(RowBlocks):
     """A CSR matrix; blocks are CSR too and share its memory."""
