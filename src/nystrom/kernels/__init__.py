@@ -1,7 +1,7 @@
 """Kernels: what makes two rows similar. Small immutable objects that can be added, multiplied and scaled.
 
-A kernel is called as ``kernel(A, B)``. Passes over the rows call ``kernel.prepare(Z)`` once and its result with
-each block, so that what depends on the landmarks alone is computed once.
+A kernel is called as ``kernel(A, B)``. Passes over the rows call ``kernel.prepare(Z)`` once and its result
+with each block, so that what depends on the landmarks alone is computed once.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def make_kernel(
     kernel : str, Kernel or callable
         A name; a kernel object, returned as it is; or a function for :class:`FromCallable`.
     gamma : float, "scale" or None
-        The bandwidth of a kernel given by name. "scale" is 1 / (mean squared distance of the rows to their mean)
-        for kernels of distance, and 1 for kernels of the inner product; None is 1 / n_features.
+        The bandwidth of a kernel given by name. "scale" is 1 / (mean squared distance of the rows to their
+        mean) for kernels of distance, and 1 for kernels of the inner product; None is 1 / n_features.
     degree, coef0
         For "polynomial".
 
@@ -78,9 +78,7 @@ def make_kernel(
         if kernel in _BY_NAME:
             return _BY_NAME[kernel](gamma, degree, coef0)
     elif isinstance(kernel, type) and issubclass(kernel, Kernel):
-        raise TypeError(
-            f"kernel must be an object, not the class {kernel.__name__}; use {kernel.__name__}()."
-        )
+        raise TypeError(f"kernel must be an object, not the class {kernel.__name__}; use {kernel.__name__}().")
     elif callable(kernel):
         return FromCallable(kernel)
     names = ", ".join(repr(name) for name in _BY_NAME)

@@ -48,13 +48,13 @@ class Kernel(ABC):
         Z : matrix of shape (m, p)
             The landmarks, dense or CSR.
         center : array of shape (p,), optional
-            A point amid the rows, such as their mean. Kernels of distance may subtract it from both sides to keep
-            accuracy; the value does not depend on it.
+            A point amid the rows, such as their mean. Kernels of distance may subtract it from both sides to
+            keep accuracy; the value does not depend on it.
         """
 
     @abstractmethod
     def diag(self, A: Matrix, start: int = 0) -> Array:
-        """Return ``k(a, a)`` for each row, in float64; ``start`` is the number of the first row (see Precomputed)."""
+        """Return ``k(a, a)`` for each row, in float64; ``start`` matters to Precomputed alone."""
 
     def __call__(self, A: Matrix, B: Matrix) -> Array:
         """Return the matrix of ``k(a, b)``, of shape (len(A), len(B)), in the dtype of ``A``."""
@@ -214,9 +214,7 @@ def check_gamma(gamma: object) -> None:
         return
     is_number = isinstance(gamma, numbers.Real) and not isinstance(gamma, bool)
     if not (is_number and 0 < gamma < math.inf):  # type: ignore[operator]
-        raise ValueError(
-            f"gamma must be 'scale', None (1 / n_features) or a positive finite number; got {gamma!r}."
-        )
+        raise ValueError(f"gamma must be 'scale', None (1 / n_features) or a positive finite number; got {gamma!r}.")
 
 
 def reciprocal(spread: float) -> float:

@@ -90,8 +90,8 @@ class Matern(_UnitDiagonal):
     def prepare(self, Z: Matrix, center: Array | None = None) -> Prepared:
         Z = as_matrix(Z, "Z")
         # exp(−d) has a kink at 0, where d is the root of a difference: float32 would leave 3e-4 of noise.
-        rough = self.nu == 0.5
-        return _Matern(Exponents(Z, 2 * self.nu * self._number(Z.shape[1]), center, double=rough), self.nu)
+        exponents = Exponents(Z, 2 * self.nu * self._number(Z.shape[1]), center, sharp=self.nu == 0.5)
+        return _Matern(exponents, self.nu)
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class _Matern:
 
 @dataclass(frozen=True)
 class Laplacian(_UnitDiagonal):
-    """The Laplacian kernel ``exp(−γ‖x − y‖₁)``; no matrix product computes it, so it is slower than the others.
+    """The Laplacian kernel ``exp(−γ‖x − y‖₁)``. No matrix product computes it: it is slower than the others.
 
     Parameters
     ----------
@@ -131,8 +131,8 @@ class Laplacian(_UnitDiagonal):
     gamma: Gamma = "scale"
 
     def _scale(self, moments: Moments) -> float:
-        # ‖x − y‖₁ ≤ √p ‖x − y‖₂, and comes near where the features vary alike: √(p · spread) is thus the size of
-        # a typical 1-norm distance to the mean, as √spread is of the 2-norm one.
+        # ‖x − y‖₁ ≤ √p ‖x − y‖₂, and comes near it where the features vary alike: √(p · spread) is thus the
+        # size of a typical distance to the mean in the 1-norm, as √spread is in the 2-norm.
         return reciprocal(math.sqrt(len(moments.mean) * moments.spread))
 
     def prepare(self, Z: Matrix, center: Array | None = None) -> Prepared:

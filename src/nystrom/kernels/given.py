@@ -48,17 +48,18 @@ class Precomputed(Kernel):
         if self.indices is None or len(self.indices) != Z.shape[0]:
             given = "none" if self.indices is None else str(len(self.indices))
             raise ValueError(
-                f"A precomputed kernel needs the row number of each of the {Z.shape[0]} landmarks; {given} given. "
-                "Use Precomputed(indices), and landmarks that are rows of the data (not 'kmeans' or its kin)."
+                f"A precomputed kernel needs the row number of each of the {Z.shape[0]} landmarks; "
+                f"{given} given. Use Precomputed(indices), and landmarks that are rows of the data (not means "
+                "of rows, as 'kmeans' gives)."
             )
         return _TakeColumns(np.asarray(self.indices, dtype=np.intp))
 
     def diag(self, A: Matrix, start: int = 0) -> Array:
-        """Return ``A[i, start + i]``: the diagonal, if ``A`` are the training rows from number ``start`` on."""
+        """Return ``A[i, start + i]``: the diagonal, if ``A`` are training rows from number ``start`` on."""
         if start + A.shape[0] > A.shape[1]:
             raise ValueError(
-                f"Rows {start} to {start + A.shape[0] - 1} of a precomputed kernel with {A.shape[1]} columns have no "
-                "diagonal: only training rows do. Pass start, the number of the block's first row."
+                f"Rows {start} to {start + A.shape[0] - 1} of a precomputed kernel with {A.shape[1]} columns "
+                "have no diagonal: only training rows do. Pass start, the number of the block's first row."
             )
         if sp.issparse(A):
             return np.asarray(A.tocsr().diagonal(start), dtype=np.float64)
@@ -116,12 +117,10 @@ class FromCallable(Kernel):
             return np.empty(0)
         if not _takes_matrices(self.function, A):
             return np.array([_number(self.function, a, a) for a in _vectors(A)])
-        # The function has no shorter way to its diagonal that is sure to agree with its matrix (a scikit-learn
-        # WhiteKernel has a diagonal that its matrix k(X, Y) lacks), so take small squares.
+        # The function has no shorter way to its diagonal that is sure to agree with its matrix (the diag of a
+        # scikit-learn WhiteKernel holds noise that its matrix k(X, Y) lacks), so take small squares.
         squares = (A[i : i + _SQUARE] for i in range(0, A.shape[0], _SQUARE))
-        return np.concatenate([np.diagonal(_by_matrices(self.function, S, S)) for S in squares]).astype(
-            np.float64
-        )
+        return np.concatenate([np.diagonal(_by_matrices(self.function, S, S)) for S in squares]).astype(np.float64)
 
 
 # Rows of the squares whose diagonal is kept: n · 16 values are computed to get n.
@@ -141,9 +140,7 @@ class _FromCallable:
 
 def _by_matrices(function: Callable[[Any, Any], Any], A: Matrix, B: Matrix) -> Array:
     values = function(A, B)
-    values = np.array(
-        values.toarray() if sp.issparse(values) else values
-    )  # a copy: the function may keep its own
+    values = np.array(values.toarray() if sp.issparse(values) else values)  # a copy: the function may keep its own
     if values.shape != (A.shape[0], B.shape[0]):
         raise ValueError(
             f"The kernel function gave shape {values.shape} for {A.shape[0]} and {B.shape[0]} rows; "
@@ -171,7 +168,7 @@ def _number(function: Callable[[Any, Any], Any], a: Array, b: Array) -> float:
 
 
 def _takes_matrices(function: Callable[[Any, Any], Any], A: Matrix) -> bool:
-    """Return whether ``function`` takes two matrices (else it takes two vectors), by trying both on rows of ``A``.
+    """Return whether ``function`` takes two matrices (else two vectors), by trying both on rows of ``A``.
 
     Two rows against three (or four): a function of vectors such as ``x @ y`` or ``((x - y) ** 2).sum()`` then
     either fails or gives another shape, for the numbers of rows differ from each other and from the columns.
@@ -190,7 +187,7 @@ def _takes_matrices(function: Callable[[Any, Any], Any], A: Matrix) -> bool:
         _number(function, vector, vector)
     except Exception as error:
         raise TypeError(
-            f"The kernel function {function!r} must take two matrices and give a matrix, or take two vectors and "
-            f"give a number; {by_matrices}; given two vectors, it raised {error!r}."
+            f"The kernel function {function!r} must take two matrices and give a matrix, or take two vectors "
+            f"and give a number; {by_matrices}; given two vectors, it raised {error!r}."
         ) from error
     return False

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from nystrom.kernels.base import Gamma, GammaKernel, Kernel, Prepared
-from nystrom.pairwise import InnerProducts, as_matrix, squared_norms
+from nystrom.pairwise import InnerProducts, as_matrix, quick_norms, squared_norms
 from nystrom.rows.base import Array, Matrix
 
 if TYPE_CHECKING:
@@ -44,9 +44,7 @@ class Polynomial(GammaKernel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (
-            isinstance(self.degree, numbers.Real) and self.degree >= 1 and self.degree == int(self.degree)
-        ):
+        if not (isinstance(self.degree, numbers.Real) and self.degree >= 1 and self.degree == int(self.degree)):
             raise ValueError(f"degree must be a whole number, 1 or more; got {self.degree!r}.")
         if not (isinstance(self.coef0, numbers.Real) and 0 <= self.coef0 < math.inf):
             raise ValueError(
@@ -127,10 +125,10 @@ class _Cosine:
 
     def __call__(self, X: Matrix) -> Array:
         out = self.products(X)
-        out *= _inverse_norms(X)[:, None].astype(X.dtype)
+        out *= _inverse_norms(X).astype(X.dtype)[:, None]
         return out
 
 
 def _inverse_norms(A: Matrix) -> Array:
-    norms = np.sqrt(squared_norms(A))
+    norms = np.sqrt(quick_norms(A))
     return np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0)
