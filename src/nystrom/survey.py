@@ -6,13 +6,13 @@ ride along with whichever fold comes first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
 
-from nystrom.engine.base import Engine, M
+from nystrom.engine.base import Engine, M, T, TreeMerger
 from nystrom.rows.base import Array, Block, Matrix, RowBlocks, require_finite
 
 
@@ -54,7 +54,7 @@ def block_moments(X: Matrix) -> Moments:
     total = float(np.dot(flat, flat))
     scatter = total - n * float(mean @ mean)
     if not scatter > 1e-2 * total or not np.isfinite(total):
-        # The mean dominates (or the squares overflow): about two digits would be lost, so centre first, in float64.
+        # The mean dominates, or the squares overflow: two digits or more would be lost.
         centred = X - X.mean(axis=0, dtype=np.float64)
         mean = X.mean(axis=0, dtype=np.float64)
         scatter = float(np.einsum("ij,ij->", centred, centred))
@@ -107,7 +107,8 @@ class Survey:
         survey = _moments_step(self.rows.name)
 
         def both(block: Block) -> _Surveyed:
-            return _Surveyed(step(block), survey(block))
+            moments = survey(block)  # first, so that a step never meets NaN
+            return _Surveyed(step(block), moments)
 
         done = self.engine.fold(self.rows, both, label=label)
         self._moments = done.moments
@@ -116,9 +117,36 @@ class Survey:
     def map_rows(
         self, step: Callable[[Block], Matrix], n_columns: int, dtype: object, *, label: str
     ) -> RowBlocks:
-        """Return the rows ``step`` makes of each block; the moments ride along if the engine's results come back here."""
+        """Return the rows that ``step`` makes of each block, and take the moments with it if not known yet."""
         self.n_passes += 1
-        return self.engine.map_rows(self.rows, step, n_columns, dtype, label=label)
+        if self._moments is not None:
+            return self.engine.map_rows(self.rows, step, n_columns, dtype, label=label)
+        survey = _moments_step(self.rows.name)
+
+        def both(block: Block) -> tuple[Matrix, Moments]:
+            moments = survey(block)
+            return step(block), moments
+
+        made, self._moments = self.engine.map_rows_and_fold(self.rows, both, n_columns, dtype, label=label)
+        return made
+
+    def map(self, step: Callable[[Block], T], *, label: str) -> Iterator[tuple[int, T]]:
+        """Yield ``(start row, result)`` for every block, in block order; the moments ride along if all are drawn."""
+        self.n_passes += 1
+        if self._moments is not None:
+            yield from self.engine.map(self.rows, step, label=label)
+            return
+        survey = _moments_step(self.rows.name)
+
+        def both(block: Block) -> tuple[T, Moments]:
+            moments = survey(block)
+            return step(block), moments
+
+        merger: TreeMerger[Moments] = TreeMerger(Moments.merge)
+        for start, (result, moments) in self.engine.map(self.rows, both, label=label):
+            merger.push(moments)
+            yield start, result
+        self._moments = merger.result()
 
 
 def _moments_step(name: str) -> Callable[[Block], Moments]:

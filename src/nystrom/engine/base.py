@@ -102,3 +102,9 @@ class Engine(Protocol):
     ) -> RowBlocks:
         """Return the rows that ``step`` makes of each block, held where the engine holds data: one pass."""
         ...
+
+    def map_rows_and_fold(
+        self, rows: RowBlocks, step: Callable[[Block], tuple[Matrix, M]], n_columns: int, dtype: Any, *, label: str
+    ) -> tuple[RowBlocks, M]:
+        """Do :meth:`map_rows` with the first part of what ``step`` returns, :meth:`fold` with the second: one pass."""
+        ...

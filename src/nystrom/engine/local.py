@@ -123,6 +123,18 @@ class LocalEngine:
             pass
         return ArrayRows(out, block_rows=rows.block_rows, name=label)
 
+    def map_rows_and_fold(
+        self, rows: RowBlocks, step: Callable[[Block], tuple[Matrix, M]], n_columns: int, dtype: Any, *, label: str
+    ) -> tuple[RowBlocks, M]:
+        out = np.empty((rows.shape[0], n_columns), dtype=dtype)
+
+        def write(block: Block) -> M:
+            out[block.start : block.stop], folded = step(block)
+            return folded
+
+        merged = self.fold(rows, write, label=label)
+        return ArrayRows(out, block_rows=rows.block_rows, name=label), merged
+
 
 def merge_two(a: M, b: M) -> M:
     """Merge two results of a fold; a function so that a cluster can ship it."""

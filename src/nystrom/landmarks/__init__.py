@@ -1,0 +1,154 @@
+"""How landmarks are chosen: one class a method, and the registry of their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from nystrom.engine import LocalEngine
+from nystrom.generator import make_generator
+from nystrom.kernels import Gamma, Kernel, make_kernel
+from nystrom.landmarks.auto import Auto
+from nystrom.landmarks.base import Landmarks, Selector
+from nystrom.landmarks.clustered import KMeans, SketchedKMeans
+from nystrom.landmarks.given import GivenIndices, GivenPoints
+from nystrom.landmarks.pivoted import KMeansPlusPlus, RPCholesky
+from nystrom.landmarks.uniform import Uniform
+from nystrom.landmarks.weighted import ColumnNorm, Diagonal, Leverage
+from nystrom.rows import as_blocks
+from nystrom.survey import Survey
+
+__all__ = [
+    "SELECTORS",
+    "Auto",
+    "ColumnNorm",
+    "Diagonal",
+    "GivenIndices",
+    "GivenPoints",
+    "KMeans",
+    "KMeansPlusPlus",
+    "Landmarks",
+    "Leverage",
+    "RPCholesky",
+    "Selector",
+    "SketchedKMeans",
+    "Uniform",
+    "make_selector",
+    "select_landmarks",
+]
+
+SELECTORS: dict[str, Callable[[], Selector]] = {
+    "auto": Auto,
+    "sketched-kmeans": SketchedKMeans,
+    "kmeans": KMeans,
+    "uniform": Uniform,
+    "diagonal": Diagonal,
+    "column-norm": ColumnNorm,
+    "leverage": Leverage,
+    "kmeans++": KMeansPlusPlus,
+    "rpcholesky": RPCholesky,
+    "rpcholesky+lloyd": lambda: RPCholesky(lloyd=3),
+}
+
+
+def make_selector(landmarks: Any) -> Selector:
+    """Return the selector meant by a parameter ``landmarks``.
+
+    Parameters
+    ----------
+    landmarks : str, Selector, array of shape (m, p), or integer array of shape (m,)
+        A name of the registry, a selector, the points themselves, or the numbers of the rows to use.
+
+    Examples
+    --------
+    >>> make_selector("sketched-kmeans")
+    SketchedKMeans()
+    >>> make_selector([0, 3, 7])
+    GivenIndices(indices=array([0, 3, 7]))
+    """
+    if isinstance(landmarks, Selector):
+        return landmarks
+    names = ", ".join(repr(name) for name in SELECTORS)
+    if isinstance(landmarks, str):
+        if landmarks not in SELECTORS:
+            raise ValueError(
+                f"landmarks must be one of {names}, a selector such as nystrom.landmarks.SketchedKMeans(), an m × p "
+                f"array of points or an array of row numbers; got {landmarks!r}."
+            )
+        return SELECTORS[landmarks]()
+    if sp.issparse(landmarks):
+        return GivenPoints(landmarks)
+    if isinstance(landmarks, (np.ndarray, list, tuple)):
+        array = np.asarray(landmarks)
+        if array.ndim == 2 and array.dtype.kind in "fiub":
+            return GivenPoints(array)
+        if array.ndim == 1 and array.dtype.kind in "iu":
+            return GivenIndices(array)
+        raise ValueError(
+            f"landmarks given as an array must be points of shape (m, p) or a one-dimensional integer array of row "
+            f"numbers; got shape {array.shape} of {array.dtype}. For a mask use numpy.flatnonzero(mask)."
+        )
+    raise ValueError(
+        f"landmarks must be one of {names}, a selector such as nystrom.landmarks.SketchedKMeans(), an m × p array of "
+        f"points or an array of row numbers; got {landmarks!r} ({type(landmarks).__name__})."
+    )
+
+
+def select_landmarks(
+    X: Any,
+    n_landmarks: int,
+    *,
+    method: Any = "auto",
+    kernel: str | Kernel | Callable[..., Any] = "gaussian",
+    gamma: Gamma = "scale",
+    degree: int = 3,
+    coef0: float = 1,
+    n_jobs: int | None = None,
+    random_state: Any = None,
+) -> Landmarks:
+    """Choose landmarks for the rows of X.
+
+    Parameters
+    ----------
+    X : array, memmap, sparse matrix or RowBlocks, shape (n, p)
+        The rows; with ``kernel="precomputed"`` the kernel matrix.
+    n_landmarks : int
+        The number m, at least 1. More than n means n.
+    method : str, Selector or array
+        "auto", "sketched-kmeans", "kmeans", "uniform", "diagonal", "column-norm", "leverage", "kmeans++",
+        "rpcholesky", "rpcholesky+lloyd"; or a selector object; or points, or row numbers.
+    kernel, gamma, degree, coef0
+        The kernel, for the methods that look at it.
+    n_jobs : int or None
+        Threads; None for all cores. The result does not depend on it.
+    random_state : int, numpy.random.Generator, RandomState or None
+        The seed.
+
+    Returns
+    -------
+    Landmarks
+        ``points`` (m × p) and ``indices`` (row numbers, or None where the points are not rows).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nystrom import select_landmarks
+    >>> X = np.random.default_rng(0).normal(size=(1000, 20))
+    >>> select_landmarks(X, 10, random_state=0).points.shape
+    (10, 20)
+    >>> select_landmarks(X, 4, method="uniform", random_state=0).indices.shape
+    (4,)
+    """
+    rows = as_blocks(X)
+    if rows.shape[0] == 0 or rows.shape[1] == 0:
+        raise ValueError(f"X must have at least one row and one column; got shape {rows.shape}. Check how X was made.")
+    selector = make_selector(method)
+    made = make_kernel(kernel, gamma=gamma, degree=degree, coef0=coef0)
+    survey = Survey(rows, LocalEngine(n_jobs))
+    rng = make_generator(random_state)
+    found = selector.select(survey, n_landmarks, made, rng)
+    _ = survey.moments  # The pass that finds NaN, if the selector made none.
+    return found

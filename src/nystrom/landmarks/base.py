@@ -1,0 +1,213 @@
+"""What a selector is, what it returns, and the few things every selector does: count, gather, tell rows apart."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import blake2b
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator
+
+from nystrom.exceptions import FewerLandmarksWarning
+from nystrom.kernels import Kernel, Precomputed
+from nystrom.rows.base import Array, Block, Matrix, require_finite
+from nystrom.survey import Survey
+
+
+@dataclass(frozen=True)
+class Landmarks:
+    """The landmarks Z: m points, and where they are rows of X the numbers of those rows.
+
+    Attributes
+    ----------
+    points : ndarray or CSR, shape (m, p)
+        Sparse if the rows are sparse and the sparse form is the smaller one.
+    indices : ndarray of int, shape (m,), or None
+        ``points[j]`` is row ``indices[j]`` of X; None where the points are not rows.
+    """
+
+    points: Matrix
+    indices: Array | None = None
+
+    def __len__(self) -> int:
+        return int(self.points.shape[0])
+
+
+class Selector(BaseEstimator, ABC):
+    """Chooses landmarks. A subclass has plain keyword parameters, so ``get_params`` and ``clone`` work.
+
+    ``needs_points`` says that the selector reads coordinates, so that a precomputed kernel matrix cannot serve it.
+    """
+
+    needs_points: bool = False
+
+    def select(self, survey: Survey, n_landmarks: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
+        """Choose at most ``n_landmarks`` landmarks for the rows of ``survey``.
+
+        Parameters
+        ----------
+        survey : Survey
+            The rows, and the engine that reads them.
+        n_landmarks : int
+            The number m; more than there are rows means all of them.
+        kernel : Kernel
+            May still have ``gamma="scale"``; it is resolved only by selectors that evaluate it.
+        rng : numpy.random.Generator
+            The only source of randomness.
+
+        Returns
+        -------
+        Landmarks
+            Fewer than m, with a :class:`~nystrom.exceptions.FewerLandmarksWarning`, where X has fewer distinct rows.
+        """
+        n = survey.rows.shape[0]
+        wanted = self._count(n_landmarks, n)
+        if self.needs_points and isinstance(kernel, Precomputed):
+            raise ValueError(
+                f"{type(self).__name__} needs the coordinates of the rows, and kernel='precomputed' has none: its "
+                f"rows are rows of K. Use landmarks='rpcholesky', 'uniform', 'diagonal', 'column-norm' or 'leverage', "
+                f"or an array of row numbers."
+            )
+        found = self._select(survey, wanted, kernel, rng)
+        if len(found) < wanted:
+            warnings.warn(
+                f"Found {len(found)} landmarks where {wanted} were asked for: {survey.rows.name} has no more rows that "
+                f"differ enough. The result is as good as it can be; ask for n_landmarks={len(found)} to silence this.",
+                FewerLandmarksWarning,
+                stacklevel=3,
+            )
+        return found
+
+    def _count(self, n_landmarks: Any, n_rows: int) -> int:
+        """Return the number of landmarks to find."""
+        return check_n_landmarks(n_landmarks, n_rows)
+
+    @abstractmethod
+    def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
+        """Choose the landmarks, with 1 ≤ m ≤ n already sure."""
+
+
+def check_n_landmarks(n_landmarks: Any, n_rows: int) -> int:
+    """Return the number of landmarks, at most the number of rows."""
+    if isinstance(n_landmarks, (bool, np.bool_)) or not isinstance(n_landmarks, Integral):
+        raise TypeError(
+            f"n_landmarks must be an integer, at least 1; got {n_landmarks!r} "
+            f"({type(n_landmarks).__name__}). Try n_landmarks=int(...)."
+        )
+    if n_landmarks < 1:
+        raise ValueError(f"n_landmarks must be at least 1; got {n_landmarks}. Twice the rank is a good start.")
+    return min(int(n_landmarks), n_rows)
+
+
+def check_whole(name: str, value: Any, *, least: int) -> int:
+    """Return ``value`` as an int of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ValueError(f"{name} must be an integer, at least {least}; got {value!r}.")
+    return int(value)
+
+
+def sample_rows(survey: Survey, size: int, rng: np.random.Generator) -> Matrix:
+    """Return ``size`` rows drawn without replacement, in the order of the source; checked to be finite."""
+    n = survey.rows.shape[0]
+    sample = gather(survey, np.sort(rng.choice(n, size=min(size, n), replace=False)))
+    require_finite(sample, survey.rows.name)
+    return sample
+
+
+def gather(survey: Survey, indices: Array) -> Matrix:
+    """Return the rows with these numbers, in this order: by direct access, or else within one pass."""
+    rows = survey.rows
+    if rows.random_access:
+        return rows.take(indices)
+    order = np.argsort(indices, kind="stable")
+    wanted = np.asarray(indices)[order]
+
+    def step(block: Block) -> Matrix:
+        first, last = np.searchsorted(wanted, (block.start, block.stop))
+        # An array of row numbers copies, so that the block itself can be freed.
+        return block.X[wanted[first:last] - block.start]
+
+    pieces = [piece for _, piece in survey.map(step, label="gather rows")]
+    stacked = sp.vstack(pieces, format="csr") if rows.is_sparse else np.concatenate(pieces)
+    back = np.empty_like(order)
+    back[order] = np.arange(len(order))
+    return stacked[back]
+
+
+def smaller_form(points: Matrix) -> Matrix:
+    """Return sparse points as CSR if that takes less memory than dense, and as an ndarray if not."""
+    if not sp.issparse(points):
+        return np.asarray(points)
+    points = points.tocsr()
+    points.sort_indices()
+    sparse_bytes = points.data.nbytes + points.indices.nbytes + points.indptr.nbytes
+    dense_bytes = points.shape[0] * points.shape[1] * points.dtype.itemsize
+    return points if sparse_bytes < dense_bytes else points.toarray()
+
+
+def fingerprints(X: Matrix) -> Array:
+    """Return one 64-bit number a row, equal for equal rows."""
+    if sp.issparse(X):
+        X = X.copy()
+        X.sum_duplicates()
+        X.eliminate_zeros()
+        bounds = zip(X.indptr[:-1], X.indptr[1:], strict=True)
+        keys = [X.indices[a:b].astype(np.int64).tobytes() + X.data[a:b].tobytes() for a, b in bounds]
+    else:
+        # Adding zero turns -0.0 into 0.0, which is the same number in other bytes.
+        keys = [row.tobytes() for row in np.ascontiguousarray(X) + X.dtype.type(0)]
+    digests = b"".join(blake2b(key, digest_size=8).digest() for key in keys)
+    return np.frombuffer(digests, dtype=np.uint64)
+
+
+def first_distinct(marks: Array) -> Array:
+    """Return the positions, in order, at which a fingerprint appears for the first time."""
+    _, first = np.unique(marks, return_index=True)
+    return np.sort(first)
+
+
+def rows_in_order(survey: Survey, head: Array, order: Callable[[], Array]) -> Landmarks:
+    """Return the rows numbered in ``head``, or as many distinct ones from the whole ``order`` if two are equal.
+
+    ``order()`` lists all eligible rows and begins with ``head``. It is asked for, and a pass tells all rows apart,
+    only if two rows of ``head`` are equal.
+    """
+    points = gather(survey, head)
+    if len(first_distinct(fingerprints(points))) < len(head):
+        marks = np.concatenate([part for _, part in survey.map(_mark, label="tell rows apart")])
+        eligible = order()
+        head = eligible[first_distinct(marks[eligible])[: len(head)]]
+        points = gather(survey, head)
+    return Landmarks(smaller_form(points), np.asarray(head, dtype=np.intp))
+
+
+def _mark(block: Block) -> Array:
+    return fingerprints(block.X)
+
+
+def resolve(kernel: Kernel, survey: Survey) -> Kernel:
+    """Return the kernel with numbers for all its parameters; a pass only if it needs the moments and none was made."""
+    return kernel.resolve(survey.moments) if kernel.needs_moments else kernel
+
+
+def evaluator(survey: Survey, kernel: Kernel, points: Matrix, indices: Array) -> Callable[[Matrix], Array]:
+    """Return the function from rows to their kernel values with ``points``, the rows numbered ``indices``."""
+    if isinstance(kernel, Precomputed):
+        return kernel.at(indices).prepare(points)
+    center = survey.moments.mean if survey.has_moments and not survey.rows.is_sparse else None
+    return kernel.prepare(points, center=center)
+
+
+def kernel_diagonal(survey: Survey, kernel: Kernel) -> Array:
+    """Return every k(x_i, x_i) in float64; one pass."""
+
+    def step(block: Block) -> Array:
+        return np.asarray(kernel.diag(block.X, start=block.start), dtype=np.float64)
+
+    return np.concatenate([part for _, part in survey.map(step, label="kernel diagonal")])

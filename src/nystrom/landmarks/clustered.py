@@ -1,0 +1,151 @@
+"""Landmarks as means of clusters: k-means on the rows, or on a sketch of them (the paper's Algorithm 3)."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from nystrom.engine.base import Engine
+from nystrom.exceptions import FewerLandmarksWarning
+from nystrom.kernels import Kernel
+from nystrom.kmeans import Nearest, kmeans
+from nystrom.landmarks.base import Landmarks, Selector, check_whole, sample_rows, smaller_form
+from nystrom.landmarks.lloyd import MeansStep, lloyd
+from nystrom.rows.arrays import ArrayRows, array_rows
+from nystrom.rows.base import Array, Matrix, RowBlocks
+from nystrom.sketch import SignSketch, Sketch, sketch_dimension
+from nystrom.survey import Survey
+
+
+class SketchedKMeans(Selector):
+    """Randomized Clustered Nyström, the paper's Algorithm 3.
+
+    1. One pass sketches the rows by random signs, p columns to p'.
+    2. K-means on the sketch.
+    3. A second pass sketches each block again, finds the nearest centre, and sums the rows themselves:
+       z_j is the mean of the rows of cluster j.
+
+    Cost: O(np p' + nm p' n_iter) time, n × p' numbers of memory, exactly two passes.
+
+    Parameters
+    ----------
+    sketch_dim : int
+        p', the columns of the sketch; at most p. Not used if ``compression`` is given.
+    compression : float or None
+        The paper's γ: p' = γp, rounded.
+    n_iter, n_init : int
+        Lloyd steps, and how often to begin anew, keeping the best.
+    sample : int or None
+        Cluster only so many rows, drawn at random; None for all of them, as in the paper. The means are over all rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nystrom.landmarks import SketchedKMeans, select_landmarks
+    >>> X = np.random.default_rng(0).normal(size=(500, 30))
+    >>> select_landmarks(X, 8, method=SketchedKMeans(sketch_dim=5), random_state=0).points.shape
+    (8, 30)
+    """
+
+    needs_points = True
+
+    def __init__(
+        self,
+        sketch_dim: int = 10,
+        compression: float | None = None,
+        n_iter: int = 10,
+        n_init: int = 1,
+        sample: int | None = None,
+    ) -> None:
+        self.sketch_dim = sketch_dim
+        self.compression = compression
+        self.n_iter = n_iter
+        self.n_init = n_init
+        self.sample = sample
+
+    def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
+        rows = survey.rows
+        n, p = rows.shape
+        dim = sketch_dimension(p, None if self.compression is not None else self.sketch_dim, self.compression)
+        sketch = SignSketch().fit(p, dim, rng)
+        sketched: RowBlocks
+        if self.sample is None:
+            sketched = survey.map_rows(lambda block: sketch(block.X), dim, rows.dtype, label="sketch")
+        else:
+            size = max(m, min(check_whole("sample", self.sample, least=1), n))
+            sketched = ArrayRows(sketch(sample_rows(survey, size, rng)))
+        found = cluster_centers(sketched, m, survey.engine, rng, self.n_iter, self.n_init)
+        return Landmarks(cluster_means(survey, sketch, found), None)
+
+
+def cluster_centers(
+    rows: RowBlocks, m: int, engine: Engine, rng: np.random.Generator, n_iter: int, n_init: int
+) -> Matrix:
+    """Return the centres that k-means finds; the selector warns of fewer than m, once, in its own words."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FewerLandmarksWarning)
+        found = kmeans(rows, m, engine=engine, rng=rng, n_iter=n_iter, n_init=n_init, want_labels=False)
+    return found.centers
+
+
+def cluster_means(survey: Survey, sketch: Sketch, centers: Array) -> Matrix:
+    """Return the means of the rows whose sketch is nearest to each centre: the second pass of Algorithm 3."""
+    found = survey.fold(MeansStep(SketchedLabel(sketch, centers), len(centers)), label="means of clusters")
+    return smaller_form(found.means().astype(survey.rows.dtype))
+
+
+class SketchedLabel:
+    """The number of the centre nearest to each row's sketch."""
+
+    def __init__(self, sketch: Sketch, centers: Array) -> None:
+        shift = centers.mean(axis=0, dtype=np.float64)
+        self.sketch = sketch
+        self.nearest = Nearest(centers - shift, shift, centers.dtype)
+
+    def __call__(self, X: Matrix) -> Array:
+        return self.nearest(self.sketch(X))
+
+
+class KMeans(Selector):
+    """Clustered Nyström (Zhang, Tsang and Kwok, 2008): landmarks are the k-means centres of the rows themselves.
+
+    Cost: O(nmp) time and a pass a step, ``n_iter`` + about 10 passes. Sparse rows are never made dense, and neither
+    are their centres while sparse is smaller.
+
+    Parameters
+    ----------
+    n_iter, n_init : int
+        Lloyd steps, and how often to begin anew, keeping the best.
+    sample : int or None
+        Cluster only so many rows, drawn at random; None for all.
+    """
+
+    needs_points = True
+
+    def __init__(self, n_iter: int = 10, n_init: int = 1, sample: int | None = None) -> None:
+        self.n_iter = n_iter
+        self.n_init = n_init
+        self.sample = sample
+
+    def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
+        rows = survey.rows
+        if self.sample is None:
+            centers = cluster_centers(rows, m, _Counted(survey), rng, self.n_iter, self.n_init)
+            return Landmarks(smaller_form(centers), None)
+        size = max(m, check_whole("sample", self.sample, least=1))
+        sample = array_rows(sample_rows(survey, size, rng))
+        centers = cluster_centers(sample, m, survey.engine, rng, self.n_iter, self.n_init)
+        return Landmarks(lloyd(survey, smaller_form(centers), 1), None)
+
+
+class _Counted:
+    """The survey's engine, with its passes counted as the survey's."""
+
+    def __init__(self, survey: Survey) -> None:
+        self.survey = survey
+
+    def __getattr__(self, name: str) -> Any:
+        self.survey.n_passes += 1
+        return getattr(self.survey.engine, name)

@@ -1,0 +1,222 @@
+"""Landmarks drawn one after another, each by what the ones before it leave unexplained.
+
+Drawing by the current residual needs a pass for every landmark. Here many rows are proposed from one residual, and
+each is accepted with probability (its residual now) / (its residual when proposed), so that the landmarks have
+exactly the distribution of one-by-one drawing, at a few passes in all (Epperly, Tropp and Webber, 2024).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from nystrom.kernels import Kernel, Precomputed
+from nystrom.landmarks.base import (
+    Landmarks,
+    Selector,
+    check_whole,
+    evaluator,
+    gather,
+    kernel_diagonal,
+    resolve,
+    smaller_form,
+)
+from nystrom.landmarks.lloyd import lloyd
+from nystrom.pairwise import Exponents
+from nystrom.rows.base import Array, Block, Matrix
+from nystrom.survey import Survey
+
+# Rows proposed in a round: this share of m, and never fewer than a product with many columns is worth.
+_ROUNDS = 8
+_MIN_PROPOSALS = 16
+
+
+class RPCholesky(Selector):
+    """Randomly pivoted Cholesky: each landmark is drawn by the diagonal of the residual K − K̂.
+
+    Near-optimal in trace norm for any kernel, and good at rare clusters and outliers. Cost: O(nmp + nm²) time, about
+    ten passes, and n × m numbers of the rows' dtype in memory.
+
+    Parameters
+    ----------
+    block_size : int or None
+        Rows proposed in one pass; None for an eighth of m. The distribution of the landmarks does not depend on it.
+    lloyd : int
+        Lloyd steps that follow, in the space of the rows: the landmarks move to the means of the rows nearest to them
+        and are rows no more. A few steps ("rpcholesky+lloyd": 3) help where the spectrum decays slowly.
+
+    References
+    ----------
+    Chen, Epperly, Tropp and Webber, "Randomly pivoted Cholesky", 2025; Epperly, Tropp and Webber, "Embrace rejection:
+    kernel matrix approximation by accelerated randomly pivoted Cholesky", 2024.
+    """
+
+    def __init__(self, block_size: int | None = None, lloyd: int = 0) -> None:
+        self.block_size = block_size
+        self.lloyd = lloyd
+
+    def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
+        steps = check_whole("lloyd", self.lloyd, least=0)
+        if steps and isinstance(kernel, Precomputed):
+            raise ValueError(
+                f"lloyd={steps} moves landmarks in the space of the rows, and kernel='precomputed' has no coordinates; "
+                f"use landmarks='rpcholesky' (lloyd=0)."
+            )
+        proposals = _proposals(self.block_size, m)
+        indices = _cholesky_pivots(survey, resolve(kernel, survey), m, proposals, rng)
+        points = gather(survey, indices)
+        if steps == 0:
+            return Landmarks(smaller_form(points), indices)
+        return Landmarks(lloyd(survey, points, steps), None)
+
+
+class KMeansPlusPlus(Selector):
+    """Draw rows by D² sampling: each with probability in proportion to its squared distance to those before it.
+
+    The seeds of k-means++ as landmarks. Cost: O(nmp) time, about ten passes, O(n) memory.
+
+    Parameters
+    ----------
+    block_size : int or None
+        Rows proposed in one pass; None for an eighth of m. The distribution of the landmarks does not depend on it.
+    """
+
+    needs_points = True
+
+    def __init__(self, block_size: int | None = None) -> None:
+        self.block_size = block_size
+
+    def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
+        indices = distant_rows(survey, m, rng, _proposals(self.block_size, m))
+        return Landmarks(smaller_form(gather(survey, indices)), indices)
+
+
+def _proposals(block_size: int | None, m: int) -> int:
+    if block_size is None:
+        return max(_MIN_PROPOSALS, -(-m // _ROUNDS))
+    return check_whole("block_size", block_size, least=1)
+
+
+def draw(weights: Array, count: int, rng: np.random.Generator) -> Array:
+    """Draw ``count`` positions with replacement, in proportion to ``weights``."""
+    cumulative = np.cumsum(weights)
+    drawn = np.searchsorted(cumulative, rng.random(count) * cumulative[-1], side="right")
+    # Rounding can carry the largest draw past the end; the last row with a weight is the one meant.
+    return np.minimum(drawn, np.flatnonzero(weights)[-1])
+
+
+def _cholesky_pivots(survey: Survey, kernel: Kernel, m: int, proposals: int, rng: np.random.Generator) -> Array:
+    """Return the row numbers of at most m pivots; fewer if the residual falls to rounding before."""
+    rows = survey.rows
+    residual = kernel_diagonal(survey, kernel)
+    floor = 32 * np.finfo(rows.dtype).eps * residual
+    factor = np.empty((rows.shape[0], m), dtype=rows.dtype)
+    chosen = np.empty(0, dtype=np.intp)
+    while len(chosen) < m and residual.any():
+        k = len(chosen)
+        drawn = draw(residual, min(proposals, m - k), rng)
+        points = gather(survey, drawn)
+        K_drawn = np.asarray(evaluator(survey, kernel, points, drawn)(points), dtype=np.float64)
+        known = factor[drawn, :k].astype(np.float64)
+        accepted, L = _rejection_cholesky(K_drawn - known @ known.T, residual[drawn], floor[drawn], rng)
+        if not accepted.size:
+            # Rounding only: these rows differ from the pivots by less than the dtype can tell.
+            residual[drawn] = 0.0
+            continue
+        pivots = drawn[accepted]
+        evaluate = evaluator(survey, kernel, points[accepted], pivots)
+        step = _CholeskyStep(evaluate, factor, k, pivots, np.linalg.inv(L).T.astype(rows.dtype))
+        stop = k + len(pivots)
+        for start, (new, explained) in survey.map(step, label=f"pivots, {stop} of {m}"):
+            piece = slice(start, start + len(new))
+            factor[piece, k:stop] = new
+            residual[piece] -= explained
+        residual[pivots] = 0.0
+        residual[residual <= floor] = 0.0
+        chosen = np.concatenate([chosen, pivots])
+    return chosen
+
+
+class _CholeskyStep:
+    """What a block contributes: its rows of the new columns of the factor, and what these explain of the diagonal."""
+
+    def __init__(
+        self, evaluate: Callable[[Matrix], Array], factor: Array, k: int, pivots: Array, inverse: Array
+    ) -> None:
+        self.evaluate = evaluate
+        self.known = factor[:, :k]
+        self.columns = np.ascontiguousarray(factor[pivots, :k].T)
+        self.inverse = inverse
+
+    def __call__(self, block: Block) -> tuple[Array, Array]:
+        rest = self.evaluate(block.X)
+        if self.columns.size:
+            rest -= self.known[block.start : block.stop] @ self.columns
+        new = rest @ self.inverse
+        return new, np.einsum("ij,ij->i", new, new, dtype=np.float64)
+
+
+def _rejection_cholesky(H: Array, proposed: Array, floor: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Return which rows of the residual H are accepted as pivots, and the Cholesky factor L of H among them.
+
+    Row j is accepted with probability (H_jj after the pivots accepted before it) / (H_jj when proposed).
+    """
+    L = np.zeros_like(H)
+    accepted: list[int] = []
+    for j, bar in enumerate(rng.random(len(H)) * proposed):
+        if H[j, j] > floor[j] and (not accepted or H[j, j] > bar):
+            L[j:, j] = H[j:, j] / np.sqrt(H[j, j])
+            H[j:, j:] -= np.outer(L[j:, j], L[j:, j])
+            accepted.append(j)
+    kept = np.asarray(accepted, dtype=np.intp)
+    return kept, L[np.ix_(kept, kept)]
+
+
+def distant_rows(survey: Survey, m: int, rng: np.random.Generator, proposals: int | None = None) -> Array:
+    """Return the numbers of at most m rows drawn by D² sampling; fewer if no more rows differ."""
+    proposals = _proposals(proposals, m)
+    rows = survey.rows
+    moments = survey.moments
+    center = None if rows.is_sparse else moments.mean
+    chosen = drawn = rng.integers(rows.shape[0], size=1)
+    if moments.spread == 0:
+        return chosen
+    # In units of the spread, so that the floor is a bound on rounding whatever the data's scale.
+    distances = np.full(rows.shape[0], np.inf)
+    floor = 256 * np.finfo(rows.dtype).eps
+    while True:
+        nearest = _Nearest(Exponents(gather(survey, drawn), 1 / moments.spread, center))
+        parts = [part for _, part in survey.map(nearest, label=f"seeds, {len(chosen)} of {m}")]
+        np.minimum(distances, np.concatenate(parts), out=distances)
+        distances[drawn] = 0.0
+        distances[distances <= floor] = 0.0
+        if len(chosen) == m or not distances.any():
+            return chosen
+        drawn = draw(distances, min(proposals, m - len(chosen)), rng)
+        points = gather(survey, drawn)
+        between = -Exponents(points, 1 / moments.spread, center)(points).astype(np.float64)
+        drawn = drawn[_rejection_distances(between, distances[drawn], floor, rng)]
+        chosen = np.concatenate([chosen, drawn])
+
+
+class _Nearest:
+    """A block's squared distances, in units of the spread, to the nearest of the points."""
+
+    def __init__(self, exponents: Exponents) -> None:
+        self.exponents = exponents
+
+    def __call__(self, block: Block) -> Array:
+        return np.asarray(-self.exponents(block.X).max(axis=1), dtype=np.float64)
+
+
+def _rejection_distances(between: Array, proposed: Array, floor: float, rng: np.random.Generator) -> Array:
+    """Return which of the proposed rows D² sampling accepts, given the squared distances between them."""
+    current = proposed.copy()
+    accepted: list[int] = []
+    for j, bar in enumerate(rng.random(len(proposed)) * proposed):
+        if not accepted or (current[j] > floor and current[j] > bar):
+            np.minimum(current, between[j], out=current)
+            current[j] = 0.0
+            accepted.append(j)
+    return np.asarray(accepted, dtype=np.intp)

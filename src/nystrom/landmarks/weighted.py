@@ -1,0 +1,174 @@
+"""Landmarks drawn from the rows with unequal probabilities: diagonal, column norms, leverage scores, distances."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from nystrom.kernels import Kernel
+from nystrom.landmarks.base import (
+    Landmarks,
+    Selector,
+    evaluator,
+    gather,
+    kernel_diagonal,
+    resolve,
+    rows_in_order,
+)
+from nystrom.rows.base import Array, Block, Matrix
+from nystrom.survey import Survey
+
+_TILE_BYTES = 64 * 2**20
+
+
+def draw_weighted(survey: Survey, weights: Array, m: int, rng: np.random.Generator) -> Landmarks:
+    """Draw m rows without replacement, row i with probability in proportion to ``weights[i]``.
+
+    Each row gets the time of an exponential clock of rate w_i, and the first m to ring are taken: the same
+    distribution as drawing one row after another, at O(n). Rows of weight zero are never drawn.
+    """
+    with np.errstate(divide="ignore"):
+        times = rng.exponential(size=len(weights)) / weights
+    m = min(m, int(np.count_nonzero(np.isfinite(times))))
+    head = np.argpartition(times, m - 1)[:m] if m else np.empty(0, dtype=np.intp)
+    head = head[np.argsort(times[head])]
+
+    def order() -> Array:
+        eligible = np.argsort(times)
+        return eligible[np.isfinite(times[eligible])]
+
+    return rows_in_order(survey, head, order)
+
+
+class Diagonal(Selector):
+    """Draw rows with p_i ∝ K_ii² (section 3.2 of the paper): uniform for kernels of distance.
+
+    Cost: O(np) time, O(n) memory, one pass.
+    """
+
+    def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
+        diagonal = kernel_diagonal(survey, resolve(kernel, survey))
+        return draw_weighted(survey, np.square(diagonal), m, rng)
+
+
+class ColumnNorm(Selector):
+    """Draw rows with p_i ∝ ‖k_i‖², the squared norms of the columns of K (section 3.2 of the paper).
+
+    Every entry above the diagonal is evaluated once, a tile at a time: O(n²p) time, O(n) memory and a tile. With
+    more than about 10⁵ rows this is the most expensive selector by far, and rarely the best one.
+    """
+
+    def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
+        return draw_weighted(survey, column_norms(survey, resolve(kernel, survey)), m, rng)
+
+
+def column_norms(survey: Survey, kernel: Kernel) -> Array:
+    """Return ‖k_i‖² for every row i; one pass for each tile of rows, each over the rows from that tile on."""
+    rows = survey.rows
+    n = rows.shape[0]
+    norms = np.zeros(n)
+    tile_rows = int(max(1, _TILE_BYTES // (rows.dtype.itemsize * rows.block_rows)))
+    for first in range(0, n, tile_rows):
+        last = min(first + tile_rows, n)
+        tile = np.arange(first, last)
+        step = _TileNorms(evaluator(survey, kernel, gather(survey, tile), tile), first, last)
+        for start, (own, across) in survey.map(step, label=f"column norms, {last} of {n}"):
+            stop = min(start + rows.block_rows, n)
+            norms[stop - len(own) : stop] += own
+            norms[first:last] += across
+    return norms
+
+
+class _TileNorms:
+    """Sums of squares of k(block, tile): along the block's rows, and along the tile's for rows beyond the tile."""
+
+    def __init__(self, evaluate: Callable[[Matrix], Array], first: int, last: int) -> None:
+        self.evaluate = evaluate
+        self.first = first
+        self.last = last
+
+    def __call__(self, block: Block) -> tuple[Array, Array]:
+        # Entries with rows above the tile were counted, from both sides, with the tile of those rows.
+        skip = min(max(self.first - block.start, 0), block.X.shape[0])
+        if skip == block.X.shape[0]:
+            return np.zeros(0), np.zeros(self.last - self.first)
+        squares = np.square(self.evaluate(block.X[skip:]), dtype=np.float64)
+        beyond = max(self.last - block.start - skip, 0)
+        return squares.sum(axis=1), squares[beyond:].sum(axis=0)
+
+
+class Leverage(Selector):
+    """Draw rows by approximate ridge leverage scores, (K (K + λI)⁻¹)_ii (Musco and Musco, 2017, Algorithm 3).
+
+    Half of the rows, chosen at random, give the landmarks that measure all rows; their own landmarks come from a
+    quarter, and so on down to m rows. K is never formed: O(nmp + nm²) time, O(n) memory and a block.
+
+    Parameters
+    ----------
+    regularization : float or None
+        λ. None: what the tail of the spectrum is estimated to be, so that about m directions count.
+    """
+
+    def __init__(self, regularization: float | None = None) -> None:
+        self.regularization = regularization
+
+    def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
+        if self.regularization is not None and not self.regularization > 0:
+            raise ValueError(
+                f"regularization must be a positive number or None (chosen from the data); got {self.regularization!r}."
+            )
+        kernel = resolve(kernel, survey)
+        n = survey.rows.shape[0]
+        diagonal = kernel_diagonal(survey, kernel)
+        # Row i is in the subset of level l if its height is at least l: each level holds half of the one before.
+        levels = max(0, int(np.ceil(np.log2(n / m))))
+        height = np.empty(n, dtype=np.int64)
+        height[rng.permutation(n)] = np.floor(np.log2(n / (1.0 + np.arange(n)))).astype(np.int64)
+        chosen = np.flatnonzero(height >= levels)
+        weights = np.ones(len(chosen))
+        oversampling = max(1.0, np.log(m))
+        for level in range(levels - 1, -1, -1):
+            members = height >= level
+            scores = self._scores(survey, kernel, diagonal, members, chosen, weights, m / (4 * oversampling))
+            if level == 0:
+                return draw_weighted(survey, scores, m, rng)
+            chance = np.minimum(1.0, oversampling * scores)
+            drawn = rng.random(n) < chance
+            if not drawn.any():
+                drawn = members
+            chosen = np.flatnonzero(drawn)
+            weights = 1 / chance[chosen] if chance[chosen].all() else np.ones(len(chosen))
+        return draw_weighted(survey, np.where(diagonal > 0, 1.0, 0.0), m, rng)
+
+    def _scores(
+        self,
+        survey: Survey,
+        kernel: Kernel,
+        diagonal: Array,
+        members: Array,
+        chosen: Array,
+        weights: Array,
+        rank: float,
+    ) -> Array:
+        """Return the scores (k_ii − k_iS (K_SS + λ D⁻¹)⁻¹ k_Si) / λ of the members, 0 for others; one pass."""
+        points = gather(survey, chosen)
+        evaluate = evaluator(survey, kernel, points, chosen)
+        K_SS = np.asarray(evaluate(points), dtype=np.float64)
+        root = np.sqrt(weights)
+        values = np.linalg.eigvalsh(K_SS * root[:, None] * root)[::-1]
+        top = max(1, int(np.ceil(rank)))
+        tail = values[top:].clip(min=0).sum() / top
+        ridge = self.regularization or max(tail, 1e-6 * values[0], np.finfo(np.float64).tiny)
+        inverse_root = np.linalg.inv(np.linalg.cholesky(K_SS + np.diag(ridge / weights + 1e-12 * values[0])))
+
+        def step(block: Block) -> Array:
+            inside = np.flatnonzero(members[block.start : block.stop])
+            scores = np.zeros(block.X.shape[0])
+            if inside.size:
+                explained = np.asarray(evaluate(block.X[inside]), dtype=np.float64) @ inverse_root.T
+                rest = diagonal[block.start + inside] - np.einsum("ij,ij->i", explained, explained)
+                scores[inside] = np.clip(rest / ridge, 0.0, 1.0)
+            return scores
+
+        return np.concatenate([part for _, part in survey.map(step, label="leverage scores")])
