@@ -21,6 +21,14 @@ class RowsChangedError(NystromError, RuntimeError):
     """A source of rows gave other rows (or another number of them) than in the pass before."""
 
 
+class DataFileError(NystromError, ValueError):
+    """A data file is damaged or not in its format; the message names the file and the line or row."""
+
+
+class ClusterLostError(NystromError, ConnectionError):
+    """The Dask cluster cannot finish the work: its scheduler is gone, or its workers die again and again."""
+
+
 class MissingDependencyError(NystromError, ImportError):
     """An optional package is needed; the message holds the command that installs it."""
 

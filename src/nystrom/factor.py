@@ -3,9 +3,9 @@
 Both end as ``features(x) = k(x, Z) @ M``. They differ in one place only: Algorithm 1 (:func:`standard`) cuts the rank
 in the kernel of the landmarks, before it has seen a row; Algorithm 2 (:func:`optimal`) cuts it in the fold's result.
 
-Algorithm 2 is not computed as written. ``R W⁺ Rᵀ`` loses about half the digits; whitening with ``T = V S^{-1/2}`` first and
-taking the eigenvectors of the m × m Gram matrix of ``B = C T`` gives the same best rank-r approximation of ``C W⁺ Cᵀ``
-to full accuracy, without a tall QR.
+Algorithm 2 is not computed as written. ``R W⁺ Rᵀ`` loses about half the digits; whitening with ``T = V S^{-1/2}``
+first and taking the eigenvectors of the m × m Gram matrix of ``B = C T`` gives the same best rank-r approximation of
+``C W⁺ Cᵀ`` to full accuracy, without a tall QR.
 """
 
 from __future__ import annotations
@@ -92,9 +92,7 @@ class NystromMap:
 
     def merge(self, other: NystromMap) -> NystromMap:
         """Return the map of the rows of both, for the same landmarks and kernel. Cost: O(k³); no row is read."""
-        same = self.whitening.shape == other.whitening.shape and np.array_equal(
-            self.whitening, other.whitening
-        )
+        same = self.whitening.shape == other.whitening.shape and np.array_equal(self.whitening, other.whitening)
         if not same or self.kernel != other.kernel:
             raise ValueError(
                 "maps can be merged only if they share landmarks, kernel and factorisation; fit both with "
@@ -194,8 +192,8 @@ def _fit(
         if statistics.lowest > -tolerance:
             break
         warnings.warn(
-            f"rounding made the approximation exceed the kernel by {-statistics.lowest:.2g} in some row; the cut-off on "
-            f"the landmarks' eigenvalues is raised tenfold and the pass repeated. float64 rows avoid this.",
+            f"rounding made the approximation exceed the kernel by {-statistics.lowest:.2g} in some row; the cut-off "
+            f"on the landmarks' eigenvalues is raised tenfold and the pass repeated. float64 rows avoid this.",
             AccuracyWarning,
             stacklevel=2,
         )
@@ -229,9 +227,7 @@ def _fold(
     return statistics.in_basis(T) if whiten_later else statistics
 
 
-def _finish(
-    landmarks: Landmarks, kernel: Kernel, T: Array, statistics: Statistics, rank: int | None
-) -> NystromMap:
+def _finish(landmarks: Landmarks, kernel: Kernel, T: Array, statistics: Statistics, rank: int | None) -> NystromMap:
     eigenvalues, Q = psd_eigh(statistics.gram)
     kept = eigenvalues > 4 * np.finfo(np.float64).eps * max(float(eigenvalues[0]), 0.0)
     r = int(kept.sum()) if rank is None else min(int(kept.sum()), rank)
@@ -269,8 +265,8 @@ def orthonormal_eigh(survey: Survey, fitted: NystromMap) -> tuple[Array, Array]:
     return values, vectors
 
 
-def emit_features(rows: RowBlocks, engine: Engine, fitted: NystromMap, *, C: Array | None = None) -> Array:
-    """Return the features of all rows as one array; ``C`` saves evaluating the kernel again."""
+def emit_features(rows: RowBlocks, engine: Engine, fitted: NystromMap, *, C: Array | None = None) -> Any:
+    """Return the features of all rows as one array (lazy for Dask rows); ``C`` saves evaluating the kernel again."""
     if C is None:
         return _emit(rows, engine, fitted.features, fitted.n_components, rows.dtype)
     projection = fitted.projection.astype(C.dtype, copy=False)
@@ -278,15 +274,11 @@ def emit_features(rows: RowBlocks, engine: Engine, fitted: NystromMap, *, C: Arr
     return _emit(held, engine, lambda block: block @ projection, fitted.n_components, rows.dtype)
 
 
-def _emit(
-    rows: RowBlocks, engine: Engine, function: Callable[[Matrix], Array], n_columns: int, dtype: Any
-) -> Array:
-    out = np.empty((rows.shape[0], n_columns), dtype=dtype)
+def _emit(rows: RowBlocks, engine: Engine, function: Callable[[Matrix], Array], n_columns: int, dtype: Any) -> Any:
+    name = rows.name
 
-    def step(block: Block) -> None:
-        require_finite(block.X, rows.name, block.start)
-        out[block.start : block.stop] = function(block.X)
+    def step(block: Block) -> Array:
+        require_finite(block.X, name, block.start)
+        return function(block.X)
 
-    for _ in engine.map(rows, step, label="features"):
-        pass
-    return out
+    return engine.emit(rows, step, n_columns, dtype, label="features")

@@ -17,8 +17,8 @@ import scipy.sparse as sp
 from nystrom.engine.base import Engine, TreeMerger
 from nystrom.engine.local import blas_threads, merge_two
 from nystrom.exceptions import FewerLandmarksWarning
-from nystrom.rows.arrays import ArrayRows, array_rows
-from nystrom.rows.base import Array, Block, Matrix, RowBlocks
+from nystrom.rows.arrays import array_rows
+from nystrom.rows.base import Array, Block, Matrix, RowBlocks, default_block_rows
 
 Init = Literal["kmeans++", "greedy"]
 
@@ -295,7 +295,7 @@ def _draw(n: int, size: int, rng: np.random.Generator) -> Array:
 
 def _in_wide_blocks(rows: RowBlocks) -> RowBlocks:
     # A sketch keeps the few rows a block of the rows it was made from; for so few columns they are too small.
-    return rows.reblocked() if isinstance(rows, ArrayRows) else rows
+    return rows if rows.is_sparse else rows.widened(default_block_rows(rows.shape[1] * rows.dtype.itemsize))
 
 
 def _seed(A: Matrix, n_clusters: int, init: str, rng: np.random.Generator) -> Matrix:
@@ -371,14 +371,13 @@ class _Look:
     """Assign the rows of a block and sum them by cluster, about the shift."""
 
     nearest: Nearest
-    want_labels: bool
 
-    def __call__(self, block: Block) -> tuple[Array | None, _Totals]:
+    def __call__(self, block: Block) -> tuple[Array, _Totals]:
         labels = self.nearest(block.X)
         X = _centred(block.X, self.nearest.shift)
         flat = X.data if sp.issparse(X) else X.ravel()
         totals = _Totals(cluster_sums(labels, X, self.nearest.n_centers), float(np.dot(flat, flat)))
-        return (labels if self.want_labels else None), totals
+        return labels, totals
 
 
 def _centred(X: Matrix, shift: Array | None) -> Matrix:
@@ -472,13 +471,15 @@ class _Clustering:
 
     def look(self, centers: Matrix) -> _Seen:
         """Assign every row: one pass."""
+        look = _Look(self.nearest(centers))
+        if not self.want_labels:
+            totals = self.engine.fold(self.rows, lambda block: look(block)[1], label=self.label)
+            return _Seen(centers, totals, None)
         merger: TreeMerger[_Totals] = TreeMerger(merge_two)
-        labels = np.empty(self.rows.shape[0], dtype=np.int32) if self.want_labels else None
-        step = _Look(self.nearest(centers), self.want_labels)
-        for start, (found, totals) in self.engine.map(self.rows, step, label=self.label):
-            merger.push(totals)
-            if labels is not None:
-                labels[start : start + len(found)] = found
+        labels = np.empty(self.rows.shape[0], dtype=np.int32)
+        for start, (found, part) in self.engine.map(self.rows, look, label=self.label):
+            merger.push(part)
+            labels[start : start + len(found)] = found
         return _Seen(centers, merger.result(), labels)
 
     def settle(self, centers: Matrix, wanted: int) -> _Seen:

@@ -1,6 +1,7 @@
 """How a pass over the rows runs."""
 
 from nystrom.engine.base import Engine, Mergeable, Progress, Silent, Sums, TreeMerger
+from nystrom.engine.choose import collection_rows, is_dask_collection, make_engine, place_rows
 from nystrom.engine.local import LocalEngine, blas_threads, resolve_n_jobs
 
 __all__ = [
@@ -12,5 +13,9 @@ __all__ = [
     "Sums",
     "TreeMerger",
     "blas_threads",
+    "collection_rows",
+    "is_dask_collection",
+    "make_engine",
+    "place_rows",
     "resolve_n_jobs",
 ]

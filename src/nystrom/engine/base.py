@@ -7,7 +7,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
-from nystrom.rows.base import Block, Matrix, RowBlocks
+from nystrom.rows.base import Array, Block, Matrix, RowBlocks
 
 T = TypeVar("T")
 M = TypeVar("M", bound="Mergeable")
@@ -107,4 +107,13 @@ class Engine(Protocol):
         self, rows: RowBlocks, step: Callable[[Block], tuple[Matrix, M]], n_columns: int, dtype: Any, *, label: str
     ) -> tuple[RowBlocks, M]:
         """Do :meth:`map_rows` with the first part of what ``step`` returns, :meth:`fold` with the second: one pass."""
+        ...
+
+    def emit(
+        self, rows: RowBlocks, step: Callable[[Block], Array], n_columns: int | None, dtype: Any, *, label: str
+    ) -> Any:
+        """Return what ``step`` makes of each block as one array for the caller, of one dimension if no ``n_columns``.
+
+        One pass; where the rows are a Dask collection the array is one too, and the pass is made when it is computed.
+        """
         ...

@@ -15,7 +15,7 @@ from threadpoolctl import ThreadpoolController
 
 from nystrom.engine.base import M, Mergeable, Progress, Silent, T, TreeMerger
 from nystrom.rows.arrays import ArrayRows
-from nystrom.rows.base import Block, Matrix, RowBlocks
+from nystrom.rows.base import Array, Block, Matrix, RowBlocks
 
 
 @cache
@@ -105,7 +105,9 @@ class LocalEngine:
         merger: TreeMerger[M] = TreeMerger(merge_two)
         for _, result in self._run(rows, step, label):
             merger.push(result)
-        return merger.result()
+        # The last merges too with one BLAS thread, as in the pass: sums of long vectors depend on it.
+        with blas_threads(1):
+            return merger.result()
 
     def map(self, rows: RowBlocks, step: Callable[[Block], T], *, label: str) -> Iterator[tuple[int, T]]:
         for block, result in self._run(rows, step, label):
@@ -134,6 +136,19 @@ class LocalEngine:
 
         merged = self.fold(rows, write, label=label)
         return ArrayRows(out, block_rows=rows.block_rows, name=label), merged
+
+    def emit(
+        self, rows: RowBlocks, step: Callable[[Block], Array], n_columns: int | None, dtype: Any, *, label: str
+    ) -> Array:
+        n = rows.shape[0]
+        out = np.empty(n if n_columns is None else (n, n_columns), dtype=dtype)
+
+        def write(block: Block) -> None:
+            out[block.start : block.stop] = step(block)
+
+        for _ in self._run(rows, write, label):
+            pass
+        return out
 
 
 def merge_two(a: M, b: M) -> M:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -9,29 +10,18 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from nystrom.certificate import certify
-from nystrom.engine import Engine, LocalEngine
+from nystrom.engine import Engine, collection_rows, is_dask_collection, make_engine, place_rows
+from nystrom.exceptions import FewerLandmarksWarning
 from nystrom.factor import FACTORS, NystromMap
+from nystrom.generator import make_generator
 from nystrom.kernels import Kernel, Precomputed, make_kernel
 from nystrom.landmarks import make_selector
 from nystrom.progress import make_progress
-from nystrom.rows import Array, Matrix, RowBlocks, array_rows
+from nystrom.rows import Array, Block, Matrix, RowBlocks, array_rows
 from nystrom.survey import Survey
 
 # Without a rank to double, this many landmarks: enough for good accuracy, and still seconds for a million rows.
 DEFAULT_LANDMARKS = 1000
-
-
-def make_generator(random_state: Any) -> np.random.Generator:
-    """Return a Generator from a seed, a Generator, a legacy RandomState, or None."""
-    if isinstance(random_state, np.random.RandomState):
-        return np.random.default_rng(random_state.randint(0, 2**31, size=4))
-    try:
-        return np.random.default_rng(random_state)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"random_state must be None, a non-negative integer, a numpy Generator or RandomState; "
-            f"got {random_state!r}."
-        ) from error
 
 
 def check_count(value: Any, name: str, *, optional: bool = True) -> int | None:
@@ -66,17 +56,19 @@ class KernelMachine(BaseEstimator):
     max_memory, n_jobs, engine, random_state, verbose``.
     """
 
-    def _engine(self) -> Engine:
-        return LocalEngine(self.n_jobs, make_progress(self.verbose))
+    def _engine(self, rows: RowBlocks) -> Engine:
+        return make_engine(rows, self.n_jobs, make_progress(self.verbose))
 
     def _kernel(self) -> Kernel:
         return make_kernel(self.kernel, gamma=self.gamma, degree=self.degree, coef0=self.coef0)
 
     def _check_X(self, X: Any, *, reset: bool) -> RowBlocks:
         """Return the rows of X, checked for shape, dtype and number of columns; finiteness is checked in the pass."""
+        if is_dask_collection(X):
+            X = collection_rows(X)
         if isinstance(X, RowBlocks):
-            self._check_columns(X.shape[1], reset=reset)
-            return X
+            self._check_columns(X.n_columns, reset=reset)
+            return place_rows(X, self.engine)
         X = validate_data(
             self,
             X,
@@ -85,7 +77,7 @@ class KernelMachine(BaseEstimator):
             ensure_all_finite=False,
             reset=reset,
         )
-        return array_rows(X)
+        return place_rows(array_rows(X), self.engine)
 
     def _check_columns(self, n_features: int, *, reset: bool) -> None:
         if reset:
@@ -107,9 +99,13 @@ class KernelMachine(BaseEstimator):
                 f"got shape {rows.shape}."
             )
         rank, m = resolve_sizes(self.n_components, self.n_landmarks, rows.shape[0])
-        survey = Survey(rows, self._engine())
+        survey = Survey(rows, self._engine(rows))
         rng = make_generator(self.random_state)
-        landmarks = make_selector(self.landmarks).select(survey, m, kernel, rng)
+        with warnings.catch_warnings():
+            if self.n_landmarks is None:
+                # Nobody asked for this number, so nobody needs to hear that the rows are fewer.
+                warnings.simplefilter("ignore", FewerLandmarksWarning)
+            landmarks = make_selector(self.landmarks).select(survey, m, kernel, rng)
         if kernel.needs_moments:
             kernel = kernel.resolve(survey.moments)
         C = self._room_for_kernel(rows, landmarks.points.shape[0]) if keep_kernel else None
@@ -119,7 +115,7 @@ class KernelMachine(BaseEstimator):
 
     def _room_for_kernel(self, rows: RowBlocks, m: int) -> Array | None:
         room = 256 * 2**20
-        if rows.shape[0] * m * rows.dtype.itemsize > room:
+        if rows.on_cluster or rows.shape[0] * m * rows.dtype.itemsize > room:
             return None
         return np.empty((rows.shape[0], m), rows.dtype)
 
@@ -133,19 +129,19 @@ class KernelMachine(BaseEstimator):
         self.n_components_ = fitted.n_components
         self.certificate_ = certify(fitted)
 
-    def residual(self, X: Matrix) -> Array:
-        """Return ``k(x, x) − ‖φ(x)‖²`` of each row: 0 where the landmarks explain it fully, k(x, x) where not at all."""
+    def residual(self, X: Matrix) -> Any:
+        """Return ``k(x, x) − ‖φ(x)‖²`` of each row: 0 where the landmarks explain it, k(x, x) where they do not."""
         check_is_fitted(self)
         rows = self._check_X(X, reset=False)
         fitted = self.map_
-        pieces = self._engine().map(
-            rows, lambda block: fitted.residual(block.X, start=block.start), label="residual"
-        )
-        return np.concatenate([piece for _, piece in pieces])
+
+        def step(block: Block) -> Array:
+            return fitted.residual(block.X, start=block.start)
+
+        return self._engine(rows).emit(rows, step, None, np.float64, label="residual")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.input_tags.pairwise = self.kernel == "precomputed"
-        tags.transformer_tags = tags.transformer_tags
         return tags

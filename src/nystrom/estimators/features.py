@@ -8,28 +8,29 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from nystrom import certificate
-from nystrom.estimators.base import KernelMachine, make_generator
+from nystrom.estimators.base import KernelMachine
 from nystrom.factor import emit_features
-from nystrom.rows import Array, Matrix
+from nystrom.generator import make_generator
+from nystrom.rows import Matrix
 
 _NORMS = ("fro", "trace", "spectral")
 
 
-class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):  # type: ignore[misc]
+class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):
     """Approximate a kernel's feature map from a few landmarks.
 
     ``transform(X)`` gives features L with ``L Lᵀ ≈ K``, the kernel matrix of the rows, so that a linear model on L is a
-    kernel machine on X. It takes the place of :class:`sklearn.kernel_approximation.Nystroem`, with better landmarks and the
-    best rank-r approximation that they allow (Algorithms 2 and 3 of the paper).
+    kernel machine on X. It takes the place of :class:`sklearn.kernel_approximation.Nystroem`, with better landmarks
+    and the best rank-r approximation that they allow (Algorithms 2 and 3 of the paper).
 
     Parameters
     ----------
     kernel : str, Kernel or callable, default="gaussian"
-        "gaussian" (or "rbf"), "polynomial", "linear", "laplacian", "matern", "cosine", "precomputed", a kernel object of
-        :mod:`nystrom.kernels`, or a function.
+        "gaussian" (or "rbf"), "polynomial", "linear", "laplacian", "matern", "cosine", "precomputed", a kernel object
+        of :mod:`nystrom.kernels`, or a function.
     gamma : "scale", None or float, default="scale"
-        Width of the kernel. "scale" is the paper's: one over the mean squared distance of the rows to their mean. None is
-        scikit-learn's: one over the number of columns.
+        Width of the kernel. "scale" is the paper's: one over the mean squared distance of the rows to their mean.
+        None is scikit-learn's: one over the number of columns.
     degree, coef0 : float
         Of the polynomial kernel.
     n_components : int or None, default=100
@@ -38,8 +39,8 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
         m; by default twice ``n_components``, and at most the number of rows.
     landmarks : str, array or selector, default="auto"
         How landmarks are chosen: a name ("auto", "sketched-kmeans", "kmeans", "uniform", "diagonal", "column-norm",
-        "leverage", "kmeans++", "rpcholesky"), an m × p array of points, an array of row numbers, or a selector object of
-        :mod:`nystrom.landmarks`.
+        "leverage", "kmeans++", "rpcholesky"), an m × p array of points, an array of row numbers, or a selector object
+        of :mod:`nystrom.landmarks`.
     factor : {"optimal", "standard"}, default="optimal"
         Algorithm 2 or Algorithm 1.
     max_memory : str or int or None
@@ -47,7 +48,8 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
     n_jobs : int or None
         Threads; None is all cores. The result is the same for any number.
     engine : {"auto", "local", "dask"}, default="auto"
-        Where passes run.
+        Where passes run. "auto": a Dask collection on its cluster (its features are then lazy Dask arrays), anything
+        else here. "dask" sends X to the cluster of the active ``distributed.Client``; of files only the name is sent.
     random_state : int, Generator, RandomState or None
         Seed.
     verbose : int, default=0
@@ -77,7 +79,7 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
     >>> features = Nystroem(n_components=20, random_state=0).fit(X)
     >>> features.transform(X).shape
     (1797, 20)
-    >>> bool(features.certificate_.trace.value < 0.4)
+    >>> bool(features.certificate_.trace.value < 0.5)
     True
     """
 
@@ -117,17 +119,17 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
         self._fit_map(self._check_X(X, reset=True))
         return self
 
-    def fit_transform(self, X: Matrix, y: Any = None) -> Array:
-        """Fit, and return the features of X; the kernel of rows and landmarks is kept from the fit if it fits 256 MiB."""
+    def fit_transform(self, X: Matrix, y: Any = None) -> Any:
+        """Fit, and return the features of X; k(X, Z) is kept from the fit where it fits in 256 MiB."""
         rows = self._check_X(X, reset=True)
         fitted, C = self._fit_map(rows, keep_kernel=True)
-        return emit_features(rows, self._engine(), fitted, C=C)
+        return emit_features(rows, self._engine(rows), fitted, C=C)
 
-    def transform(self, X: Matrix) -> Array:
-        """Return the features of X: n × ``n_components_``, in the dtype of X."""
+    def transform(self, X: Matrix) -> Any:
+        """Return the features of X: n × ``n_components_``, in the dtype of X; lazy if X is a Dask collection."""
         check_is_fitted(self)
         rows = self._check_X(X, reset=False)
-        return emit_features(rows, self._engine(), self.map_)
+        return emit_features(rows, self._engine(rows), self.map_)
 
     def approximation_error(
         self,
@@ -145,8 +147,8 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
         X : rows
             Any rows; the training rows give the error of the fit.
         norm : {"fro", "trace", "spectral"}
-            "trace" is exact; "fro" is exact up to 3,000 rows and above that estimated from ``n_pairs`` random pairs with a
-            ``confidence`` interval; "spectral" takes O(n²) time.
+            "trace" is exact; "fro" is exact up to 3,000 rows and above that estimated from ``n_pairs`` random pairs
+            with a ``confidence`` interval; "spectral" takes O(n²) time.
 
         Returns
         -------
@@ -157,9 +159,7 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
         rows = self._check_X(X, reset=False)
         rng = make_generator(random_state)
         if norm == "fro":
-            return certificate.frobenius_error(
-                rows, self.map_, rng=rng, n_pairs=n_pairs, confidence=confidence
-            )
+            return certificate.frobenius_error(rows, self.map_, rng=rng, n_pairs=n_pairs, confidence=confidence)
         if norm == "trace":
             return certificate.trace_error(rows, self.map_)
         if norm == "spectral":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from nystrom.rows.base import Array, Block, Matrix, RowBlocks, default_block_rows
+from nystrom.rows.base import Array, Block, Matrix, RowBlocks, blocks_to_join, default_block_rows
 
 
 class ArrayRows(RowBlocks):
@@ -26,9 +26,9 @@ class ArrayRows(RowBlocks):
     def take(self, indices: Array) -> Matrix:
         return np.asarray(self._X[indices], dtype=self.dtype, order="C")
 
-    def reblocked(self, block_rows: int | None = None) -> ArrayRows:
-        """Return the same array in blocks of another size; by default the one that suits its columns."""
-        return ArrayRows(self._X, block_rows=block_rows, name=self.name)
+    def widened(self, block_rows: int) -> ArrayRows:
+        joined = self.block_rows * blocks_to_join(self.block_rows, block_rows)
+        return ArrayRows(self._X, block_rows=joined, name=self.name)
 
 
 class SparseRows(RowBlocks):

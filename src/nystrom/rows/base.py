@@ -31,6 +31,11 @@ def default_block_rows(row_bytes: float) -> int:
     return int(min(max(power, _MIN_BLOCK_ROWS), _MAX_BLOCK_ROWS))
 
 
+def blocks_to_join(have: int, want: int) -> int:
+    """Return the largest power of two of blocks of ``have`` rows that makes at most ``want`` rows; 1 if none does."""
+    return 1 << int(np.log2(max(want // max(have, 1), 1)))
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
     """One block of consecutive rows: ``X`` holds rows ``start`` to ``start + len(X)``."""
@@ -61,10 +66,16 @@ class RowBlocks(ABC):
     name: str = "X"
     random_access: bool = True
     has_target: bool = False
+    # Whether the blocks are held by a cluster, so that passes run there.
+    on_cluster: bool = False
 
     @property
     def n_blocks(self) -> int:
         return -(-self.shape[0] // self.block_rows)
+
+    @property
+    def n_columns(self) -> int:
+        return self.shape[1]
 
     @abstractmethod
     def block(self, index: int) -> Block:
@@ -78,6 +89,10 @@ class RowBlocks(ABC):
     @abstractmethod
     def take(self, indices: Array) -> Matrix:
         """Return the rows with the given numbers, in the given order, as one matrix."""
+
+    def widened(self, block_rows: int) -> RowBlocks:
+        """Return the same rows with 2, 4, 8, ... blocks as one, while that is at most ``block_rows`` rows."""
+        return self
 
     def with_target(self, y: Array | None, weight: Array | None = None) -> RowBlocks:
         """Return the same rows with a target (and a weight) beside each."""

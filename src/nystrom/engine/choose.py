@@ -1,0 +1,48 @@
+"""Which engine reads which rows; dask is imported only if it is asked for, or a Dask collection is given."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+from nystrom.engine.base import Engine, Progress
+from nystrom.engine.local import LocalEngine
+from nystrom.rows.base import RowBlocks
+
+EngineName: TypeAlias = Literal["auto", "local", "dask"]
+_NAMES = ("auto", "local", "dask")
+
+
+def is_dask_collection(X: Any) -> bool:
+    """Return whether X is a Dask array, dataframe or series, without importing dask."""
+    return callable(getattr(type(X), "__dask_graph__", None))
+
+
+def collection_rows(X: Any) -> RowBlocks:
+    """Return the rows of a Dask array or dataframe."""
+    from nystrom.engine import dask
+
+    return dask.collection_rows(X)
+
+
+def place_rows(rows: RowBlocks, engine: Any) -> RowBlocks:
+    """Return the rows where ``engine`` reads them: sent to the cluster if it is "dask" and they are not there yet."""
+    if engine not in _NAMES:
+        raise ValueError(f"engine must be one of {_NAMES}; got {engine!r}.")
+    if engine == "local" and rows.on_cluster:
+        raise ValueError(
+            "engine='local' cannot read a Dask collection; leave engine='auto', or give X.compute() if memory allows."
+        )
+    if engine != "dask":
+        return rows
+    from nystrom.engine import dask
+
+    return dask.ship_rows(rows)
+
+
+def make_engine(rows: RowBlocks, n_jobs: int | None = None, progress: Progress | None = None) -> Engine:
+    """Return the engine that reads these rows: on the cluster if they are there, else in this process."""
+    if not rows.on_cluster:
+        return LocalEngine(n_jobs, progress)
+    from nystrom.engine import dask
+
+    return dask.DaskEngine(n_jobs, progress)
