@@ -1,8 +1,8 @@
 """How far the approximation is from K, without forming K.
 
 In trace norm the error is exact and free: ``K − L Lᵀ`` is positive semidefinite, so its trace norm is
-``Σ k(x, x) − Σ λ``. In Frobenius norm it is estimated from random pairs of rows, with an interval; in spectral norm it is
-found by Lanczos iteration on the rows' kernel where their number allows.
+``Σ k(x, x) − Σ λ``. In Frobenius norm it is estimated from random pairs of rows, with an interval; in spectral norm
+it is found by Lanczos iteration on the rows' kernel where their number allows.
 """
 
 from __future__ import annotations
@@ -110,9 +110,9 @@ def frobenius_error(
 ) -> ErrorEstimate:
     """Return the relative Frobenius error: exact for few rows, else from random pairs with an interval.
 
-    The sums of ``(K_ij − φ_iᵀφ_j)²`` and ``K_ij²`` over the pairs i ≠ j are estimated by importance sampling: half the pairs
-    are drawn uniformly, half among rows that share their nearest landmark, where both matrices are large. The diagonal is
-    added exactly. The interval is the delta method's on the root of the ratio.
+    The sums of ``(K_ij − φ_iᵀφ_j)²`` and ``K_ij²`` over the pairs i ≠ j are estimated by importance sampling: half
+    the pairs are drawn uniformly, half among rows that share their nearest landmark, where both matrices are large.
+    The diagonal is added exactly. The interval is the delta method's on the root of the ratio.
 
     Cost: O(n m p) for the diagonal and the nearest landmarks (one pass), O(n_pairs (m + p)) for the pairs.
     """
@@ -127,9 +127,7 @@ def frobenius_error(
     kernel = pairs.kernel.mean() + diagonal_kernel
     ratio = error / kernel if kernel > 0 else 0.0
     # Delta method: the variance of (A/n)/(B/n) is that of (a − ratio b)/B, and d√q = dq / (2√q).
-    spread = (
-        float(np.std(pairs.error - ratio * pairs.kernel, ddof=1)) / np.sqrt(n_pairs) / max(kernel, 1e-300)
-    )
+    spread = float(np.std(pairs.error - ratio * pairs.kernel, ddof=1)) / np.sqrt(n_pairs) / max(kernel, 1e-300)
     value = float(np.sqrt(max(ratio, 0.0)))
     z = float(scipy.stats.norm.ppf(0.5 + confidence / 2))
     low = float(np.sqrt(max(ratio - z * spread, 0.0)))
@@ -180,9 +178,7 @@ def _diagonal_and_labels(rows: RowBlocks, fitted: NystromMap) -> tuple[float, fl
     return error, kernel, labels
 
 
-def _sample_pairs(
-    rows: RowBlocks, fitted: NystromMap, labels: Array, rng: np.random.Generator, n_pairs: int
-) -> _Pairs:
+def _sample_pairs(rows: RowBlocks, fitted: NystromMap, labels: Array, rng: np.random.Generator, n_pairs: int) -> _Pairs:
     n = rows.shape[0]
     order = np.argsort(labels, kind="stable")
     sizes = np.bincount(labels)
@@ -206,9 +202,7 @@ def _sample_pairs(
         piece = slice(start, start + 4096)
         A, B = rows.take(first[piece]), rows.take(second[piece])
         K = _kernel_of_pairs(fitted.kernel, A, B, second[piece])
-        phi = np.einsum(
-            "ij,ij->i", fitted.features(A).astype(np.float64), fitted.features(B).astype(np.float64)
-        )
+        phi = np.einsum("ij,ij->i", fitted.features(A).astype(np.float64), fitted.features(B).astype(np.float64))
         kernel[piece] = K**2
         error[piece] = (K - phi) ** 2
     return _Pairs(error / probability, kernel / probability)

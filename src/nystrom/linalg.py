@@ -68,8 +68,8 @@ def psd_eigh(A: Array) -> Eigen:
 def whiten(W: Array, *, block_dtype: Any = np.float64, caution: float = 1.0) -> Whitening:
     """Return the whitening of the landmarks' kernel matrix W.
 
-    Directions are kept while ``σ > max(4 ε64 σ₁, 10 ε_C √m max W_ii)``, with ε_C the eps of the dtype in which blocks of
-    the kernel are computed: smaller ones hold rounding errors only. The rest is dropped, never clamped.
+    Directions are kept while ``σ > max(4 ε64 σ₁, 10 ε_C √m max W_ii)``, with ε_C the eps of the dtype in which blocks
+    of the kernel are computed: smaller ones hold rounding errors only. The rest is dropped, never clamped.
 
     Parameters
     ----------

@@ -1,0 +1,227 @@
+"""The transformer: scikit-learn's contract, containers, and errors that say what to do."""
+
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from nystrom import Nystroem, kernel_eigh
+from nystrom.exceptions import NotPositiveSemidefiniteError
+from nystrom.kernels import Gaussian
+from nystrom.landmarks import SketchedKMeans
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_digits(return_X_y=True)
+
+
+@parametrize_with_checks([Nystroem(n_components=5, random_state=0), Nystroem(landmarks="uniform", random_state=0)])
+def test_scikit_learn_accepts_the_estimator(estimator, check):
+    check(estimator)
+
+
+LANDMARKS = ["auto", "sketched-kmeans", "kmeans", "uniform", "diagonal", "leverage", "kmeans++", "rpcholesky"]
+
+
+@pytest.mark.parametrize("landmarks", LANDMARKS)
+@pytest.mark.parametrize("factor", ["optimal", "standard"])
+def test_fit_transform_equals_transform(digits, landmarks, factor):
+    X = digits[0][:600]
+    features = Nystroem(n_components=10, landmarks=landmarks, factor=factor, random_state=0)
+    first = features.fit_transform(X)
+    np.testing.assert_allclose(first, features.transform(X), atol=1e-12)
+    assert first.shape == (600, 10)
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "rbf", "polynomial", "linear", "laplacian", "matern", "cosine"])
+def test_every_kernel_name_gives_its_kernel(digits, kernel):
+    X = digits[0][:300] / 16
+    features = Nystroem(kernel, n_components=None, landmarks=X, random_state=0)
+    L = features.fit_transform(X)
+    K = features.kernel_(X, X)
+    assert np.linalg.norm(L @ L.T - K) < 1e-7 * np.linalg.norm(K)
+
+
+def test_dense_sparse_memmap_and_fortran_rows_agree(digits, tmp_path):
+    X = digits[0][:500]
+    np.save(tmp_path / "X.npy", X)
+    forms = [X, sp.csr_matrix(X), sp.csr_array(X), np.load(tmp_path / "X.npy", mmap_mode="r"), np.asfortranarray(X)]
+    features = Nystroem(n_components=8, landmarks=X[:20])
+    base = features.fit_transform(X)
+    for form in forms:
+        np.testing.assert_allclose(features.fit_transform(form), base, atol=1e-10)
+
+
+def test_float32_stays_float32(digits):
+    X = digits[0].astype(np.float32)
+    L = Nystroem(n_components=10, random_state=0).fit_transform(X)
+    assert L.dtype == np.float32
+
+
+def test_data_is_never_changed(digits):
+    X = digits[0][:200].copy()
+    before = X.copy()
+    X.setflags(write=False)
+    Nystroem(n_components=5, random_state=0).fit_transform(X)
+    np.testing.assert_array_equal(X, before)
+
+
+def test_a_precomputed_kernel_gives_the_features_of_its_rows(digits):
+    X = digits[0][:300]
+    kernel = Gaussian(1e-3)
+    K = kernel(X, X)
+    idx = np.arange(30)
+    a = Nystroem("precomputed", n_components=10, landmarks=idx).fit(K)
+    b = Nystroem(kernel, n_components=10, landmarks=idx).fit(X)
+    np.testing.assert_allclose(np.abs(a.transform(K)), np.abs(b.transform(X)), atol=1e-8)
+    assert Nystroem("precomputed", n_components=10, random_state=0).fit_transform(K).shape == (300, 10)
+
+
+def test_a_pipeline_and_a_grid_search_reach_the_selector(digits):
+    X, y = digits[0][:400], digits[1][:400]
+    pipe = make_pipeline(
+        Nystroem(n_components=20, landmarks=SketchedKMeans(), random_state=0), LogisticRegression(max_iter=500)
+    )
+    search = GridSearchCV(pipe, {"nystroem__landmarks__sketch_dim": [2, 10], "nystroem__n_components": [5, 40]}, cv=2)
+    search.fit(X, y)
+    assert search.best_params_["nystroem__n_components"] == 40
+    assert search.score(X, y) > 0.9
+
+
+def test_feature_names_carry_the_class(digits):
+    features = Nystroem(n_components=3, random_state=0).fit(digits[0][:100])
+    assert list(features.get_feature_names_out()) == ["nystroem0", "nystroem1", "nystroem2"]
+
+
+def test_a_seed_repeats_the_fit_and_threads_do_not_change_it(digits):
+    X = digits[0]
+    fits = [Nystroem(n_components=10, n_jobs=j, random_state=3).fit(X) for j in (1, 2, 8)]
+    for other in fits[1:]:
+        np.testing.assert_array_equal(fits[0].projection_, other.projection_)
+        np.testing.assert_array_equal(fits[0].landmarks_, other.landmarks_)
+
+
+def test_a_copy_by_clone_or_pickle_is_the_same(digits):
+    X = digits[0][:300]
+    features = Nystroem(Gaussian(), n_components=10, random_state=0).fit(X)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(features)).transform(X), features.transform(X))
+    np.testing.assert_allclose(clone(features).fit(X).transform(X), features.transform(X))
+
+
+def test_the_certificate_is_below_the_kernel_and_bounds_the_frobenius_error(digits):
+    X = digits[0]
+    features = Nystroem(n_components=20, random_state=0).fit(X)
+    assert 0 < features.certificate_.trace.value < 1
+    fro = features.approximation_error(X)
+    K = features.kernel_(X, X)
+    L = features.transform(X)
+    assert fro.low <= np.linalg.norm(K - L @ L.T) / np.linalg.norm(K) * (1 + 1e-9)
+    assert features.approximation_error(X, norm="trace").value == pytest.approx(features.certificate_.trace.value)
+    assert features.approximation_error(X, norm="spectral").value < fro.high
+
+
+def test_the_residual_is_small_at_landmarks_and_near_one_far_away(digits):
+    X = digits[0][:300]
+    features = Nystroem(n_components=None, n_landmarks=30, landmarks="uniform", random_state=0).fit(X)
+    assert features.residual(X[features.landmark_indices_]).max() < 1e-6
+    np.testing.assert_allclose(features.residual(X[:5] + 1e4), 1.0)
+
+
+def test_eigenvalues_come_with_orthonormal_vectors(digits):
+    X = digits[0][:500]
+    K = Nystroem(n_components=1).fit(X).kernel_(X, X)
+    true = np.linalg.eigvalsh(K)[::-1][:5]
+    for factor in ("optimal", "standard"):
+        values, U = kernel_eigh(X, n_components=5, n_landmarks=100, factor=factor, random_state=0)
+        assert np.abs(U.T @ U - np.eye(5)).max() < 1e-13
+        assert (values <= true * (1 + 1e-9)).all()
+    np.testing.assert_allclose(kernel_eigh(X, n_components=5, landmarks=X)[0], true, rtol=1e-9)
+    naive, _ = kernel_eigh(X, n_components=5, factor="naive", landmarks="uniform", random_state=0)
+    assert naive.shape == (5,)
+
+
+WRONG = [
+    ({"n_components": 0}, "n_components must be a whole number of at least 1.*got 0"),
+    ({"n_landmarks": 0}, "n_landmarks must be a whole number of at least 1.*got 0"),
+    ({"n_components": 2.5}, "n_components must be.*2.5"),
+    ({"n_components": 10, "n_landmarks": 5}, "n_components=10 is larger than n_landmarks=5"),
+    ({"kernel": "gauss"}, "gaussian"),
+    ({"landmarks": "best"}, "sketched-kmeans"),
+    ({"factor": "qr"}, "factor must be one of.*'qr'"),
+    ({"gamma": -1}, "gamma"),
+    ({"n_jobs": 0}, "n_jobs"),
+    ({"random_state": "seed"}, "random_state"),
+    ({"landmarks": np.zeros((3, 7))}, "landmarks.*shape"),
+]
+
+
+@pytest.mark.parametrize(("parameters", "message"), WRONG)
+def test_a_wrong_parameter_is_named_with_its_value(digits, parameters, message):
+    with pytest.raises(ValueError, match=message):
+        Nystroem(**parameters).fit(digits[0][:50])
+
+
+def test_an_indefinite_kernel_is_refused(digits):
+    def minus_distance(A, B):
+        return -np.abs(A[:, None, :] - B[None, :, :]).sum(axis=2)
+
+    with pytest.raises(NotPositiveSemidefiniteError, match="positive definite kernel"):
+        Nystroem(minus_distance, n_components=5, landmarks="uniform", random_state=0).fit(digits[0][:50])
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
+def test_rows_that_are_not_finite_are_named(digits, value, container):
+    X = digits[0][:50].copy()
+    X[7, 3] = value
+    features = Nystroem(n_components=5, random_state=0)
+    with pytest.raises(ValueError, match="row 7"):
+        features.fit(container(X))
+    features.fit(digits[0][:50])
+    with pytest.raises(ValueError, match="row 7"):
+        features.transform(container(X))
+
+
+DEGENERATE = {
+    "one row": np.ones((1, 3)),
+    "two equal rows": np.ones((2, 3)),
+    "all rows equal": np.ones((50, 3)),
+    "constant column": np.c_[np.ones(50), np.arange(50.0)],
+    "duplicates": np.repeat(np.arange(10.0), 10)[:, None],
+    "huge": np.random.default_rng(0).normal(size=(60, 3)) * 1e150,
+    "tiny": np.random.default_rng(0).normal(size=(60, 3)) * 1e-150,
+    "one column": np.arange(60.0)[:, None],
+}
+
+
+@pytest.mark.filterwarnings("ignore::nystrom.exceptions.FewerLandmarksWarning")
+@pytest.mark.parametrize("landmarks", [*LANDMARKS, "column-norm"])
+@pytest.mark.parametrize("name", DEGENERATE)
+def test_degenerate_rows_give_finite_features_that_rebuild_the_kernel(name, landmarks):
+    X = DEGENERATE[name]
+    features = Nystroem(n_components=None, landmarks=landmarks, random_state=0).fit(X)
+    L = features.transform(X)
+    assert np.isfinite(L).all()
+    assert features.certificate_.trace.value < 1e-6
+
+
+def test_empty_sparse_rows_are_rows_like_others():
+    X = sp.csr_array(np.vstack([np.zeros((5, 4)), np.eye(4)]))
+    L = Nystroem(n_components=None, landmarks="uniform", random_state=0).fit_transform(X)
+    np.testing.assert_allclose(L @ L.T, np.exp(-_squared(X.toarray()) / _spread(X.toarray())), atol=1e-10)
+
+
+def _squared(X):
+    return ((X[:, None] - X[None]) ** 2).sum(axis=2)
+
+
+def _spread(X):
+    return ((X - X.mean(axis=0)) ** 2).sum(axis=1).mean()

@@ -1,0 +1,67 @@
+"""Whitening, eigenvalues and orthonormal columns."""
+
+import numpy as np
+import pytest
+
+from nystrom.exceptions import NotPositiveSemidefiniteError
+from nystrom.linalg import column_signs, correct_orthonormal, psd_eigh, whiten
+
+
+def random_psd(rng, m, condition):
+    Q = np.linalg.qr(rng.normal(size=(m, m)))[0]
+    return (Q * np.geomspace(1, 1 / condition, m)) @ Q.T
+
+
+def test_eigenvalues_descend_and_rebuild_the_matrix():
+    A = random_psd(np.random.default_rng(0), 12, 1e3)
+    values, vectors = psd_eigh(A)
+    assert (np.diff(values) <= 0).all()
+    np.testing.assert_allclose((vectors * values) @ vectors.T, A, atol=1e-14)
+    assert (column_signs(vectors) == 1).all()
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-8, 1.0, 1e8, 1e200])
+def test_eigenvalues_scale_with_the_matrix(scale):
+    A = random_psd(np.random.default_rng(1), 6, 10)
+    np.testing.assert_allclose(psd_eigh(A * scale).values, psd_eigh(A).values * scale, rtol=1e-12)
+
+
+def test_whitening_makes_the_kernel_the_identity():
+    W = random_psd(np.random.default_rng(2), 20, 1e4)
+    T = whiten(W).T
+    np.testing.assert_allclose(T.T @ W @ T, np.eye(20), atol=1e-9)
+
+
+def test_directions_below_the_cutoff_are_dropped_not_clamped():
+    W = np.diag([1.0, 1e-3, 1e-17, 0.0])
+    found = whiten(W)
+    assert found.T.shape == (4, 2)
+    assert (np.abs(found.T) < 100).all()
+
+
+def test_float32_blocks_raise_the_cutoff():
+    W = np.diag([1.0, 1e-3, 1e-9])
+    assert whiten(W).T.shape[1] == 3
+    assert whiten(W, block_dtype=np.float32).T.shape[1] == 2
+
+
+def test_caution_raises_the_cutoff():
+    assert whiten(np.eye(3), caution=10.0).cutoff == pytest.approx(10 * whiten(np.eye(3)).cutoff)
+
+
+def test_an_indefinite_kernel_is_named_as_such():
+    with pytest.raises(NotPositiveSemidefiniteError, match="not positive semidefinite.*eigenvalue -1"):
+        whiten(np.array([[0.0, 1.0], [1.0, 0.0]]))
+
+
+def test_a_kernel_that_overflows_is_explained():
+    with pytest.raises(ValueError, match="overflow.*Scale the rows"):
+        whiten(np.array([[np.inf]]))
+
+
+def test_one_cholesky_step_makes_columns_orthonormal():
+    rng = np.random.default_rng(3)
+    U = np.linalg.qr(rng.normal(size=(200, 8)))[0] + 1e-6 * rng.normal(size=(200, 8))
+    V = correct_orthonormal(U, U.T @ U)
+    assert np.abs(V.T @ V - np.eye(8)).max() < 1e-14
+    assert np.abs(V - U).max() < 1e-4
