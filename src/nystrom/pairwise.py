@@ -130,7 +130,7 @@ class _Landmarks:
     norms: Array
     gamma: float
     center: Array | None
-    points: Matrix | None = None
+    points: Matrix = None
 
     def exponents(self, X: Matrix) -> Array:
         """Return ``−γ‖x − z‖²``, at most 0, in the dtype of the landmarks."""

@@ -140,7 +140,8 @@ class _FromCallable:
 
 def _by_matrices(function: Callable[[Any, Any], Any], A: Matrix, B: Matrix) -> Array:
     values = function(A, B)
-    values = np.array(values.toarray() if sp.issparse(values) else values)  # a copy: the function may keep its own
+    # A copy: the function may keep its own, and sums of kernels are taken in place.
+    values = np.array(values.toarray() if sp.issparse(values) else values, order="C")
     if values.shape != (A.shape[0], B.shape[0]):
         raise ValueError(
             f"The kernel function gave shape {values.shape} for {A.shape[0]} and {B.shape[0]} rows; "

@@ -44,7 +44,7 @@ class Polynomial(GammaKernel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (isinstance(self.degree, numbers.Real) and self.degree >= 1 and self.degree == int(self.degree)):
+        if not (isinstance(self.degree, numbers.Real) and self.degree >= 1 and self.degree % 1 == 0):
             raise ValueError(f"degree must be a whole number, 1 or more; got {self.degree!r}.")
         if not (isinstance(self.coef0, numbers.Real) and 0 <= self.coef0 < math.inf):
             raise ValueError(
