@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,9 @@ from nystrom.exceptions import FewerLandmarksWarning
 from nystrom.factor import FACTORS, NystromMap
 from nystrom.generator import make_generator
 from nystrom.kernels import Kernel, Precomputed, make_kernel
-from nystrom.landmarks import make_selector
+from nystrom.landmarks import Landmarks, make_selector
 from nystrom.progress import make_progress
-from nystrom.rows import Array, Block, Matrix, RowBlocks, array_rows
+from nystrom.rows import Array, Block, Matrix, RowBlocks, array_rows, require_finite
 from nystrom.survey import Survey
 
 # Without a rank to double, this many landmarks: enough for good accuracy, and still seconds for a million rows.
@@ -88,8 +89,19 @@ class KernelMachine(BaseEstimator):
                 f"{self.n_features_in_} features as input."
             )
 
-    def _fit_map(self, rows: RowBlocks, *, keep_kernel: bool = False) -> tuple[NystromMap, Array | None]:
-        """Choose landmarks and fit the map; with ``keep_kernel`` also return C if it is small enough to hold."""
+    def _settle_kernel(
+        self, survey: Survey, kernel: Kernel, landmarks: Landmarks, rng: np.random.Generator
+    ) -> Kernel:
+        """Return the kernel with numbers for all its parameters; a machine with a target may search for them here."""
+        return kernel.resolve(survey.moments) if kernel.needs_moments else kernel
+
+    def _fit_map(
+        self, rows: RowBlocks, *, keep_kernel: bool = False, cut_rank: bool = True
+    ) -> tuple[NystromMap, Array | None]:
+        """Choose landmarks and fit the map; with ``keep_kernel`` also return C if it is small enough to hold.
+
+        Without ``cut_rank`` the map keeps every direction, for a machine that cuts to ``n_components`` afterwards.
+        """
         if self.factor not in FACTORS:
             raise ValueError(f"factor must be one of {sorted(FACTORS)}; got {self.factor!r}.")
         kernel = self._kernel()
@@ -106,10 +118,9 @@ class KernelMachine(BaseEstimator):
                 # Nobody asked for this number, so nobody needs to hear that the rows are fewer.
                 warnings.simplefilter("ignore", FewerLandmarksWarning)
             landmarks = make_selector(self.landmarks).select(survey, m, kernel, rng)
-        if kernel.needs_moments:
-            kernel = kernel.resolve(survey.moments)
+        kernel = self._settle_kernel(survey, kernel, landmarks, rng)
         C = self._room_for_kernel(rows, landmarks.points.shape[0]) if keep_kernel else None
-        fitted = FACTORS[self.factor](survey, kernel, landmarks, rank, keep=C)
+        fitted = FACTORS[self.factor](survey, kernel, landmarks, rank if cut_rank else None, keep=C)
         self._store_map(fitted)
         return fitted, C
 
@@ -132,13 +143,24 @@ class KernelMachine(BaseEstimator):
     def residual(self, X: Matrix) -> Any:
         """Return ``k(x, x) − ‖φ(x)‖²`` of each row: 0 where the landmarks explain it, k(x, x) where they do not."""
         check_is_fitted(self)
-        rows = self._check_X(X, reset=False)
         fitted = self.map_
 
-        def step(block: Block) -> Array:
+        def function(block: Block) -> Array:
             return fitted.residual(block.X, start=block.start)
 
-        return self._engine(rows).emit(rows, step, None, np.float64, label="residual")
+        return self._emit(self._check_X(X, reset=False), function, None, np.float64, label="residual")
+
+    def _emit(
+        self, rows: RowBlocks, function: Callable[[Block], Array], n_columns: int | None, dtype: Any, *, label: str
+    ) -> Any:
+        """Return what ``function`` makes of each block of finite rows, as one array: one pass."""
+        name = rows.name
+
+        def step(block: Block) -> Array:
+            require_finite(block.X, name, block.start)
+            return function(block)
+
+        return self._engine(rows).emit(rows, step, n_columns, dtype, label=label)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
