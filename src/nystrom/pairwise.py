@@ -271,5 +271,6 @@ def _canonical(A: Matrix) -> Matrix:
     A = sp.csr_matrix(A)
     index = np.int32
     copy = sp.csr_matrix((A.data.astype(np.float64), A.indices.astype(index), A.indptr.astype(index)), shape=A.shape)
+    # scikit-learn would do this too, but in place and on landmarks that several threads share.
     copy.sum_duplicates()
     return copy
