@@ -57,9 +57,7 @@ def test_every_command_explains_itself(module: str, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("argv", [[], ["no-such-command"], ["demo", "--no-such-option"]])
-def test_wrong_words_exit_with_2_and_show_the_usage(
-    argv: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_words_exit_with_2_and_show_the_usage(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         cli.main(argv)
     assert "usage: nystrom" in capsys.readouterr().err
@@ -130,9 +128,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
         "module.add_parser = lambda subparsers: subparsers.add_parser('try').set_defaults(run=run);"
         "sys.modules['endless'] = module; cli.COMMANDS = ('endless',); sys.exit(cli.main(['try']))"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stderr is not None
     process.stdout.readline()

@@ -26,9 +26,7 @@ def test_demo_prints_a_line_a_selector_and_writes_one_picture(
     monkeypatch.chdir(tmp_path)
     assert cli.main(["demo"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    table = {
-        line.split()[0]: line.split()[1:] for line in lines if line and line.split()[0] in demo.SELECTORS
-    }
+    table = {line.split()[0]: line.split()[1:] for line in lines if line and line.split()[0] in demo.SELECTORS}
     assert set(table) == set(demo.SELECTORS)
     for landmarks, rank, error, best, _ in table.values():
         assert (landmarks, rank) == ("40", "20")

@@ -113,9 +113,7 @@ def test_rows_that_cannot_be_brought_to_the_plane_are_refused(ax: Any) -> None:
     with pytest.raises(ValueError, match="X has 3 columns and SimpleNamespace has no transform"):
         plotting.plot_landmarks(SimpleNamespace(landmarks_=X), X, ax=ax)
     with pytest.raises(ValueError, match="components must be below the 3 features"):
-        plotting.plot_landmarks(
-            SimpleNamespace(landmarks_=X, transform=lambda rows: rows), X, components=(0, 3), ax=ax
-        )
+        plotting.plot_landmarks(SimpleNamespace(landmarks_=X, transform=lambda rows: rows), X, components=(0, 3), ax=ax)
 
 
 @pytest.mark.parametrize("draw", [plotting.plot_spectrum, plotting.plot_alpha_path])

@@ -45,9 +45,7 @@ def test_nothing_is_shown_unless_asked(verbose: int, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("verbose", [1, True, 3])
-def test_lines_go_to_standard_error_when_it_is_no_terminal(
-    verbose: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lines_go_to_standard_error_when_it_is_no_terminal(verbose: int, capsys: pytest.CaptureFixture[str]) -> None:
     progress = make_progress(verbose)
     assert isinstance(progress, LineProgress)
     LocalEngine(2, progress).fold(as_blocks(np.ones((1300, 2))), lambda block: Sums(1), label="sketch")

@@ -35,9 +35,7 @@ def make_parser() -> argparse.ArgumentParser:
         epilog="'nystrom COMMAND --help' explains one command.",
     )
     parser.add_argument("--version", action="version", version=f"nystrom {__version__}")
-    parser.add_argument(
-        "--traceback", action="store_true", help="on an error, show where in the code it arose"
-    )
+    parser.add_argument("--traceback", action="store_true", help="on an error, show where in the code it arose")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in COMMANDS:
         import_module(module).add_parser(subparsers)

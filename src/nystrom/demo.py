@@ -86,9 +86,7 @@ def compare(X: Array, K: Array) -> Iterator[Run]:
     for selector in SELECTORS:
         for n_landmarks in SIZES:
             for seed in range(TRIALS):
-                model = Nystroem(
-                    n_components=RANK, n_landmarks=n_landmarks, landmarks=selector, random_state=seed
-                )
+                model = Nystroem(n_components=RANK, n_landmarks=n_landmarks, landmarks=selector, random_state=seed)
                 began = time.perf_counter()
                 L = model.fit_transform(X)
                 seconds = time.perf_counter() - began
@@ -121,9 +119,7 @@ def draw(runs: list[Run], best: float, model: Any, X: Array, y: Array) -> Any:
     errors.set(ylabel="relative error (Frobenius)", xticks=SIZES)
     # The first feature is nearly constant (all are digits); the next two tell them apart.
     plotting.plot_landmarks(model, X, y, components=(1, 2), ax=plane)
-    plane.set_title(
-        f"Two of the {RANK} features, and the {len(model.landmarks_)} landmarks", loc="left", fontsize=11
-    )
+    plane.set_title(f"Two of the {RANK} features, and the {len(model.landmarks_)} landmarks", loc="left", fontsize=11)
     plane.grid(visible=False)
     plane.tick_params(length=0, labelbottom=False, labelleft=False)
     figure.draw_without_rendering()  # the panels take their final shape here, which square tiles depend on

@@ -146,9 +146,7 @@ def plot_landmarks(
         shown = rows_xy if y is None else rows_xy[np.asarray(y) == label]
         colour = _PALE if y is None else _class_colour(i, len(classes))
         ax.scatter(*shown.T, s=6, color=colour, linewidth=0, alpha=0.7, label=label, rasterized=True)
-    ax.scatter(
-        *landmarks_xy.T, s=36, marker="X", color=_INK, edgecolor="white", linewidth=0.7, label="landmarks"
-    )
+    ax.scatter(*landmarks_xy.T, s=36, marker="X", color=_INK, edgecolor="white", linewidth=0.7, label="landmarks")
     if np.shape(X)[1] != 2:
         ax.set(xlabel=f"feature {components[0] + 1}", ylabel=f"feature {components[1] + 1}")
     return _tidy(ax)
@@ -180,9 +178,7 @@ def check_picture_path(path: str | Path) -> Path:
         allowed = ", ".join(f".{name}" for name in PICTURE_FORMATS)
         raise ValueError(f"a picture's file name must end in one of {allowed}; got {str(path)!r}.")
     if not path.parent.is_dir():
-        raise FileNotFoundError(
-            f"the folder {str(path.parent)!r} for the picture does not exist: create it first."
-        )
+        raise FileNotFoundError(f"the folder {str(path.parent)!r} for the picture does not exist: create it first.")
     return path
 
 
@@ -217,9 +213,7 @@ def _to_plane(estimator: Any, points: Matrix, components: tuple[int, int]) -> Ar
         )
     features = np.asarray(estimator.transform(points))
     if max(components) >= features.shape[1]:
-        raise ValueError(
-            f"components must be below the {features.shape[1]} features there are; got {components!r}."
-        )
+        raise ValueError(f"components must be below the {features.shape[1]} features there are; got {components!r}.")
     return features[:, list(components)]
 
 

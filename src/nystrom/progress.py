@@ -36,8 +36,7 @@ def make_progress(verbose: bool | int) -> Progress:
     """
     if not isinstance(verbose, (bool, int, np.integer, np.bool_)) or verbose < 0:
         raise ValueError(
-            f"verbose must be False (or 0) for silence or True (or 1) for progress on every pass; "
-            f"got {verbose!r}."
+            f"verbose must be False (or 0) for silence or True (or 1) for progress on every pass; got {verbose!r}."
         )
     if not verbose:
         return Silent()
@@ -86,9 +85,7 @@ class LineProgress:
         if now - self._last_line >= self._every and self._done < self._total:
             self._last_line = now
             elapsed = now - self._began
-            left = (
-                format_seconds(elapsed * (self._total - self._done) / self._done) if self._done else "unknown"
-            )
+            left = format_seconds(elapsed * (self._total - self._done) / self._done) if self._done else "unknown"
             share = self._done / self._total
             self._write(f"{self._counts()} ({share:.0%}), {self._rate(elapsed)}, {left} left")
 

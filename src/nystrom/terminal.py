@@ -6,9 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 
 
-def print_table(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None
-) -> None:
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
     """Print a table; the first column is a name, the others line up on the right.
 
     Parameters
