@@ -1,0 +1,46 @@
+"""What the machine can do at best, measured in the same run."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from nystrom.engine import resolve_n_jobs
+
+
+def _best(run, repeat: int = 5) -> float:  # type: ignore[no-untyped-def]
+    times = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def gemm_rate(dtype: type, size: int = 3000) -> float:
+    """Return the peak rate of a matrix product in GF/s, all threads."""
+    A = np.random.default_rng(0).normal(size=(size, size)).astype(dtype)
+    return 2 * size**3 / _best(lambda: A @ A) / 1e9
+
+
+def read_rate(X: np.ndarray) -> float:
+    """Return the rate of reading X in GB/s, one dot product a thread."""
+    threads = resolve_n_jobs(None)
+    pieces = np.array_split(X.reshape(-1), threads)
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
+        seconds = _best(lambda: list(pool.map(lambda part: np.dot(part, part), pieces)))
+    return X.nbytes / seconds / 1e9
+
+
+def kernel_product(X: np.ndarray, m: int) -> float:
+    """Return the seconds of ``X @ Z.T`` alone."""
+    Z = np.ascontiguousarray(X[:m])
+    return _best(lambda: X @ Z.T, repeat=3)
+
+
+def fit_flops(n: int, p: int, m: int, r: int) -> float:
+    """Return the operations that a fit cannot avoid: k(X, Z), half its Gram matrix, and the features."""
+    return 2.0 * n * p * m + 1.0 * n * m * m + 2.0 * n * m * r

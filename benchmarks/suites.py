@@ -1,0 +1,197 @@
+"""The contests, one function a question; each yields results as it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from sklearn.cluster import KMeans as SklearnKMeans
+from sklearn.decomposition import KernelPCA as SklearnKernelPCA
+from sklearn.kernel_approximation import Nystroem as SklearnNystroem
+from sklearn.kernel_ridge import KernelRidge as SklearnKernelRidge
+from sklearn.linear_model import Ridge
+from sklearn.pipeline import make_pipeline
+
+from benchmarks import inputs, limits, peers
+from benchmarks.measure import Result, contest
+from nystrom import KernelPCA, KernelRidge, Nystroem, select_landmarks
+from nystrom.engine import LocalEngine
+from nystrom.kmeans import kmeans
+from nystrom.rows import as_blocks
+from nystrom.sketch import SignSketch
+from nystrom.survey import Survey
+
+SIZES = ((30, 10), (100, 50), (500, 250))
+
+
+def _ours(X: Any, m: int, r: int, gamma: float, landmarks: str = "auto") -> Any:
+    return lambda: Nystroem(
+        gamma=gamma, n_components=r, n_landmarks=m, landmarks=landmarks, random_state=0
+    ).fit_transform(X)
+
+
+def _features(
+    name: str, X: Any, sizes: tuple[tuple[int, int], ...], repeat: int, *, slow_peers: bool
+) -> Iterator[Result]:
+    gamma = 1 / inputs.spread(X)
+    judge = inputs.FrobeniusJudge(X, gamma)
+    for m, r in sizes:
+        contestants = {
+            "nystrom auto": _ours(X, m, r, gamma),
+            "scikit-learn uniform": lambda m=m: peers.sklearn_uniform(X, m, gamma),
+            "nystrom sketched-kmeans": _ours(X, m, r, gamma, "sketched-kmeans"),
+        }
+        if slow_peers and m <= 100:
+            contestants["scikit-learn KMeans + Nystroem"] = lambda m=m: peers.clustered(X, m, gamma)
+            contestants["nystrom rpcholesky"] = _ours(X, m, r, gamma, "rpcholesky")
+            contestants["pivoted Cholesky, pseudocode"] = lambda m=m: peers.pivoted_cholesky(X, m, gamma)
+        yield from contest(f"{name}, m={m}, r={r}", contestants, repeat=repeat, judge=judge)
+
+
+def features(repeat: int) -> Iterator[Result]:
+    """fit_transform on mnist's shape: the whole fit against scikit-learn's uniform Nystroem and others."""
+    name, X = inputs.mnist()
+    yield from _features(name, X, SIZES, repeat, slow_peers=True)
+    rate = limits.gemm_rate(np.float32)
+    for m, r in SIZES:
+        case = f"{name}, m={m}, r={r}"
+        yield Result(case, "limit: X @ Z.T alone", limits.kernel_product(X, m), 0.0, None)
+        seconds = limits.fit_flops(*X.shape, m, r) / rate / 1e9
+        yield Result(case, "limit: all flops at peak GEMM rate", seconds, 0.0, None, f"{rate:.0f} GF/s float32")
+
+
+def shapes(repeat: int) -> Iterator[Result]:
+    """The same on other shapes: wide, sparse, and a million rows; m to 2,000."""
+    yield from _features(
+        "60,000 × 2,000 (generated)", inputs.image_like(60_000, 2000), ((100, 50),), repeat, slow_peers=False
+    )
+    name, X = inputs.text()
+    yield from _features(f"{name}, sparse {X.shape[0]:,} × {X.shape[1]:,}", X, ((100, 50),), repeat, slow_peers=False)
+    X = inputs.image_like(1_000_000, 50)
+    yield from _features("1,000,000 × 50 (generated)", X, ((200, 100),), repeat, slow_peers=False)
+    yield from _features("200,000 × 50 (generated)", X[:200_000], ((2000, 1000),), 1, slow_peers=False)
+
+
+def landmarks(repeat: int) -> Iterator[Result]:
+    """Choosing 100 landmarks on mnist's shape, judged by the best rank-20 features they allow."""
+    name, X = inputs.mnist()
+    gamma = 1 / inputs.spread(X)
+    judge = inputs.FrobeniusJudge(X, gamma)
+    contestants: dict[str, Any] = {
+        "nystrom auto": lambda: select_landmarks(X, 100, random_state=0).points,
+        "nystrom sketched-kmeans": lambda: select_landmarks(X, 100, method="sketched-kmeans", random_state=0).points,
+        "nystrom kmeans": lambda: select_landmarks(X, 100, method="kmeans", random_state=0).points,
+        "scikit-learn KMeans": lambda: peers.sklearn_kmeans(X, 100),
+    }
+    faiss = peers.faiss_kmeans()
+    if faiss is not None:
+        contestants["faiss k-means"] = lambda: faiss(X, 100)
+    yield from contest(
+        f"{name}, 100 landmarks", contestants, repeat=repeat, judge=lambda Z: judge(peers.features_of(X, Z, 20, gamma))
+    )
+
+
+def clustering(repeat: int) -> Iterator[Result]:
+    """K-means on an n × 10 sketch; the error is the inertia."""
+    name, X = inputs.mnist()
+    sketch = np.ascontiguousarray(SignSketch().fit(X.shape[1], 10, np.random.default_rng(0))(X))
+
+    def inertia(centers: np.ndarray) -> float:
+        centers = centers.astype(np.float64)
+        products = sketch.astype(np.float64) @ centers.T
+        squares = np.einsum("ij,ij->i", centers, centers)
+        return float(
+            np.sum(np.einsum("ij,ij->i", sketch, sketch, dtype=np.float64) + (squares - 2 * products).min(axis=1))
+        )
+
+    faiss = peers.faiss_kmeans()
+    for m in (100, 1000):
+        contestants: dict[str, Any] = {
+            "nystrom k-means": lambda m=m: (
+                kmeans(as_blocks(sketch), m, engine=LocalEngine(), rng=np.random.default_rng(0)).centers
+            ),
+            "scikit-learn KMeans": lambda m=m: (
+                SklearnKMeans(m, max_iter=10, n_init=1, random_state=0).fit(sketch).cluster_centers_
+            ),
+        }
+        if faiss is not None:
+            contestants["faiss k-means"] = lambda m=m: faiss(sketch, m)
+        yield from contest(f"{name} sketch n × 10, {m} clusters", contestants, repeat=repeat, judge=inertia)
+
+
+def sketching(repeat: int) -> Iterator[Result]:
+    """Sketching a dense matrix to 10 columns against reading it once."""
+    name, X = inputs.mnist()
+    sketch = SignSketch().fit(X.shape[1], 10, np.random.default_rng(0))
+    survey = Survey(as_blocks(X), LocalEngine())
+    survey.moments  # noqa: B018 - known already, so that the pass does nothing but sketch
+    yield from contest(
+        f"{name}, sketch to 10 columns",
+        {"nystrom sketch": lambda: survey.map_rows(lambda block: sketch(block.X), 10, X.dtype, label="sketch")},
+        repeat=repeat,
+    )
+    rate = limits.read_rate(X)
+    yield Result(
+        f"{name}, sketch to 10 columns", "limit: read X once", X.nbytes / rate / 1e9, 0.0, None, f"{rate:.0f} GB/s"
+    )
+
+
+def machines(repeat: int) -> Iterator[Result]:
+    """Kernel ridge on 100,000 × 20 in float64 with 1,000 landmarks; exact ridge and PCA where n allows."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120_000, 20))
+    y = np.sin(X[:, 0] * 2) + X[:, 1] * X[:, 2] + 0.3 * np.cos(3 * X[:, 3]) + 0.1 * rng.normal(size=len(X))
+    train, test = slice(0, 100_000), slice(100_000, None)
+    gamma = 0.02
+
+    def rmse(model: Any) -> float:
+        return float(np.sqrt(np.mean((model.predict(X[test]) - y[test]) ** 2)))
+
+    yield from contest(
+        "kernel ridge, 100,000 × 20 float64, m=1000",
+        {
+            "nystrom KernelRidge": lambda: KernelRidge(alpha=0.1, gamma=gamma, n_landmarks=1000, random_state=0).fit(
+                X[train], y[train]
+            ),
+            "scikit-learn Nystroem + Ridge": lambda: make_pipeline(
+                SklearnNystroem(gamma=gamma, n_components=1000, random_state=0), Ridge(alpha=0.1)
+            ).fit(X[train], y[train]),
+        },
+        repeat=repeat,
+        judge=rmse,
+    )
+    few = slice(0, 8000)
+    yield from contest(
+        "kernel ridge, 8,000 × 20 float64",
+        {
+            "nystrom KernelRidge, m=1000": lambda: KernelRidge(
+                alpha=0.1, gamma=gamma, n_landmarks=1000, random_state=0
+            ).fit(X[few], y[few]),
+            "scikit-learn KernelRidge": lambda: SklearnKernelRidge(alpha=0.1, kernel="rbf", gamma=gamma).fit(
+                X[few], y[few]
+            ),
+        },
+        repeat=repeat,
+        judge=rmse,
+    )
+    yield from contest(
+        "kernel PCA, 8,000 × 20 float64, 20 components",
+        {
+            "nystrom KernelPCA": lambda: KernelPCA(n_components=20, gamma=gamma, random_state=0).fit(X[few]),
+            "scikit-learn KernelPCA": lambda: SklearnKernelPCA(
+                n_components=20, kernel="rbf", gamma=gamma, eigen_solver="randomized", random_state=0
+            ).fit(X[few]),
+        },
+        repeat=repeat,
+    )
+
+
+SUITES = {
+    "features": features,
+    "landmarks": landmarks,
+    "clustering": clustering,
+    "sketching": sketching,
+    "machines": machines,
+    "shapes": shapes,
+}
