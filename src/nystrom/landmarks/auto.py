@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from nystrom.engine.local import blas_threads
 from nystrom.kernels import Kernel, Precomputed
 from nystrom.landmarks.base import Landmarks, Selector, sample_rows
 from nystrom.landmarks.clustered import cluster_centers, cluster_means
@@ -37,8 +38,10 @@ class Auto(Selector):
             return RPCholesky().select(survey, m, kernel, rng)
         size = max(_SAMPLE_ROWS, _SAMPLE_ROWS_PER_LANDMARK * m)
         sample = sample_rows(survey, size, rng)
-        sketch = fit_sketch(sample, rng)
-        centers = cluster_centers(ArrayRows(sketch(sample)), m, survey.engine, rng, self.n_iter, 1)
+        with blas_threads(1):
+            sketch = fit_sketch(sample, rng)
+            sketched = ArrayRows(sketch(sample))
+        centers = cluster_centers(sketched, m, survey.engine, rng, self.n_iter, init="kmeans++")
         return Landmarks(cluster_means(survey, sketch, centers), None)
 
 

@@ -10,13 +10,16 @@ import numpy as np
 from nystrom.engine.base import Engine
 from nystrom.exceptions import FewerLandmarksWarning
 from nystrom.kernels import Kernel
-from nystrom.kmeans import Nearest, kmeans
+from nystrom.kmeans import Init, Nearest, kmeans
 from nystrom.landmarks.base import Landmarks, Selector, check_whole, sample_rows, smaller_form
 from nystrom.landmarks.lloyd import MeansStep, lloyd
 from nystrom.rows.arrays import ArrayRows, array_rows
 from nystrom.rows.base import Array, Matrix, RowBlocks
 from nystrom.sketch import SignSketch, Sketch, sketch_dimension
 from nystrom.survey import Survey
+
+# Rows to seed from where the source gives none by number.
+_SEED_ROWS = 10_000
 
 
 class SketchedKMeans(Selector):
@@ -81,12 +84,18 @@ class SketchedKMeans(Selector):
 
 
 def cluster_centers(
-    rows: RowBlocks, m: int, engine: Engine, rng: np.random.Generator, n_iter: int, n_init: int
+    rows: RowBlocks,
+    m: int,
+    engine: Engine,
+    rng: np.random.Generator,
+    n_iter: int,
+    n_init: int = 1,
+    init: Init = "greedy",
 ) -> Matrix:
     """Return the centres that k-means finds; the selector warns of fewer than m, once, in its own words."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FewerLandmarksWarning)
-        found = kmeans(rows, m, engine=engine, rng=rng, n_iter=n_iter, n_init=n_init, want_labels=False)
+        found = kmeans(rows, m, engine=engine, rng=rng, n_iter=n_iter, n_init=n_init, init=init, want_labels=False)
     return found.centers
 
 
@@ -130,14 +139,17 @@ class KMeans(Selector):
         self.sample = sample
 
     def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
-        rows = survey.rows
-        if self.sample is None:
-            centers = cluster_centers(rows, m, _Counted(survey), rng, self.n_iter, self.n_init)
+        # The pass that the bandwidth needs anyway; made first, it also keeps NaN from the seeds.
+        _ = survey.moments
+        if self.sample is None and survey.rows.random_access:
+            centers = cluster_centers(survey.rows, m, _Counted(survey), rng, self.n_iter, self.n_init)
             return Landmarks(smaller_form(centers), None)
-        size = max(m, check_whole("sample", self.sample, least=1))
-        sample = array_rows(sample_rows(survey, size, rng))
+        size = _SEED_ROWS if self.sample is None else check_whole("sample", self.sample, least=1)
+        sample = array_rows(sample_rows(survey, max(size, m), rng))
         centers = cluster_centers(sample, m, survey.engine, rng, self.n_iter, self.n_init)
-        return Landmarks(lloyd(survey, smaller_form(centers), 1), None)
+        # Rows that can only be read from their beginning have no seeds by number, so those of a sample serve.
+        steps = self.n_iter if self.sample is None else 1
+        return Landmarks(lloyd(survey, smaller_form(centers), steps), None)
 
 
 class _Counted:
