@@ -1,170 +1,28 @@
-"""K-means on blocks of rows: seeding on a sample, Lloyd's iterations as folds, means of clusters.
+"""K-means on blocks of rows: seeding on a sample, Lloyd's iterations as folds, empty clusters given rows again.
 
-Every pass is a fold, so the rows may be in memory, on disk or on a cluster, and the result has the same bits for
-any number of threads. Assignment is one matrix product a tile: with rows x and centres c about a common
-origin, the nearest centre has the largest ``x·c - ‖c‖²/2``, which is the product of ``[x, 1]`` and ``[c, -‖c‖²/2]``.
+Every pass is a fold, so the rows may be in memory, on disk or on a cluster, and the result has the same bits for any
+number of threads.
 """
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import scipy.sparse as sp
 
+from nystrom.clusters import ClusterSums, Nearest, assign, cluster_sums, row_squares
 from nystrom.engine.base import Engine, TreeMerger
 from nystrom.engine.local import blas_threads, merge_two
 from nystrom.exceptions import FewerLandmarksWarning
 from nystrom.rows.arrays import array_rows
 from nystrom.rows.base import Array, Block, Matrix, RowBlocks, default_block_rows
+from nystrom.seeding import Init, seed
 
-Init = Literal["kmeans++", "greedy"]
-
-# Scores of one tile (rows × centres) that fit a core's second-level cache.
-_TILE_SCORES = 2**17
-# Below this many columns a float32 block is summed in float64 at once: it costs little and duplicates stay exact.
-_NARROW = 64
 _SEED_ROWS = 10_000
 _SEED_ROWS_PER_CLUSTER = 16
 _MAX_REPAIRS = 20
-
-
-class Nearest:
-    """Find the nearest of some centres for each row: the hot path of every iteration.
-
-    Parameters
-    ----------
-    centers : ndarray or CSR of shape (m, p)
-        The centres, less ``shift``.
-    shift : ndarray of shape (p,) or None
-        Taken away from dense rows first: products of rows far from the origin would cost digits.
-    dtype : dtype
-        Of the rows.
-    """
-
-    def __init__(self, centers: Matrix, shift: Array | None, dtype: np.dtype[np.generic]) -> None:
-        self.shift = None if shift is None else shift.astype(dtype)
-        self.n_centers = int(centers.shape[0])
-        squares = _row_squares(centers)
-        if shift is None:
-            transposed = centers.T.astype(dtype)
-            self.table = transposed.tocsr() if sp.issparse(centers) else np.ascontiguousarray(transposed)
-            self.half = (squares / 2).astype(dtype)
-        else:
-            self.table = np.concatenate([centers.T, -squares[None, :] / 2]).astype(dtype)
-
-    def __call__(self, X: Matrix) -> Array:
-        """Return the number of the nearest centre of each row, as int32; of equals the first."""
-        n = X.shape[0]
-        labels = np.empty(n, dtype=np.intp)
-        tile = min(max(_TILE_SCORES // self.n_centers, 64), max(n, 1))
-        scores = self._dense_scores if self.shift is not None else self._sparse_scores
-        buffers = self._buffers(tile, X)
-        for start in range(0, n, tile):
-            stop = min(start + tile, n)
-            np.argmax(scores(X[start:stop], buffers), axis=1, out=labels[start:stop])
-        return labels.astype(np.int32)
-
-    def _buffers(self, tile: int, X: Matrix) -> tuple[Array, Array] | None:
-        if self.shift is None:
-            return None
-        dtype = self.table.dtype
-        rows = np.ones((tile, X.shape[1] + 1), dtype=dtype)
-        return rows, np.empty((tile, self.n_centers), dtype=dtype)
-
-    def _dense_scores(self, X: Array, buffers: tuple[Array, Array]) -> Array:
-        rows, scores = buffers[0][: len(X)], buffers[1][: len(X)]
-        np.subtract(X, self.shift, out=rows[:, :-1])
-        return np.dot(rows, self.table, out=scores)
-
-    def _sparse_scores(self, X: Matrix, buffers: None) -> Array:
-        scores = X @ self.table
-        scores = scores.toarray() if sp.issparse(scores) else scores
-        scores -= self.half
-        return np.asarray(scores)
-
-
-def _row_squares(A: Matrix) -> Array:
-    """Return the squared norm of each row, in float64."""
-    if sp.issparse(A):
-        A = A.astype(np.float64)
-        return np.asarray(A.multiply(A).sum(axis=1)).ravel()
-    return np.einsum("ij,ij->i", A, A, dtype=np.float64)
-
-
-def assign(X: Matrix, centers: Matrix) -> Array:
-    """Return the number of the nearest centre of each row (int32; of equals the first).
-
-    Time O(n m p); memory for one tile of scores beside the labels.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> assign(np.array([[0.0], [9.0], [4.0]]), np.array([[1.0], [8.0]]))
-    array([0, 1, 0], dtype=int32)
-    """
-    if sp.issparse(X) or sp.issparse(centers):
-        return Nearest(centers, None, X.dtype)(sp.csr_matrix(X))
-    shift = centers.mean(axis=0, dtype=np.float64).astype(X.dtype)
-    return Nearest(centers - shift, shift, X.dtype)(X)
-
-
-@dataclass(frozen=True)
-class ClusterSums:
-    """Sums of the rows of each cluster, and their numbers. Merges by addition, in float64.
-
-    ``sums`` is an ndarray for dense rows and CSR for CSR rows, so that m clusters of rows with very many columns take
-    the memory of what is not zero.
-    """
-
-    sums: Matrix
-    counts: Array
-
-    def merge(self, other: ClusterSums) -> ClusterSums:
-        counts = self.counts + other.counts
-        if sp.issparse(self.sums):
-            return ClusterSums(self.sums + other.sums, counts)
-        if self.sums.dtype == np.float64:
-            np.add(self.sums, other.sums, out=self.sums)
-            return ClusterSums(self.sums, counts)
-        return ClusterSums(np.add(self.sums, other.sums, dtype=np.float64), counts)
-
-    def means(self) -> Matrix:
-        """Return the means of the clusters that have rows, in order, in float64; CSR where that is smaller."""
-        kept = np.flatnonzero(self.counts)
-        sums = self.sums if kept.size == self.counts.size else self.sums[kept]
-        counts = self.counts[kept].astype(np.float64)
-        if not sp.issparse(sums):
-            return sums / counts[:, None]
-        means = sp.csr_matrix(sp.diags(1.0 / counts) @ sums)
-        # CSR takes 12 bytes an entry in float64, dense takes 8.
-        return means if 12 * means.nnz < 8 * means.shape[0] * means.shape[1] else means.toarray()
-
-
-def cluster_sums(labels: Array, X: Matrix, n_clusters: int) -> ClusterSums:
-    """Sum the rows of one block by cluster: Equation 2 of Algorithm 3's step 5, before the division.
-
-    The sum is the product of the one-hot matrix of the labels and the rows: O(nnz) time, and memory for the result.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> cluster_sums(np.array([0, 1, 0]), np.array([[1.0], [5.0], [3.0]]), 2).means().ravel()
-    array([2., 5.])
-    """
-    n = X.shape[0]
-    counts = np.bincount(labels, minlength=n_clusters)
-    if sp.issparse(X) or (X.dtype == np.float32 and X.shape[1] <= _NARROW):
-        X = X.astype(np.float64)
-    one_hot = sp.csr_matrix(
-        (np.ones(n, dtype=X.dtype), labels.astype(np.int32, copy=False), np.arange(n + 1, dtype=np.int32)),
-        shape=(n, n_clusters),
-        copy=False,
-    )
-    sums = one_hot.T @ X
-    return ClusterSums(sums.tocsr() if sp.issparse(sums) else np.asarray(sums), counts)
 
 
 @dataclass(frozen=True)
@@ -265,7 +123,7 @@ def kmeans(
         if attempt == 0 and not rows.is_sparse:
             shift = near.mean(axis=0, dtype=np.float64).astype(rows.dtype)
         with blas_threads(1):
-            seeds = _seed(near if shift is None else near - shift, wanted, init, rng)
+            seeds = seed(near if shift is None else near - shift, wanted, init, rng)
         runs.append(_lloyd(_Clustering(part, engine, shift), seeds, wanted, n_iter, tol))
     best = min(runs, key=lambda run: run.inertia)
     return _finish(best, _Clustering(whole, engine, shift, want_labels, label="assign"), n_clusters)
@@ -298,53 +156,6 @@ def _in_wide_blocks(rows: RowBlocks) -> RowBlocks:
     return rows if rows.is_sparse else rows.widened(default_block_rows(rows.shape[1] * rows.dtype.itemsize))
 
 
-def _seed(A: Matrix, n_clusters: int, init: str, rng: np.random.Generator) -> Matrix:
-    """Return up to ``n_clusters`` rows of ``A`` drawn by k-means++ (Arthur and Vassilvitskii, 2007), in float64.
-
-    There are fewer if the rows left do not differ from those drawn by more than rounding.
-    """
-    n = A.shape[0]
-    n_candidates = 1 if init == "kmeans++" else 2 + int(np.log(n_clusters))
-    distances = _SeedDistances(A)
-    chosen = [int(rng.integers(n))]
-    closest = distances(np.array(chosen))[0]
-    while len(chosen) < n_clusters:
-        cumulative = np.cumsum(closest, dtype=np.float64)
-        if not cumulative[-1] > 0:
-            break
-        drawn = np.searchsorted(cumulative, rng.random(n_candidates) * cumulative[-1], side="right")
-        candidates = np.minimum(drawn, n - 1)
-        nearer = distances(candidates)
-        np.minimum(nearer, closest, out=nearer)
-        best = int(np.argmin(nearer.sum(axis=1))) if n_candidates > 1 else 0
-        chosen.append(int(candidates[best]))
-        closest = nearer[best]
-    return A[chosen].astype(np.float64)
-
-
-class _SeedDistances:
-    """Squared distances from some rows to all rows of a sample, as one product; 0 where they are but rounding."""
-
-    def __init__(self, A: Matrix) -> None:
-        # ‖x‖² and ‖c‖² are taken slightly short: equal rows then come out below 0, and are clipped to it.
-        slack = 2.0 * (2.0 + np.sqrt(A.shape[1])) * np.finfo(A.dtype).eps
-        squares = (_row_squares(A) * (1.0 - slack)).astype(A.dtype)
-        self.A = A
-        self.squares = squares
-        if not sp.issparse(A):
-            ones = np.ones_like(squares)
-            self.left = np.column_stack([-2.0 * A, squares, ones]).astype(A.dtype, copy=False)
-            self.right = np.ascontiguousarray(np.column_stack([A, ones, squares]).T)
-
-    def __call__(self, candidates: Array) -> Array:
-        if sp.issparse(self.A):
-            products = (self.A[candidates] @ self.A.T).toarray()
-            result = self.squares[candidates][:, None] + self.squares - 2.0 * products
-        else:
-            result = self.left[candidates] @ self.right
-        return np.asarray(np.maximum(result, 0.0, out=result))
-
-
 @dataclass(frozen=True)
 class _Totals:
     """What one pass learns of a partition."""
@@ -358,11 +169,8 @@ class _Totals:
     def inertia(self, centers: Matrix) -> float:
         """Sum of squared distances to ``centers``: Σ‖x‖² - 2 Σ c·s + Σ n‖c‖², all in float64."""
         sums = self.clusters.sums
-        if sp.issparse(sums):
-            products = sums.multiply(centers).sum()
-        else:
-            products = np.einsum("ij,ij->", centers, sums)
-        value = self.squares - 2.0 * products + self.clusters.counts @ _row_squares(centers)
+        products = sums.multiply(centers).sum() if sp.issparse(sums) else np.einsum("ij,ij->", centers, sums)
+        value = self.squares - 2.0 * products + self.clusters.counts @ row_squares(centers)
         return max(float(value), 0.0)
 
 
@@ -426,15 +234,15 @@ class _FindFarthest:
     def __call__(self, block: Block) -> _Farthest:
         labels = self.nearest(block.X)
         X = _centred(block.X, self.nearest.shift)
-        squares = _row_squares(X)
+        squares = row_squares(X)
         # A mean of equal rows differs from them by rounding; that is no distance.
         if sp.issparse(X):
             own = self.centers[labels]
             products = X.multiply(own).sum(axis=1) if sp.issparse(own) else _products(X, self.centers, labels)
-            distances = squares - 2 * np.asarray(products).ravel() + _row_squares(self.centers)[labels]
+            distances = squares - 2 * np.asarray(products).ravel() + row_squares(self.centers)[labels]
             noise = 1e-12 * squares
         else:
-            distances = _row_squares(X - self.centers[labels])
+            distances = row_squares(X - self.centers[labels])
             noise = (1e-12 if block.X.dtype == np.float32 else 1e-24) * squares
         able = np.flatnonzero((distances > noise) & self.spare[labels])
         return _farthest(distances[able], labels[able], block.start + able, self.limit)
@@ -557,4 +365,4 @@ def _finish(run: _Run, clustering: _Clustering, n_clusters: int) -> KMeansResult
     )
 
 
-__all__ = ["ClusterSums", "KMeansResult", "Nearest", "assign", "cluster_sums", "kmeans"]
+__all__ = ["ClusterSums", "Init", "KMeansResult", "Nearest", "assign", "cluster_sums", "kmeans"]
