@@ -2,5 +2,6 @@
 
 from nystrom.estimators.eigen import kernel_eigh
 from nystrom.estimators.features import Nystroem
+from nystrom.estimators.ridge import KernelRidge
 
-__all__ = ["Nystroem", "kernel_eigh"]
+__all__ = ["KernelRidge", "Nystroem", "kernel_eigh"]

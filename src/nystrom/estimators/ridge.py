@@ -1,0 +1,311 @@
+"""Kernel ridge regression: approximate in one fit, or exact, with its regularisation chosen on the way."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+import numpy as np
+from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from nystrom.estimators.bandwidth import check_searchable, search_gamma
+from nystrom.estimators.base import check_count
+from nystrom.estimators.path import RidgeProblem, auto_alphas, leave_one_out, ridge_problem
+from nystrom.estimators.supervised import SupervisedMachine, gather_target
+from nystrom.factor import NystromMap
+from nystrom.kernels import Kernel, make_kernel
+from nystrom.landmarks import Landmarks
+from nystrom.rows import Array, Block, Matrix, RowBlocks
+from nystrom.solve import KernelProduct, TiledRows, solve_exactly
+from nystrom.survey import Survey
+
+_SELECTIONS = ("loo", "gcv", "likelihood")
+_SOLVERS = ("factor", "exact")
+
+
+def check_alphas(alpha: Any) -> Array | None:
+    """Return the regularisations as an array, or None for "auto"."""
+    if isinstance(alpha, str) and alpha == "auto":
+        return None
+    is_number = isinstance(alpha, numbers.Real) and not isinstance(alpha, bool)
+    values = np.asarray([alpha] if is_number else alpha)
+    numeric = values.dtype.kind in "iuf" and values.ndim == 1 and values.size > 0
+    if not numeric or not (np.isfinite(values) & (values > 0)).all():
+        raise ValueError(
+            f"alpha must be a positive number, a list of them to choose from, or 'auto'; got {alpha!r}. For no "
+            f"regularisation to speak of take a small one, such as 1e-8."
+        )
+    return values.astype(np.float64)
+
+
+def check_choice(value: Any, name: str, allowed: tuple[str, ...]) -> None:
+    """Raise unless ``value`` is one of the words allowed."""
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {allowed}; got {value!r}.")
+
+
+class RidgeMachine(SupervisedMachine):
+    """What regression and classification by kernel ridge share: from rows with targets to coefficients."""
+
+    def _kernel(self) -> Kernel:
+        auto = isinstance(self.gamma, str) and self.gamma == "auto"
+        kernel = make_kernel(self.kernel, gamma="scale" if auto else self.gamma, degree=self.degree, coef0=self.coef0)
+        if auto:
+            check_searchable(kernel)
+        return kernel
+
+    def _settle_kernel(self, survey: Survey, kernel: Kernel, landmarks: Landmarks, rng: np.random.Generator) -> Kernel:
+        if not (isinstance(self.gamma, str) and self.gamma == "auto"):
+            return super()._settle_kernel(survey, kernel, landmarks, rng)
+        n = survey.rows.shape[0]
+
+        def criterion(fitted: NystromMap, rows: RowBlocks) -> float:
+            problem = ridge_problem(fitted, fit_intercept=self.fit_intercept)
+            alphas = check_alphas(self.alpha)
+            # Eigenvalues grow with the rows, so the same amount of smoothing needs less on fewer of them.
+            alphas = auto_alphas(problem.values) if alphas is None else alphas * (problem.count / n)
+            return float(np.min(self._scores(problem, fitted, rows, alphas)))
+
+        return search_gamma(survey, kernel.resolve(survey.moments), landmarks, criterion, rng)
+
+    def _scores(
+        self, problem: RidgeProblem, fitted: NystromMap, rows: RowBlocks, alphas: Array, C: Array | None = None
+    ) -> Array:
+        if self.selection == "gcv":
+            return problem.gcv(alphas)
+        if self.selection == "likelihood":
+            return problem.negative_log_likelihood(alphas)
+        return leave_one_out(problem, fitted, rows, self._engine(rows), alphas, C=C)
+
+    def _fit_ridge(self, bare: RowBlocks, y: Array | None, weight: Array | None) -> None:
+        """Fit the map of the rows, choose the regularisation, and solve."""
+        alphas = check_alphas(self.alpha)
+        check_choice(self.selection, "selection", _SELECTIONS)
+        check_choice(self.solver, "solver", _SOLVERS)
+        rows = bare if y is None and weight is None else bare.with_target(y, weight)
+        several = alphas is None or len(alphas) > 1
+        fitted, C = self._fit_map(rows, keep_kernel=several and self.selection == "loo")
+        problem = ridge_problem(fitted, fit_intercept=self.fit_intercept)
+        if not np.isfinite(problem.squares).all():
+            raise ValueError("Input y contains NaN or infinity: drop such rows before the fit.")
+        self.alphas_ = auto_alphas(problem.values) if alphas is None else alphas
+        if several:
+            self.alpha_scores_ = self._scores(problem, fitted, rows, self.alphas_, C)
+        self.alpha_ = float(self.alphas_[np.argmin(self.alpha_scores_) if several else 0])
+        weights, self.intercept_ = problem.solve(self.alpha_)
+        self.landmark_coef_ = fitted.projection @ weights
+        self._fit_rows: RowBlocks | None = rows
+        self._dual_coef: Array | None = None
+        self.n_iter_ = 1
+        if self.solver == "exact":
+            self._solve_exactly(bare, y, weight, fitted)
+
+    def _solve_exactly(self, bare: RowBlocks, y: Array | None, weight: Array | None, fitted: NystromMap) -> None:
+        if bare.on_cluster:
+            raise ValueError("solver='exact' runs in one process; give rows that are not on a cluster.")
+        engine = self._engine(bare)
+        n = bare.shape[0]
+        Y = (gather_target(bare, engine) if y is None else y).reshape(n, -1).astype(np.float64)
+        if self.fit_intercept:
+            Y = np.column_stack([Y, np.ones(n)])
+        self.training_rows_ = TiledRows(bare)
+        found = solve_exactly(
+            KernelProduct(self.training_rows_, fitted.kernel, engine),
+            Y,
+            self.alpha_,
+            fitted=fitted,
+            rows=bare,
+            weight=weight,
+            tol=self.tol,
+            max_iter=check_count(self.max_iter, "max_iter", optional=False) or 1,
+        )
+        dual = found.coefficients
+        if self.fit_intercept:
+            # The dual of an intercept: the coefficients of each target sum to zero.
+            sums = dual.sum(axis=0)
+            self.intercept_ = sums[:-1] / sums[-1]
+            dual = dual[:, :-1] - dual[:, -1:] * self.intercept_
+        self._dual_coef = dual
+        self._fit_rows = None
+        self.residuals_ = found.residuals
+        self.n_iter_ = len(found.residuals) - 1
+
+    def _raw_predict(self, X: Matrix) -> Any:
+        """Return the fitted function at the rows of X, shape (n, t)."""
+        check_is_fitted(self)
+        rows = self._check_X(X, reset=False)
+        intercept, n_targets = self.intercept_, self.landmark_coef_.shape[1]
+        if self.solver == "exact":
+            product = KernelProduct(self.training_rows_, self.kernel_, self._engine(rows))
+            dual = self._dual_coef
+
+            def function(block: Block) -> Array:
+                return product.predict(block.X, dual) + intercept  # type: ignore[arg-type]
+
+        else:
+            fitted, coefficients = self.map_, self.landmark_coef_
+
+            def function(block: Block) -> Array:
+                return np.asarray(fitted.evaluate(block.X) @ coefficients + intercept)
+
+        return self._emit(rows, function, n_targets, np.float64, label="predict")
+
+    def _dual(self) -> Array:
+        """Return ``α̂ = D²(y − f)/λ``, shape (n, t); computed at the first call by one pass over the training rows."""
+        check_is_fitted(self)
+        if self._dual_coef is not None:
+            return self._dual_coef
+        rows = self._fit_rows
+        if rows is None:
+            raise AttributeError(
+                "dual_coef_ has one entry for each training row and is not saved with the model unless it was looked "
+                "at before. Fit again, or look at dual_coef_ before saving."
+            )
+        fitted, coefficients, intercept, alpha = self.map_, self.landmark_coef_, self.intercept_, self.alpha_
+
+        def function(block: Block) -> Array:
+            f = fitted.evaluate(block.X) @ coefficients + intercept
+            y = np.asarray(block.y, dtype=np.float64).reshape(f.shape)
+            scale = 1 / alpha if block.weight is None else block.weight[:, None] / alpha
+            return np.asarray(scale * (y - f))
+
+        self._dual_coef = self._emit(rows, function, coefficients.shape[1], np.float64, label="dual")
+        return self._dual_coef
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The rows of the fit are the caller's: a saved model does not carry them.
+        state: dict[str, Any] = super().__getstate__()
+        return {**state, "_fit_rows": None} if "_fit_rows" in state else state
+
+
+class KernelRidge(MultiOutputMixin, RegressorMixin, RidgeMachine):
+    """Kernel ridge regression.
+
+    Minimises ``Σ w_i (y_i − f(x_i) − b)² + λ‖f‖²`` over the functions that the landmarks span; with ``solver="exact"``
+    over all functions of the kernel. It takes the place of :class:`sklearn.kernel_ridge.KernelRidge`.
+
+    Parameters
+    ----------
+    alpha : float, list of float or "auto", default=1.0
+        λ of the paper, added to the eigenvalues (not scaled by n). From a list, or from 100 values in proportion to the
+        largest eigenvalue ("auto"), the best by ``selection`` is taken; all of them together cost about one fit.
+    selection : {"loo", "gcv", "likelihood"}, default="loo"
+        Mean squared leave-one-out error (one more pass), generalised cross-validation, or marginal likelihood.
+    fit_intercept : bool, default=False
+        Whether to add an unregularised constant b.
+    kernel : str, Kernel or callable, default="gaussian"
+        As in :class:`nystrom.Nystroem`.
+    gamma : "scale", "auto", None or float, default="scale"
+        As in :class:`nystrom.Nystroem`; "auto" searches the bandwidth by ``selection``, on samples of the rows.
+    degree, coef0 : float
+        Of the polynomial kernel.
+    solver : {"factor", "exact"}, default="factor"
+        The closed form of the low-rank factor; or the exact answer by conjugate gradients that the factor
+        preconditions, which takes O(n²) time a step and O(n) memory.
+    tol, max_iter : float, int
+        Of solver "exact": relative residual to reach, and most steps.
+    n_components : int or None, default=None
+        Rank; None keeps every direction that the landmarks span, which is best for regression.
+    n_landmarks : int or None
+        m; by default twice ``n_components``, or 1,000, and at most the number of rows.
+    landmarks, factor, max_memory, n_jobs, engine, random_state, verbose
+        As in :class:`nystrom.Nystroem`.
+
+    Attributes
+    ----------
+    alpha_ : float
+        The regularisation taken.
+    alphas_, alpha_scores_ : arrays
+        Those tried, and their scores: less is better. For :func:`nystrom.plotting.plot_alpha_path`.
+    landmark_coef_ : array of shape (m, t)
+        ``f(x) = k(x, Z) @ landmark_coef_``, for solver "factor".
+    dual_coef_ : array of shape (n,) or (n, t)
+        α̂ of the paper (with the y that its formula lacks); computed when first looked at.
+    intercept_ : array of shape (t,)
+        b; zeros without an intercept.
+    residuals_ : array
+        Relative residuals before the first and after each step of solver "exact".
+    n_iter_ : int
+        Steps of solver "exact"; 1 for the closed form.
+    kernel_, landmarks_, eigenvalues_, certificate_, ...
+        As in :class:`nystrom.Nystroem`.
+
+    Notes
+    -----
+    Cost: that of the map, O(n m (p + m)), in the same pass; then O(m³).
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-3, 3, size=(500, 1))
+    >>> y = np.sin(X).ravel() + 0.1 * rng.normal(size=500)
+    >>> model = KernelRidge(alpha="auto", n_landmarks=50, random_state=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.97)
+    True
+    """
+
+    def __init__(
+        self,
+        alpha: Any = 1.0,
+        *,
+        selection: str = "loo",
+        fit_intercept: bool = False,
+        kernel: Any = "gaussian",
+        gamma: Any = "scale",
+        degree: float = 3,
+        coef0: float = 1,
+        solver: str = "factor",
+        tol: float = 1e-8,
+        max_iter: int = 200,
+        n_components: int | None = None,
+        n_landmarks: int | None = None,
+        landmarks: Any = "auto",
+        factor: str = "optimal",
+        max_memory: Any = None,
+        n_jobs: int | None = None,
+        engine: str = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.alpha = alpha
+        self.selection = selection
+        self.fit_intercept = fit_intercept
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_components = n_components
+        self.n_landmarks = n_landmarks
+        self.landmarks = landmarks
+        self.factor = factor
+        self.max_memory = max_memory
+        self.n_jobs = n_jobs
+        self.engine = engine
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Matrix, y: Any = None, sample_weight: Any = None) -> KernelRidge:
+        """Fit to the rows X and the target y, which may be None where the rows hold it."""
+        rows, y, weight = self._check_X_y(X, y, sample_weight)
+        self._fit_ridge(rows, y, weight)
+        self._one_target = y.ndim == 1 if y is not None else self.landmark_coef_.shape[1] == 1
+        return self
+
+    def predict(self, X: Matrix) -> Any:
+        """Return the fitted function at the rows of X, shape (n,) or (n, t)."""
+        values = self._raw_predict(X)
+        return values[:, 0] if self._one_target else values
+
+    @property
+    def dual_coef_(self) -> Array:
+        """α̂ of the paper, one entry a training row."""
+        dual = self._dual()
+        return dual[:, 0] if self._one_target else dual
+
+    def score(self, X: Matrix, y: Any = None, sample_weight: Any = None) -> float:
+        """Return R² of the predictions; y may be None where the rows hold it."""
+        return float(super().score(X, self._target_of(X, y), sample_weight))
