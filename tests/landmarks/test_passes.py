@@ -1,0 +1,89 @@
+"""How often each selector reads the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nystrom.engine import LocalEngine
+from nystrom.kernels import Gaussian
+from nystrom.landmarks import Auto, Selector, SketchedKMeans, Uniform
+from nystrom.rows import Block, RowBlocks, as_blocks
+from nystrom.survey import Survey
+
+
+class Counted(RowBlocks):
+    """Rows that count how often each block is read, and how many rows are taken by number."""
+
+    def __init__(self, rows: RowBlocks, *, random_access: bool = True) -> None:
+        self.rows = rows
+        self.shape, self.dtype, self.is_sparse = rows.shape, rows.dtype, rows.is_sparse
+        self.block_rows, self.name = rows.block_rows, rows.name
+        self.random_access = random_access
+        self.reads = np.zeros(rows.n_blocks, dtype=int)
+        self.n_taken = 0
+
+    def block(self, index: int) -> Block:
+        assert self.random_access
+        self.reads[index] += 1
+        return self.rows.block(index)
+
+    def iterate(self) -> Iterator[Block]:
+        for block in self.rows.iterate():
+            self.reads[block.index] += 1
+            yield block
+
+    def take(self, indices: Any) -> Any:
+        assert self.random_access
+        self.n_taken += len(indices)
+        return self.rows.take(indices)
+
+
+def read(selector: Selector, *, n: int = 3000, m: int = 10, random_access: bool = True) -> tuple[Counted, Survey]:
+    X = np.random.default_rng(0).standard_normal((n, 40))
+    rows = Counted(as_blocks(X, block_rows=256), random_access=random_access)
+    survey = Survey(rows, LocalEngine(2))
+    selector.select(survey, m, Gaussian(), np.random.default_rng(1))
+    assert survey.n_passes == rows.reads.max()
+    return rows, survey
+
+
+@pytest.mark.parametrize("random_access", [True, False])
+@pytest.mark.parametrize("n_init", [1, 3])
+def test_sketched_kmeans_reads_the_rows_exactly_twice_bandwidth_included(n_init, random_access):
+    rows, survey = read(SketchedKMeans(n_init=n_init), random_access=random_access)
+    assert (rows.reads == 2).all()
+    assert rows.n_taken == 0
+    assert survey.has_moments
+    _ = survey.moments
+    assert (rows.reads == 2).all()
+
+
+def test_sketched_kmeans_of_a_sample_reads_all_rows_once():
+    rows, survey = read(SketchedKMeans(sample=500))
+    assert (rows.reads == 1).all()
+    assert rows.n_taken == 500
+    assert survey.has_moments
+
+
+def test_auto_reads_all_rows_once_beside_its_sample():
+    rows, survey = read(Auto(), n=12_000)
+    assert (rows.reads == 1).all()
+    assert rows.n_taken <= 10_000
+    assert survey.has_moments
+
+
+def test_auto_reads_a_sequential_source_twice():
+    rows, _ = read(Auto(), random_access=False)
+    assert (rows.reads == 2).all()
+
+
+def test_uniform_reads_only_the_rows_it_takes():
+    rows, _ = read(Uniform(), m=10)
+    assert rows.reads.max() == 0
+    assert rows.n_taken == 10
+    rows, _ = read(Uniform(), m=10, random_access=False)
+    assert (rows.reads == 1).all()
