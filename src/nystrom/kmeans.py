@@ -301,9 +301,8 @@ class _Clustering:
             fresh = self._reseeds(seen, wanted - kept.size) if attempt < _MAX_REPAIRS else None
             if fresh is None and kept.size == counts.size:
                 break
-            stack = sp.vstack if sp.issparse(seen.centers) else np.vstack
             old = seen.centers[kept]
-            seen = self.look(old if fresh is None else stack([old, fresh]))
+            seen = self.look(old if fresh is None else _stack(old, fresh))
             if fresh is None:
                 break
         return seen
@@ -320,6 +319,13 @@ class _Clustering:
                 left[label] -= 1
                 numbers.append(int(number))
         return _centred(self.rows.take(np.array(numbers)), self.shift) if numbers else None
+
+
+def _stack(old: Matrix, fresh: Matrix) -> Matrix:
+    if sp.issparse(old):
+        return sp.vstack([old, fresh], format="csr")
+    # Centres of sparse rows are dense where that is smaller, though a row by itself is not.
+    return np.vstack([old, fresh.toarray() if sp.issparse(fresh) else fresh])
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ arrays, so they can be pickled and sent to where the rows are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -39,9 +38,7 @@ class SketchRecipe(Protocol):
 
     needs_sample: bool
 
-    def fit(
-        self, n_features: int, dim: int, rng: np.random.Generator, sample: Matrix | None = None
-    ) -> Sketch: ...
+    def fit(self, n_features: int, dim: int, rng: np.random.Generator, sample: Matrix | None = None) -> Sketch: ...
 
 
 def sketch_dimension(n_features: int, sketch_dim: int | None = None, compression: float | None = None) -> int:
@@ -135,9 +132,7 @@ class GeneratedSigns:
     def signs(self, columns: Array) -> Array:
         """Return the int8 signs, ±1, of the given columns: shape (len(columns), dim)."""
         n_words = -(-self.dim // 64)
-        counter = columns.astype(np.uint64)[:, None] * np.uint64(n_words) + np.arange(
-            n_words, dtype=np.uint64
-        )
+        counter = columns.astype(np.uint64)[:, None] * np.uint64(n_words) + np.arange(n_words, dtype=np.uint64)
         words = _splitmix64(counter, np.uint64(self.key))
         octets = words.astype("<u8", copy=False).view(np.uint8)
         bits = np.unpackbits(octets, axis=1, count=self.dim, bitorder="little")
@@ -187,9 +182,7 @@ class SignSketch:
 
     needs_sample = False
 
-    def fit(
-        self, n_features: int, dim: int, rng: np.random.Generator, sample: Matrix | None = None
-    ) -> Sketch:
+    def fit(self, n_features: int, dim: int, rng: np.random.Generator, sample: Matrix | None = None) -> Sketch:
         """Draw the signs."""
         generated = GeneratedSigns(n_features, dim, int(rng.integers(2**63)))
         if 4 * n_features * dim > _STORED_BYTES:
@@ -221,9 +214,7 @@ class SparseSign:
                 f"nonzeros must be at least 1 (each column has to reach the sketch); got {self.nonzeros!r}."
             )
 
-    def fit(
-        self, n_features: int, dim: int, rng: np.random.Generator, sample: Matrix | None = None
-    ) -> Sketch:
+    def fit(self, n_features: int, dim: int, rng: np.random.Generator, sample: Matrix | None = None) -> Sketch:
         """Draw the places and the signs."""
         per_column = min(self.nonzeros, dim)
         places = np.empty((n_features, per_column), dtype=np.int32)
@@ -253,9 +244,7 @@ class GaussianSketch:
 
     needs_sample = False
 
-    def fit(
-        self, n_features: int, dim: int, rng: np.random.Generator, sample: Matrix | None = None
-    ) -> Sketch:
+    def fit(self, n_features: int, dim: int, rng: np.random.Generator, sample: Matrix | None = None) -> Sketch:
         """Draw the entries."""
         return LinearSketch(rng.standard_normal((n_features, dim)) / np.sqrt(dim))
 
@@ -282,9 +271,7 @@ class PCASketch:
     n_power: int = 2
     needs_sample = True
 
-    def fit(
-        self, n_features: int, dim: int, rng: np.random.Generator, sample: Matrix | None = None
-    ) -> Sketch:
+    def fit(self, n_features: int, dim: int, rng: np.random.Generator, sample: Matrix | None = None) -> Sketch:
         """Find the directions of ``sample``."""
         if sample is None or sample.shape[0] == 0:
             raise ValueError(
@@ -323,28 +310,6 @@ def _principal_directions(X: Matrix, mean: Array, dim: int, rng: np.random.Gener
     return directions
 
 
-RECIPES: dict[str, Callable[[], SketchRecipe]] = {
-    "sign": SignSketch,
-    "sparse-sign": SparseSign,
-    "gaussian": GaussianSketch,
-    "pca": PCASketch,
-}
-
-
-def make_sketch(sketch: str | SketchRecipe) -> SketchRecipe:
-    """Return a recipe by its name ("sign", "sparse-sign", "gaussian", "pca"), or the recipe given."""
-    if isinstance(sketch, str):
-        if sketch not in RECIPES:
-            raise ValueError(f"sketch must be one of {sorted(RECIPES)} or a recipe object; got {sketch!r}.")
-        return RECIPES[sketch]()
-    if not isinstance(sketch, SketchRecipe):
-        raise TypeError(
-            f"sketch must be one of {sorted(RECIPES)} or an object with fit(n_features, dim, rng, sample); "
-            f"got {type(sketch).__name__}."
-        )
-    return sketch
-
-
 __all__ = [
     "GaussianSketch",
     "GeneratedSigns",
@@ -354,6 +319,5 @@ __all__ = [
     "Sketch",
     "SketchRecipe",
     "SparseSign",
-    "make_sketch",
     "sketch_dimension",
 ]
