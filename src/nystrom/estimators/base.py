@@ -89,9 +89,7 @@ class KernelMachine(BaseEstimator):
                 f"{self.n_features_in_} features as input."
             )
 
-    def _settle_kernel(
-        self, survey: Survey, kernel: Kernel, landmarks: Landmarks, rng: np.random.Generator
-    ) -> Kernel:
+    def _settle_kernel(self, survey: Survey, kernel: Kernel, landmarks: Landmarks, rng: np.random.Generator) -> Kernel:
         """Return the kernel with numbers for all its parameters; a machine with a target may search for them here."""
         return kernel.resolve(survey.moments) if kernel.needs_moments else kernel
 
