@@ -1,3 +1,9 @@
 """Kernel machines at any scale, from a few landmarks."""
 
+from nystrom.estimators import KernelRidge, Nystroem, kernel_eigh
+from nystrom.landmarks import select_landmarks
+from nystrom.rows.files import open_rows
+
 __version__ = "0.1.0"
+
+__all__ = ["KernelRidge", "Nystroem", "__version__", "kernel_eigh", "open_rows", "select_landmarks"]

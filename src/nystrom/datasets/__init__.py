@@ -2,10 +2,11 @@
 
 from nystrom.datasets.download import DataUnavailableError
 from nystrom.datasets.home import data_homes
-from nystrom.datasets.libsvm import DataFileError, read_libsvm
+from nystrom.datasets.libsvm import read_libsvm
 from nystrom.datasets.loader import is_available, list_datasets, load
 from nystrom.datasets.registry import DatasetInfo, info
 from nystrom.datasets.synthetic import make_rings
+from nystrom.exceptions import DataFileError
 
 __all__ = [
     "DataFileError",

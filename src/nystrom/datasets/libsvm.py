@@ -21,7 +21,7 @@ from typing import IO, Any
 import numpy as np
 import scipy.sparse as sp
 
-from nystrom.exceptions import NystromError
+from nystrom.exceptions import DataFileError
 from nystrom.rows.base import Array, Matrix
 
 _PIECE_BYTES = 8 * 2**20
@@ -36,10 +36,6 @@ _NUMBER_START = np.zeros(256, dtype=bool)
 _NUMBER_START[list(b"0123456789+-.")] = True
 _SPACE = np.zeros(256, dtype=bool)
 _SPACE[list(b" \t\r\n")] = True
-
-
-class DataFileError(NystromError, ValueError):
-    """A data file is damaged or not in its format; the message names the file and the line."""
 
 
 @dataclass(frozen=True)
@@ -87,14 +83,7 @@ def read_libsvm(path: Path | str, *, n_features: int | None = None) -> tuple[Mat
     ([[0.5, 0.0, 2.0], [0.0, 1.0, 0.0]], [1.0, -1.0])
     """
     path = Path(path)
-    pieces: list[Piece] = []
-    line = 1
-    for text in _lines_in_pieces(path):
-        piece = _parse_fast(text, n_features)
-        if piece is None:
-            piece = _parse_lines(text, n_features, path.name, line)
-        pieces.append(piece)
-        line += text.count(b"\n")
+    pieces = list(iterate_libsvm(path, n_features=n_features))
     if not pieces or not sum(piece.y.size for piece in pieces):
         raise DataFileError(f"{path.name}: the file holds no rows. Fetch it again: the copy is empty.")
     counts = np.concatenate([piece.counts for piece in pieces])
@@ -107,7 +96,17 @@ def read_libsvm(path: Path | str, *, n_features: int | None = None) -> tuple[Mat
     return X, np.concatenate([piece.y for piece in pieces])
 
 
-def _open(path: Path) -> IO[bytes]:
+def iterate_libsvm(path: Path, *, n_features: int | None = None) -> Iterator[Piece]:
+    """Yield the rows of a LIBSVM file in order, a few megabytes of text at a time; see :func:`read_libsvm`."""
+    line = 1
+    for text in _lines_in_pieces(path):
+        piece = _parse_fast(text, n_features)
+        yield piece if piece is not None else _parse_lines(text, n_features, path.name, line)
+        line += text.count(b"\n")
+
+
+def open_text(path: Path) -> IO[bytes]:
+    """Open a file, decompressing it by its suffix."""
     opener = _OPENERS.get(path.suffix)
     return opener(path, "rb") if opener else io.FileIO(path)
 
@@ -116,7 +115,7 @@ def _lines_in_pieces(path: Path) -> Iterator[bytes]:
     """Yield the file's text in pieces that end at the end of a line."""
     rest = b""
     line = 1
-    with _open(path) as stream:
+    with open_text(path) as stream:
         while True:
             try:
                 text = stream.read(_PIECE_BYTES)
@@ -228,9 +227,7 @@ def parse_line(line: bytes, n_features: int | None) -> tuple[float, list[int], l
     try:
         words = line.split(b"#", 1)[0].decode("ascii").split()
     except UnicodeDecodeError:
-        raise ValueError(
-            "not text (bytes outside ASCII). Is the file compressed under another name?"
-        ) from None
+        raise ValueError("not text (bytes outside ASCII). Is the file compressed under another name?") from None
     if not words:
         return None
     label = _finite(words[0], "the label")

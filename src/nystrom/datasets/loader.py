@@ -11,9 +11,10 @@ import scipy.sparse as sp
 from nystrom.datasets.cache import cached
 from nystrom.datasets.download import fetch, missing
 from nystrom.datasets.home import download_folder, find_file
-from nystrom.datasets.libsvm import DataFileError, read_libsvm
+from nystrom.datasets.libsvm import read_libsvm
 from nystrom.datasets.registry import DatasetInfo, Split, info, registry
 from nystrom.datasets.synthetic import GENERATORS
+from nystrom.exceptions import DataFileError
 from nystrom.rows.base import Array, Matrix
 
 
@@ -66,9 +67,7 @@ def load(
         raise ValueError(f"dtype must be float32 or float64; got {dtype!r}.")
     if entry.generator is not None:
         if split != "train":
-            raise ValueError(
-                f"split={split!r} does not exist for the generated set {name!r}; use split='train'."
-            )
+            raise ValueError(f"split={split!r} does not exist for the generated set {name!r}; use split='train'.")
         X, target = GENERATORS[entry.generator]()
         return X.astype(kind, copy=False), target
     path = locate(entry, split, download=download)

@@ -11,6 +11,8 @@ from nystrom.rows.base import Array, Block, Matrix, RowBlocks, blocks_to_join, d
 class ArrayRows(RowBlocks):
     """A dense array (C or Fortran order, writable or not, mapped or not); blocks are views where possible."""
 
+    in_memory = True
+
     def __init__(self, X: Array, *, block_rows: int | None = None, name: str = "X") -> None:
         self._X = X
         self.shape = (int(X.shape[0]), int(X.shape[1]))
@@ -35,6 +37,7 @@ class SparseRows(RowBlocks):
     """A CSR matrix; blocks are CSR too and share its memory."""
 
     is_sparse = True
+    in_memory = True
 
     def __init__(self, X: Matrix, *, block_rows: int | None = None, name: str = "X") -> None:
         self._X = X.tocsr()

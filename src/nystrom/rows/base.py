@@ -66,6 +66,10 @@ class RowBlocks(ABC):
     name: str = "X"
     random_access: bool = True
     has_target: bool = False
+    # Whether the rows are in memory already, so that a block costs none.
+    in_memory: bool = False
+    # What the source holds while it is read, beside the blocks: a decoded chunk, a piece of text.
+    held_bytes: int = 0
     # Whether the blocks are held by a cluster, so that passes run there.
     on_cluster: bool = False
 
@@ -76,6 +80,11 @@ class RowBlocks(ABC):
     @property
     def n_columns(self) -> int:
         return self.shape[1]
+
+    @property
+    def block_bytes(self) -> int:
+        """The memory of one block of rows."""
+        return self.block_rows * self.shape[1] * self.dtype.itemsize
 
     @abstractmethod
     def block(self, index: int) -> Block:
@@ -93,6 +102,12 @@ class RowBlocks(ABC):
     def widened(self, block_rows: int) -> RowBlocks:
         """Return the same rows with 2, 4, 8, ... blocks as one, while that is at most ``block_rows`` rows."""
         return self
+
+    def target(self) -> Array | None:
+        """Return the target of every row as one array, or None if there is none; may cost a pass."""
+        if not self.has_target:
+            return None
+        return np.concatenate([np.asarray(block.y) for block in self.iterate()])
 
     def with_target(self, y: Array | None, weight: Array | None = None) -> RowBlocks:
         """Return the same rows with a target (and a weight) beside each."""
@@ -112,6 +127,8 @@ class TargetedRows(RowBlocks):
         self.block_rows = rows.block_rows
         self.name = rows.name
         self.random_access = rows.random_access
+        self.in_memory = rows.in_memory
+        self.held_bytes = rows.held_bytes
         self.has_target = y is not None or rows.has_target
 
     def _attach(self, block: Block) -> Block:
@@ -130,8 +147,15 @@ class TargetedRows(RowBlocks):
     def iterate(self) -> Iterator[Block]:
         return map(self._attach, self.rows.iterate())
 
+    @property
+    def block_bytes(self) -> int:
+        return self.rows.block_bytes
+
     def take(self, indices: Array) -> Matrix:
         return self.rows.take(indices)
+
+    def target(self) -> Array | None:
+        return self.rows.target() if self.y is None else np.asarray(self.y)
 
 
 def require_finite(X: Matrix, name: str, start: int = 0) -> None:

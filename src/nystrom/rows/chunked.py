@@ -1,0 +1,66 @@
+"""Rows of matrices that are stored in compressed chunks: each chunk is decoded once a pass."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nystrom.exceptions import DataFileError
+from nystrom.rows.base import Array
+from nystrom.rows.columns import Columns
+from nystrom.rows.stamp import Stamp
+from nystrom.rows.stream import Piece, StreamRows
+
+_SLAB_BYTES = 8 * 2**20
+
+
+def slab_rows(chunk_rows: int, row_bytes: int) -> int:
+    """Return the rows to decode at a time: whole chunks, about 8 MiB of them."""
+    return int(chunk_rows * max(1, _SLAB_BYTES // max(chunk_rows * row_bytes, 1)))
+
+
+class ChunkedRows(StreamRows):
+    """Base of the chunked formats. A subclass yields the decoded slabs."""
+
+    def __init__(
+        self,
+        path: Path,
+        inside: str,
+        name: str,
+        stamp: Stamp,
+        shape: tuple[int, int],
+        dtype: np.dtype[Any],
+        slab: int,
+        columns: Columns,
+        block_rows: int | None,
+    ) -> None:
+        self.path = path
+        self.inside = inside
+        self.name = name
+        self.stamp = stamp
+        self.dtype = dtype
+        self.slab_rows = slab
+        self.columns = columns
+        self.has_target = columns.target is not None
+        self.held_bytes = 2 * min(slab, shape[0]) * shape[1] * 8
+        self.set_size(shape, 0, block_rows)
+
+    @abstractmethod
+    def _slabs(self) -> Iterator[Array]:
+        """Yield the stored rows, ``slab_rows`` at a time."""
+
+    def _slab(self, read: Callable[[int, int], Any], start: int) -> Array:
+        try:
+            return np.asarray(read(start, min(start + self.slab_rows, self.shape[0])))
+        except (OSError, RuntimeError, ValueError) as error:
+            raise DataFileError(
+                f"{self.name}: the rows from {start} on cannot be read ({error}). Write the file anew."
+            ) from error
+
+    def pieces(self) -> Iterator[Piece]:
+        for stored in self._slabs():
+            yield Piece(*self.columns.split(stored))

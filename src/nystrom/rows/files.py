@@ -1,0 +1,250 @@
+"""``open_rows``: from a path, or anything that gives rows, to blocks of rows."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from nystrom.datasets.libsvm import open_text
+from nystrom.exceptions import DataFileError
+from nystrom.rows.arrays import array_rows
+from nystrom.rows.arrow import ArrowRows, CsvRows, FeatherRows, ParquetRows
+from nystrom.rows.base import Array, RowBlocks
+from nystrom.rows.binary import matrix_rows, memmap_file, open_npy, read_npy_header
+from nystrom.rows.columns import check_dtype
+from nystrom.rows.hdf5 import open_hdf5, read_hdf5_vector
+from nystrom.rows.libsvm import LibsvmRows, open_npz
+from nystrom.rows.spool import spool as spool_rows
+from nystrom.rows.stamp import require_file
+from nystrom.rows.stream import StreamRows, iterable_rows
+from nystrom.rows.zarr import open_zarr, read_zarr_vector
+
+_FORMATS = {
+    ".npy": "npy",
+    ".npz": "npz",
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".feather": "feather",
+    ".arrow": "feather",
+    ".h5": "hdf5",
+    ".hdf5": "hdf5",
+    ".zarr": "zarr",
+    ".libsvm": "libsvm",
+    ".svm": "libsvm",
+    ".svmlight": "libsvm",
+}
+_TABLES: dict[str, Any] = {"parquet": ParquetRows, "feather": FeatherRows, "csv": CsvRows}
+_COMPRESSED = (".gz", ".bz2", ".xz")
+_LIBSVM_LINE = re.compile(rb"^\s*[-+.\deE]+(\s+(qid:)?\d+:[-+.\deE]+)*\s*(#.*)?$")
+
+
+def open_rows(
+    source: Any,
+    *,
+    target: Any = None,
+    columns: Sequence[Any] | None = None,
+    n_features: int | None = None,
+    block_rows: int | None = None,
+    dtype: Any = None,
+    spool: bool | str | os.PathLike[str] = False,
+    format: str | None = None,
+) -> RowBlocks:
+    """Open rows that need not fit in memory; every estimator takes the result where it takes X.
+
+    Parameters
+    ----------
+    source : path, array, sparse matrix, memmap, callable, iterable or object with ``shape`` and ``iterate``
+        A file: ``.npy``, ``.npz`` of :func:`scipy.sparse.save_npz`, LIBSVM text (``.gz``, ``.bz2``, ``.xz`` too),
+        CSV with a header (``.gz``, ``.bz2`` too), Parquet, Feather, ``file.h5::dataset``, ``store.zarr`` or
+        ``store.zarr::array``. A folder of CSV, Parquet or Feather files, read in the order of their names. Or blocks:
+        a function that returns a new iterator for every pass, or an object that can be iterated again; a block is X,
+        (X, y) or (X, y, weight).
+    target : column name or number, path, array, or False
+        Where the target is: a column of the file, a second file (``.npy``, ``file.h5::y``, ``y.zarr``), or an array.
+        The label of LIBSVM text is its target unless this is False.
+    columns : list of names or numbers, optional
+        The features; all columns but the target by default.
+    n_features : int, optional
+        Columns of LIBSVM text; the largest index found by default.
+    block_rows : int, optional
+        Rows of a block. The default depends on the size of a row alone, so results have the same bits from memory, from
+        any file and for any ``max_memory``.
+    dtype : float32, float64 or None
+        Of the blocks; by default float32 for float32 data and float64 for the rest.
+    spool : bool or folder
+        Decode a text or compressed source once, into a temporary binary file that is removed with the rows.
+    format : str, optional
+        "npy", "npz", "csv", "parquet", "feather", "hdf5", "zarr" or "libsvm", where the name does not say it.
+
+    Returns
+    -------
+    RowBlocks
+
+    Notes
+    -----
+    Opening text costs a pass that counts its rows (and writes them, with ``spool``); other files are opened by
+    their header.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> from nystrom import open_rows
+    >>> path = os.path.join(tempfile.mkdtemp(), "rows.npy")
+    >>> np.save(path, np.arange(12.0).reshape(4, 3))
+    >>> rows = open_rows(path, target=2)
+    >>> rows.shape, rows.target()
+    ((4, 2), array([ 2.,  5.,  8., 11.]))
+    """
+    choice = {"columns": columns, "target": target, "dtype": dtype, "block_rows": block_rows}
+    if isinstance(source, (str, os.PathLike)):
+        rows = _open_path(os.fspath(source), format, n_features, spool, choice)
+        return rows if not _is_apart(target) else rows.with_target(_read_target(target, rows))
+    if columns is not None or (target is not None and not _is_apart(target)):
+        raise ValueError("columns= and target=<a column> choose among the columns of a file; select them in the array.")
+    rows = _open_object(source, dtype, block_rows)
+    return rows if target is None else rows.with_target(_read_target(target, rows))
+
+
+def _open_object(source: Any, dtype: Any, block_rows: int | None) -> RowBlocks:
+    if isinstance(source, RowBlocks):
+        return source
+    if isinstance(source, np.memmap):
+        file = memmap_file(source)
+        if file is not None:
+            name = str(file.path)
+            return matrix_rows(file, name, columns=None, target=None, dtype=dtype, block_rows=block_rows)
+    if sp.issparse(source) or hasattr(source, "__array__"):
+        X = source.tocsr() if sp.issparse(source) else np.asarray(source)
+        if X.ndim != 2:
+            raise ValueError(f"X must have two dimensions (rows and columns); got shape {X.shape}.")
+        kind = check_dtype(X.dtype, dtype, "X")
+        return array_rows(X if kind == X.dtype else X.astype(kind), block_rows=block_rows)
+    if callable(source) or hasattr(source, "__iter__") or hasattr(source, "iterate"):
+        return iterable_rows(source, dtype=dtype, block_rows=block_rows)
+    raise TypeError(
+        f"open_rows takes a path, an array, a sparse matrix, a function that returns an iterator of blocks, or an "
+        f"object with shape and iterate; got {type(source).__name__}."
+    )
+
+
+def _open_path(text: str, format: str | None, n_features: int | None, spool: Any, choice: dict[str, Any]) -> RowBlocks:
+    name, _, inside = text.partition("::")
+    path = require_file(Path(name))
+    kind = format or _format_of(path)
+    columns, block_rows = choice["columns"], choice["block_rows"]
+    inner = {**choice, "target": None if _is_apart(choice["target"]) else choice["target"]}
+    rows: RowBlocks
+    if kind in ("libsvm", "npz"):
+        if columns is not None or (inner["target"] is not None and inner["target"] is not False):
+            raise ValueError(f"{path} is sparse: columns= and a target column are not read from it.")
+        if kind == "libsvm":
+            label = choice["target"] is None
+            rows = LibsvmRows(path, n_features=n_features, dtype=choice["dtype"], label=label)
+        else:
+            rows = open_npz(path, dtype=choice["dtype"], block_rows=block_rows)
+    elif kind in _TABLES:
+        rows = _open_table(path, kind, inner)
+    elif kind == "npy":
+        rows = open_npy(path, **inner)
+    else:
+        rows = (open_hdf5 if kind == "hdf5" else open_zarr)(path, inside, **inner)
+    if spool and isinstance(rows, StreamRows):
+        folder = None if spool is True else Path(spool)
+        return spool_rows(rows, folder=folder, n_features=n_features, block_rows=block_rows)
+    if isinstance(rows, (LibsvmRows, CsvRows)):
+        rows.measure(n_features, block_rows)
+    return rows
+
+
+def _open_table(path: Path, kind: str, choice: dict[str, Any]) -> ArrowRows:
+    paths = [path]
+    if path.is_dir():
+        paths = sorted(file for file in path.iterdir() if file.is_file() and _suffix_format(file) == kind)
+    choice = dict(choice)
+    if kind == "csv":
+        choice.pop("block_rows")
+    return _TABLES[kind](paths, str(path), **choice)
+
+
+def _suffix_format(path: Path) -> str | None:
+    bare = path.with_suffix("") if path.suffix in _COMPRESSED else path
+    return _FORMATS.get(bare.suffix.lower())
+
+
+def _format_of(path: Path) -> str:
+    kind = _suffix_format(path)
+    if kind is not None and (kind not in _TABLES or path.is_file()):
+        return kind
+    if path.is_dir():
+        if any((path / name).exists() for name in ("zarr.json", ".zarray", ".zgroup")):
+            return "zarr"
+        kinds = {_suffix_format(file) for file in path.iterdir() if file.is_file()} & set(_TABLES)
+        if len(kinds) == 1:
+            return str(kinds.pop())
+        raise ValueError(
+            f"the folder {path} must hold files of one kind, .parquet, .feather or .csv; found {kinds or 'none'}."
+        )
+    if _looks_like_libsvm(path):
+        return "libsvm"
+    raise ValueError(
+        f"the kind of file of {path} is unknown: its name ends in none of {', '.join(_FORMATS)}, and its first line is "
+        f"not LIBSVM text. Say it with format='csv' or another of {sorted(set(_FORMATS.values()))}."
+    )
+
+
+def _looks_like_libsvm(path: Path) -> bool:
+    try:
+        with open_text(path) as stream:
+            head = stream.read(2**16)
+    except (OSError, EOFError, ValueError):
+        return False
+    line = head.split(b"\n", 1)[0]
+    return bool(_LIBSVM_LINE.match(line)) or (len(line) == len(head) and b":" in line[:200])
+
+
+def _is_apart(target: Any) -> bool:
+    """Return whether a target is not a column: an array, or the path of a second file."""
+    if target is None or isinstance(target, (bool, int, np.integer)):
+        return False
+    if isinstance(target, str):
+        bare = target.partition("::")[0]
+        return "::" in target or _suffix_format(Path(bare)) is not None
+    return True
+
+
+def _read_target(target: Any, rows: RowBlocks) -> Array:
+    """Return a target that is not a column, as long as the rows."""
+    y: Any
+    if isinstance(target, (str, os.PathLike)):
+        name, _, inside = os.fspath(target).partition("::")
+        path = require_file(Path(name))
+        kind = _format_of(path)
+        if kind == "npy":
+            y = read_npy_header(path)
+        elif kind == "hdf5":
+            y = read_hdf5_vector(path, inside)
+        elif kind == "zarr":
+            y = read_zarr_vector(path, inside)
+        else:
+            raise ValueError(f"target={target!r}: a target in a second file must be .npy, .h5::dataset or .zarr.")
+    else:
+        y = np.asarray(target)
+    if len(y) != rows.shape[0]:
+        where = target if isinstance(target, (str, os.PathLike)) else "target"
+        missing = "no target" if len(y) < rows.shape[0] else "no features"
+        raise DataFileError(
+            f"{where} has {len(y)} values for the {rows.shape[0]} rows of {rows.name}: from row "
+            f"{min(len(y), rows.shape[0])} on there is {missing}."
+        )
+    return y
+
+
+__all__ = ["open_rows"]

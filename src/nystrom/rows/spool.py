@@ -1,0 +1,102 @@
+"""Decode a slow source once: its rows go to a temporary binary file, which later passes read."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from nystrom.exceptions import DataFileError
+from nystrom.rows.base import Array, RowBlocks, default_block_rows
+from nystrom.rows.binary import BinaryFile, BinaryRows, SparseBinaryRows
+from nystrom.rows.columns import Columns, require_target
+from nystrom.rows.stream import Piece, StreamRows
+
+
+def spool(source: StreamRows, *, folder: Path | None, n_features: int | None, block_rows: int | None) -> RowBlocks:
+    """Return the rows of ``source`` from a temporary file, written in one pass and removed with the rows.
+
+    ``source`` need not have been measured: this pass counts as well.
+    """
+    place = Path(tempfile.mkdtemp(prefix="nystrom-spool-", dir=folder))
+    try:
+        rows = _Spool(source, place).run(n_features, block_rows)
+    except OSError as error:
+        shutil.rmtree(place, ignore_errors=True)
+        if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+            raise OSError(
+                error.errno,
+                f"no room to spool {source.name} in {place.parent}: {error.strerror}. Give another folder with "
+                f"spool='/path', or leave spool=False to decode the file in every pass",
+            ) from error
+        raise
+    except BaseException:
+        shutil.rmtree(place, ignore_errors=True)
+        raise
+    weakref.finalize(rows, shutil.rmtree, place, ignore_errors=True)
+    return rows
+
+
+class _Spool:
+    """The files of one spooled source: dense rows in one, CSR in three, the target beside them."""
+
+    def __init__(self, source: StreamRows, place: Path) -> None:
+        self.source = source
+        self.place = place
+        self.names = ("indptr", "indices", "data") if source.is_sparse else ("X",)
+        self.count = self.entries = self.width = 0
+        self.targets: list[Array] = []
+
+    def run(self, n_features: int | None, block_rows: int | None) -> RowBlocks:
+        with ExitStack() as stack:
+            files = {name: stack.enter_context((self.place / name).open("wb")) for name in self.names}
+            if self.source.is_sparse:
+                files["indptr"].write(np.zeros(1, np.int64).tobytes())
+            for piece in self.source.pieces():
+                self._write(files, piece)
+        if self.count == 0:
+            raise DataFileError(f"{self.source.name} holds no rows.")
+        if self.source.stamp is not None:
+            self.source.stamp.check(self.count)
+        rows = self._open(n_features or self.width, block_rows)
+        rows.name = self.source.name
+        if not self.targets:
+            return rows
+        y = np.concatenate(self.targets)
+        if y.dtype.kind != "f":
+            return rows.with_target(y)
+        (self.place / "y").write_bytes(y.tobytes())
+        return rows.with_target(BinaryFile(self.place / "y", 0, y.shape, y.dtype))  # type: ignore[arg-type]
+
+    def _write(self, files: Mapping[str, IO[bytes]], piece: Piece) -> None:
+        X = piece.X.astype(self.source.dtype, copy=False)
+        if self.source.is_sparse:
+            files["indptr"].write((X.indptr[1:].astype(np.int64) + self.entries).tobytes())
+            files["indices"].write(X.indices.astype(np.int32, copy=False).tobytes())
+            files["data"].write(X.data.tobytes())
+            self.entries += X.nnz
+        else:
+            files["X"].write(np.ascontiguousarray(X).tobytes())
+        if piece.y is not None:
+            require_target(piece.y, self.source.name, self.count)
+            self.targets.append(piece.y)
+        self.count += piece.n_rows
+        self.width = max(self.width, int(X.shape[1]))
+
+    def _open(self, n_features: int, block_rows: int | None) -> RowBlocks:
+        kind = self.source.dtype
+        if not self.source.is_sparse:
+            file = BinaryFile(self.place / "X", 0, (self.count, n_features), kind)
+            return BinaryRows(file, Columns(n_features), block_rows=block_rows)
+        indptr = BinaryFile(self.place / "indptr", 0, (self.count + 1,), np.int64)
+        indices = BinaryFile(self.place / "indices", 0, (self.entries,), np.int32)
+        data = BinaryFile(self.place / "data", 0, (self.entries,), kind)
+        wanted = block_rows or default_block_rows((kind.itemsize + 4) * self.entries / self.count)
+        return SparseBinaryRows(indptr, indices, data, n_features, block_rows=wanted, name=self.source.name)
