@@ -11,14 +11,12 @@ from nystrom.rows.base import Array
 
 
 def make_rings(n: int = 4000, *, random_state: int = 0) -> tuple[Array, Array]:
-    """Return the two-class set of the paper's Figure 1: points on two noisy ellipses about the origin.
+    """Return the two-class set of the paper's Figure 1: points on two noisy circles about the origin.
 
-    No line separates the classes. The kernel ⟨x, y⟩² maps a point to (x₁², √2 x₁x₂, x₂²); the long axes of
-    the ellipses lie along one direction, so the two leading eigenvectors of the kernel separate what x₁² +
-    x₂² does.
+    No line separates the classes. The kernel ⟨x, y⟩² maps a point to (x₁², √2 x₁x₂, x₂²), three coordinates whose
+    leading direction is the squared radius: the best map of rank 2 separates the circles by a line.
 
-    The paper gives n = 4000 and the plane but not the formula, so the radii here are ours: 1 and 2.4 along
-    the first axis, flattened to 0.75 of that along the second, and 6 % noise.
+    The paper gives n = 4000 and the plane but not the formula, so the circles are ours: radii 1 and 2, 8 % noise.
 
     Examples
     --------
@@ -30,8 +28,8 @@ def make_rings(n: int = 4000, *, random_state: int = 0) -> tuple[Array, Array]:
     rng = np.random.default_rng(random_state)
     y = (np.arange(n) % 2).astype(np.float64)
     angle = rng.uniform(0, 2 * np.pi, n)
-    radius = np.where(y == 1, 2.4, 1.0) * (1 + 0.06 * rng.standard_normal(n))
-    X = np.column_stack([radius * np.cos(angle), 0.75 * radius * np.sin(angle)])
+    radius = np.where(y == 1, 2.0, 1.0) * (1 + 0.08 * rng.standard_normal(n))
+    X = radius[:, None] * np.column_stack([np.cos(angle), np.sin(angle)])
     return X, y
 
 

@@ -1,0 +1,1 @@
+"""The paper, reproduced: specifications, runner, rows, figures and checks of its claims."""

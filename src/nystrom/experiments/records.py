@@ -1,0 +1,68 @@
+"""Rows of results: one JSON object a line, appended and flushed as soon as it is known."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+# What makes a row the same piece of work. The data's hash is part of it: other data, other rows.
+IDENTITY = ("experiment", "study", "method", "m", "r", "trial", "data_sha256")
+
+
+def identity(row: Row) -> tuple[Any, ...]:
+    """Return what tells this row from others."""
+    return tuple(row.get(name) for name in IDENTITY)
+
+
+class RowFile:
+    """The file that rows are appended to.
+
+    Opening it reads what is there. A last line that an interruption cut short is taken off, so that a new row
+    begins on a line of its own; every line before it was complete and stays.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> file = RowFile(pathlib.Path(tempfile.mkdtemp()) / "rows.jsonl")
+    >>> file.append([{"experiment": "toy", "error": 0.5}])
+    >>> RowFile(file.path).rows
+    [{'experiment': 'toy', 'error': 0.5}]
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows: list[Row] = []
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            self._read()
+        self.done = {identity(row) for row in self.rows}
+
+    def _read(self) -> None:
+        raw = self.path.read_bytes()
+        whole = raw[: raw.rfind(b"\n") + 1]
+        if len(whole) < len(raw):
+            os.truncate(self.path, len(whole))
+        for number, line in enumerate(whole.splitlines(), start=1):
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise ValueError(
+                    f"{self.path}, line {number}: not a row of results ({error}). Delete that line, or choose "
+                    f"another --output, and start again."
+                ) from None
+            self.rows.append(row)
+
+    def append(self, rows: Iterable[Row]) -> None:
+        """Add rows to the file, all at once, and force them to the disk."""
+        added = list(rows)
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in added)
+        with self.path.open("a", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        self.rows.extend(added)
+        self.done.update(map(identity, added))
