@@ -27,6 +27,10 @@ class Sums(tuple[Any, ...]):
     def __new__(cls, *values: Any) -> Sums:
         return super().__new__(cls, values)
 
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        # A copy (and a pickle) is made from the values one by one, as the constructor takes them.
+        return tuple(self)
+
     def merge(self, other: Sums) -> Sums:
         return Sums(*(_add(a, b) for a, b in zip(self, other, strict=True)))
 

@@ -307,6 +307,7 @@ class DaskEngine:
     def __init__(self, n_jobs: int | None = None, progress: Progress | None = None) -> None:
         self.progress: Progress = progress or Silent()
         self.local = LocalEngine(n_jobs, progress)
+        self._client = _client()
 
     def fold(self, rows: RowBlocks, step: Callable[[Block], M], *, label: str) -> M:
         if not isinstance(rows, DaskRows):
@@ -385,7 +386,11 @@ class DaskEngine:
     def _pass(self, rows: DaskRows, label: str) -> Iterator[tuple[dict[Any, Any], str, _Run]]:
         """Give the graph to add to, a token for its keys and the function of its tasks; show progress meanwhile."""
         token = _token()
-        client = _client()
+        client = self._client
+        if client is not None:
+            # A client that was closed since is no longer the active one, and the pass would run in threads here.
+            with _explained(client, label):
+                pass
         topic = None if client is None or isinstance(self.progress, Silent) else f"nystrom-{token}"
         seen: set[int] = set()
         lock = threading.Lock()
@@ -406,7 +411,7 @@ class DaskEngine:
             for i, size in enumerate(rows.lengths):
                 advance((None, (i, size)))
         finally:
-            if topic is not None:
+            if topic is not None and client.status == "running":
                 client.unsubscribe_topic(topic)
             self.progress.stop()
 
@@ -511,7 +516,12 @@ def _wait(pending: list[Any], label: str) -> None:
 @contextmanager
 def _explained(client: Any, label: str) -> Iterator[None]:
     """Turn Dask's errors about the cluster into one that says what to do; errors of the step pass through."""
-    address = getattr(client.scheduler, "address", "an unknown address") if client.scheduler else "a closed scheduler"
+    lost = (
+        f"The connection to the Dask scheduler was lost during {label!r}. Nothing of this fit is left; start the "
+        f"scheduler, connect a new Client and fit again."
+    )
+    if client.status not in ("running", "connecting"):
+        raise ClusterLostError(f"{lost} The client is {client.status!r}.")
     try:
         yield
     except distributed.KilledWorker as error:
@@ -520,10 +530,7 @@ def _explained(client: Any, label: str) -> Iterator[None]:
             f"memory. Rechunk X to fewer rows a chunk (X.rechunk((8192, -1))) or see nystrom.plan. Dask says: {error}"
         ) from error
     except (CommClosedError, OSError, TimeoutError, distributed.CancelledError) as error:
-        raise ClusterLostError(
-            f"The connection to the Dask scheduler at {address} was lost during {label!r} ({type(error).__name__}). "
-            f"Nothing of this fit is left; start the scheduler, connect a new Client and fit again."
-        ) from error
+        raise ClusterLostError(f"{lost} Dask says: {type(error).__name__} {error}") from error
 
 
 def _as_dask_array(X: Any) -> Any:

@@ -1,0 +1,370 @@
+"""The same bits on a cluster as in this process, whoever computes what and whoever dies."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from threadpoolctl import ThreadpoolController
+
+from nystrom import Nystroem
+from nystrom.engine import LocalEngine, Silent, Sums
+from nystrom.exceptions import ClusterLostError
+from nystrom.landmarks import SketchedKMeans, select_landmarks
+from nystrom.rows import as_blocks
+
+dask = pytest.importorskip("dask")
+distributed = pytest.importorskip("distributed")
+da = pytest.importorskip("dask.array")
+engine_dask = pytest.importorskip("nystrom.engine.dask")
+
+CHUNK = 700
+N_ROWS = 5000
+
+
+def start_cluster(n_workers, **options):
+    return distributed.LocalCluster(
+        n_workers=n_workers, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0", **options
+    )
+
+
+@pytest.fixture(scope="module")
+def client():
+    with start_cluster(2) as cluster, distributed.Client(cluster) as client:
+        yield client
+
+
+@pytest.fixture
+def X():
+    rng = np.random.default_rng(0)
+    centers = 3 * rng.normal(size=(12, 25))
+    return centers[rng.integers(12, size=N_ROWS)] + rng.normal(size=(N_ROWS, 25))
+
+
+def to_sparse(block):
+    return sp.csr_matrix(np.where(block > 1.5, block, 0))
+
+
+def in_memory_and_on_cluster(X, container, chunk=CHUNK):
+    lazy = da.from_array(X, chunks=(chunk, -1))
+    if container == "csr":
+        return as_blocks(to_sparse(X), block_rows=chunk), lazy.map_blocks(to_sparse)
+    return as_blocks(X, block_rows=chunk), lazy
+
+
+def make(landmarks="auto", **parameters):
+    return Nystroem(n_components=10, n_landmarks=30, landmarks=landmarks, random_state=0, **parameters)
+
+
+def assert_same_bits(a, b):
+    if sp.issparse(a) or sp.issparse(b):
+        assert type(a) is type(b)
+        a, b = a.toarray(), b.toarray()
+    assert a.dtype == b.dtype
+    np.testing.assert_array_equal(a, b)
+
+
+def assert_same_fit(a, b):
+    assert_same_bits(a.landmarks_, b.landmarks_)
+    assert_same_bits(a.projection_, b.projection_)
+    assert_same_bits(a.eigenvalues_, b.eigenvalues_)
+    assert a.kernel_ == b.kernel_
+
+
+@pytest.mark.parametrize("container", ["dense", "csr"])
+@pytest.mark.parametrize(
+    "landmarks", ["auto", SketchedKMeans(sample=2000), "sketched-kmeans", "rpcholesky", "leverage"]
+)
+def test_a_fit_on_the_cluster_has_the_bits_of_a_local_fit(client, X, container, landmarks):
+    rows, lazy = in_memory_and_on_cluster(X, container)
+    local, remote = make(landmarks).fit(rows), make(landmarks).fit(lazy)
+    assert_same_fit(local, remote)
+    assert_same_bits(local.transform(rows), remote.transform(lazy).compute())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_dtypes_are_those_of_a_local_fit(client, X, dtype):
+    X = X.astype(dtype)
+    rows, lazy = in_memory_and_on_cluster(X, "dense")
+    local, remote = make().fit(rows), make().fit(lazy)
+    assert_same_fit(local, remote)
+    assert_same_bits(local.transform(rows), remote.transform(lazy).compute())
+
+
+def test_small_blocks_of_a_sketch_are_joined_as_in_memory(client):
+    X = np.random.default_rng(1).normal(size=(3000, 600))
+    rows, lazy = in_memory_and_on_cluster(X, "dense", chunk=256)
+    assert_same_fit(make("sketched-kmeans").fit(rows), make("sketched-kmeans").fit(lazy))
+
+
+def test_features_are_lazy_with_the_chunks_and_meta_of_the_rows(client, X):
+    _, lazy = in_memory_and_on_cluster(X.astype(np.float32), "dense")
+    features = make().fit(lazy).transform(lazy)
+    assert dask.is_dask_collection(features)
+    assert features.chunks == (lazy.chunks[0], (10,))
+    assert features.dtype == features.compute().dtype == np.float32
+    assert isinstance(features._meta, np.ndarray)
+
+
+def test_residuals_are_lazy_too(client, X):
+    rows, lazy = in_memory_and_on_cluster(X, "dense")
+    fitted = make().fit(rows)
+    residual = fitted.residual(lazy)
+    assert residual.chunks == (lazy.chunks[0],)
+    assert_same_bits(fitted.residual(rows), residual.compute())
+
+
+@pytest.mark.parametrize("container", ["dense", "csr"])
+def test_rows_in_memory_are_sent_to_the_cluster_in_the_same_blocks(client, X, container):
+    rows, _ = in_memory_and_on_cluster(X, container)
+    assert_same_fit(make().fit(rows), make(engine="dask").fit(rows))
+
+
+def test_partitions_of_a_dataframe_are_counted_once_and_may_be_empty(client, X):
+    pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    frame = dd.from_pandas(pd.DataFrame(X, columns=[f"c{i}" for i in range(X.shape[1])]), npartitions=3)
+    lengths = frame.map_partitions(len).compute()
+    kept = frame[frame.c0 > 1.0]  # lengths of partitions are now unknown
+    array = kept.to_dask_array(lengths=True)
+    fitted = make().fit(kept)
+    assert lengths.sum() == N_ROWS
+    assert_same_fit(make().fit(array), fitted)
+    features = fitted.transform(kept)
+    assert features.numblocks[0] == kept.npartitions
+    np.testing.assert_allclose(features.compute(), fitted.transform(array.compute()), rtol=0, atol=1e-13)
+    gone = dd.concat([kept, kept[kept.c0 < -1e9]])
+    assert_same_fit(fitted, make().fit(gone))
+    assert fitted.transform(gone).compute().shape == (array.shape[0], 10)
+
+
+def test_columns_in_several_chunks_are_joined(client, X):
+    assert_same_fit(make().fit(da.from_array(X, chunks=(CHUNK, -1))), make().fit(da.from_array(X, chunks=(CHUNK, 7))))
+
+
+def test_targets_follow_their_rows(client, X):
+    y = np.arange(N_ROWS, dtype=float)
+    lazy = da.from_array(X, chunks=(CHUNK, -1))
+
+    def step(block):
+        return Sums(block.y @ block.X, block.weight.sum())
+
+    local = LocalEngine(1).fold(as_blocks(X, y, weight=2 * y, block_rows=CHUNK), step, label="target")
+    for target, weight in ((y, 2 * y), (da.from_array(y, chunks=123), da.from_array(2 * y, chunks=CHUNK))):
+        rows = engine_dask.collection_rows(lazy).with_target(target, weight)
+        remote = engine_dask.DaskEngine().fold(rows, step, label="target")
+        assert_same_bits(local[0], remote[0])
+        assert local[1] == remote[1]
+    with pytest.raises(ValueError, match="y has 3 rows but X has 5000"):
+        engine_dask.collection_rows(lazy).with_target(y[:3])
+
+
+def test_rows_are_taken_in_the_order_asked_for(client, X):
+    for container in ("dense", "csr"):
+        rows, lazy = in_memory_and_on_cluster(X, container)
+        numbers = np.array([4999, 0, 701, 700, 700, 3])
+        assert_same_bits(rows.take(numbers), engine_dask.collection_rows(lazy).take(numbers))
+
+
+def test_select_landmarks_reads_dask_collections(client, X):
+    rows, lazy = in_memory_and_on_cluster(X, "dense")
+    local, remote = (select_landmarks(data, 20, random_state=3) for data in (rows, lazy))
+    assert_same_bits(local.points, remote.points)
+
+
+def test_a_fold_does_not_overwrite_results_of_tasks(client):
+    held = Sums(np.ones(3))
+    merged = engine_dask._merge(held, Sums(np.ones(3)))
+    np.testing.assert_array_equal(held[0], np.ones(3))
+    np.testing.assert_array_equal(merged[0], 2 * np.ones(3))
+
+
+@pytest.mark.parametrize("n_blocks", [1, 2, 7, 64])
+def test_the_graph_is_linear_in_blocks_and_carries_constants_once(n_blocks, monkeypatch):
+    constant = np.random.default_rng(0).normal(size=200_000)
+    graphs = []
+    submit = engine_dask._submit
+    monkeypatch.setattr(engine_dask, "_submit", lambda graph, keys: graphs.append(graph) or submit(graph, keys))
+    rows = engine_dask.collection_rows(da.ones((10 * n_blocks, 2), chunks=(10, 2)))
+    engine_dask.DaskEngine().fold(rows, lambda block: Sums(block.X.sum() + constant[0]), label="factor")
+    (graph,) = graphs
+    assert len(graph) <= 4 * n_blocks + 1
+    shipped = len(engine_dask.cloudpickle.dumps(graph))
+    assert shipped < constant.nbytes + 20_000 + 4_000 * n_blocks
+
+
+def test_task_names_say_what_they_do(client, X):
+    _, lazy = in_memory_and_on_cluster(X, "dense")
+    rows = engine_dask.collection_rows(lazy)
+    engine_dask.DaskEngine().fold(rows, lambda block: Sums(1), label="Lloyd step 2 of 3")
+    names = client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.task_prefixes))
+    assert {"lloyd-step", "merge-lloyd-step"} <= set(names)
+
+
+class Recorder(Silent):
+    """Progress that remembers, and may do something when a pass is under way."""
+
+    def __init__(self, act=None):
+        self.passes, self.act = [], act
+
+    def start(self, label, total):
+        self.passes.append([label, total, 0])
+
+    def advance(self, rows):
+        self.passes[-1][2] += rows
+        if self.act is not None:
+            self.act(self.passes[-1][0])
+
+
+def test_progress_counts_every_row_of_every_pass(client, X, monkeypatch):
+    recorder = Recorder()
+    monkeypatch.setattr(engine_dask, "Silent", type("Nobody", (), {}))
+    monkeypatch.setattr("nystrom.estimators.base.make_progress", lambda verbose: recorder)
+    make("sketched-kmeans").fit(in_memory_and_on_cluster(X, "dense")[1])
+    assert [label for label, _, _ in recorder.passes][0] == "sketch"
+    assert recorder.passes[-1][0] == "factor"
+    assert all(done == total for _, total, done in recorder.passes)
+
+
+def test_one_blas_thread_while_any_task_runs_and_as_before_after():
+    def count():
+        return [info["num_threads"] for info in ThreadpoolController().select(user_api="blas").info()]
+
+    before = count()
+    inside, leave = threading.Event(), threading.Event()
+
+    def long_task():
+        with engine_dask._one_blas_thread():
+            inside.set()
+            leave.wait(10)
+
+    thread = threading.Thread(target=long_task)
+    thread.start()
+    inside.wait(10)
+    with engine_dask._one_blas_thread():
+        pass
+    assert all(n == 1 for n in count())  # the short task has left, the long one is still inside
+    leave.set()
+    thread.join()
+    assert count() == before
+
+
+def test_without_a_client_passes_run_in_threads(X):
+    rows, lazy = in_memory_and_on_cluster(X, "dense")
+    assert_same_fit(make("sketched-kmeans").fit(rows), make("sketched-kmeans").fit(lazy))
+
+
+def test_nan_is_found_on_the_cluster(client, X):
+    X[1234, 3] = np.nan
+    _, lazy = in_memory_and_on_cluster(X, "dense")
+    with pytest.raises(ValueError, match=r"contains NaN \(first in row"):
+        make().fit(lazy)
+
+
+def test_wrong_engines_and_containers_are_named(client, X):
+    _, lazy = in_memory_and_on_cluster(X, "dense")
+    with pytest.raises(ValueError, match="engine must be one of .* got 'spark'"):
+        make(engine="spark").fit(X)
+    with pytest.raises(ValueError, match="engine='local' cannot read a Dask collection"):
+        make(engine="local").fit(lazy)
+    with pytest.raises(ValueError, match="X must have two dimensions"):
+        make().fit(lazy[:, 0])
+    with pytest.raises(ValueError, match="chunk of X is sparse"):
+        make().fit(lazy.map_blocks(to_sparse, meta=np.empty((0, 0))))
+
+
+def test_the_client_holds_no_collection(client):
+    psutil = pytest.importorskip("psutil")
+    process, stop, peak = psutil.Process(), threading.Event(), [0]
+
+    def watch():
+        while not stop.wait(0.005):
+            peak[0] = max(peak[0], process.memory_info().rss)
+
+    lazy = da.random.default_rng(0).normal(size=(60_000, 800), chunks=(5_000, 800))  # 384 MB
+    make("uniform").fit(lazy[:5_000])  # what is imported and allocated once is no growth
+    before = process.memory_info().rss
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        make(SketchedKMeans(sketch_dim=5)).fit(lazy)
+    finally:
+        stop.set()
+        watcher.join()
+    assert peak[0] > 0
+    assert peak[0] - before < 120e6
+
+
+def test_everything_else_works_without_dask():
+    script = """
+        import sys
+        for name in ("dask", "distributed"):
+            sys.modules[name] = None  # importing it now raises ImportError
+        import numpy as np
+        from nystrom import Nystroem
+        X = np.random.default_rng(0).normal(size=(100, 3))
+        assert Nystroem(n_components=5).fit_transform(X).shape == (100, 5)
+        try:
+            Nystroem(n_components=5, engine="dask").fit(X)
+        except ImportError as error:
+            print(error)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert 'pip install "nystrom[dask]"' in done.stdout
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_closes_is_a_clear_error(X, monkeypatch):
+    _, lazy = in_memory_and_on_cluster(X, "dense", chunk=100)
+    with start_cluster(1) as cluster, distributed.Client(cluster, timeout=5):
+        closing = threading.Thread(target=cluster.close)
+
+        def close(label):
+            if label == "sketch" and closing.ident is None:
+                closing.start()
+
+        monkeypatch.setattr(engine_dask, "Silent", type("Nobody", (), {}))
+        monkeypatch.setattr("nystrom.estimators.base.make_progress", lambda verbose: Recorder(close))
+        with pytest.raises(ClusterLostError, match="connection to the Dask scheduler was lost during"):
+            make("sketched-kmeans").fit(lazy)
+        closing.join()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_workers", [1, 2, 4])
+@pytest.mark.parametrize("container", ["dense", "csr"])
+def test_bits_do_not_depend_on_the_number_of_workers(X, container, n_workers):
+    rows, lazy = in_memory_and_on_cluster(X, container)
+    with start_cluster(n_workers) as cluster, distributed.Client(cluster):
+        remote = make("sketched-kmeans").fit(lazy)
+        features = remote.transform(lazy).compute()
+    local = make("sketched-kmeans").fit(rows)
+    assert_same_fit(local, remote)
+    assert_same_bits(local.transform(rows), features)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["sketch", "k-means", "assign", "means of clusters", "factor"])
+def test_a_worker_killed_in_a_stage_changes_no_bit(X, stage, monkeypatch):
+    rows, lazy = in_memory_and_on_cluster(X, "dense", chunk=100)
+    local = make("sketched-kmeans").fit(rows)
+    with start_cluster(2) as cluster, distributed.Client(cluster) as client:
+        pids = client.run(os.getpid)
+        killed = []
+
+        def kill(label):
+            if label == stage and not killed:
+                killed.append(next(iter(pids.values())))
+                os.kill(killed[0], signal.SIGKILL)
+
+        monkeypatch.setattr(engine_dask, "Silent", type("Nobody", (), {}))
+        monkeypatch.setattr("nystrom.estimators.base.make_progress", lambda verbose: Recorder(kill))
+        remote = make("sketched-kmeans").fit(lazy)
+        assert killed
+    assert_same_fit(local, remote)
