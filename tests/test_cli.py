@@ -111,6 +111,17 @@ def test_control_c_exits_with_130_and_no_traceback(
     assert capsys.readouterr().err == "nystrom: interrupted\n"
 
 
+def test_control_c_while_commands_are_imported_exits_with_130_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted() -> argparse.ArgumentParser:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "make_parser", interrupted)
+    assert cli.main(["demo"]) == 130
+    assert capsys.readouterr().err == "nystrom: interrupted\n"
+
+
 def test_a_warning_is_one_line(command: Callable[[Run], None], capsys: pytest.CaptureFixture[str]) -> None:
     def run(args: argparse.Namespace) -> None:
         warnings.simplefilter("always")

@@ -52,9 +52,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv : sequence of str, optional
         The words after ``nystrom``; those of this process if None.
     """
-    args = make_parser().parse_args(argv)
-    run: Callable[[argparse.Namespace], int | None] = args.run
+    args = argparse.Namespace(traceback=False)
     try:
+        # Inside, because it imports the commands, and Ctrl-C may come while that is under way.
+        args = make_parser().parse_args(argv)
+        run: Callable[[argparse.Namespace], int | None] = args.run
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             code = run(args) or 0
