@@ -132,19 +132,19 @@ class _Landmarks:
     center: Array | None
     points: Matrix = None
 
-    def exponents(self, X: Matrix) -> Array:
-        """Return ``−γ‖x − z‖²``, at most 0, in the dtype of the landmarks."""
+    def exponents(self, X: Matrix, exp: bool) -> Array:
+        """Return ``−γ‖x − z‖²``, at most 0, or its exponential, in the dtype of the landmarks."""
         dtype = self.norms.dtype
         if sp.issparse(X) or sp.issparse(self.columns):
             row_norms = (squared_norms(X) * self.gamma).astype(dtype)
-            out = self._finish(_product(X.astype(dtype, copy=False), self.columns), row_norms)
+            out = self._finish(_product(X.astype(dtype, copy=False), self.columns), row_norms, exp)
         else:
-            out = self._dense_exponents(X, dtype)
+            out = self._dense_exponents(X, dtype, exp)
         if self.points is not None:
             self._sharpen(out, X)
         return out
 
-    def _dense_exponents(self, X: Array, dtype: np.dtype) -> Array:
+    def _dense_exponents(self, X: Array, dtype: np.dtype, exp: bool) -> Array:
         out = np.empty((X.shape[0], self.norms.size), dtype)
         for start in range(0, X.shape[0], _CHUNK_ROWS):
             rows = X[start : start + _CHUNK_ROWS]
@@ -155,13 +155,14 @@ class _Landmarks:
             piece = np.matmul(rows, self.columns, out=out[start : start + _CHUNK_ROWS])
             norms = _row_dots(rows)
             norms *= self.gamma
-            self._finish(piece, norms)
+            self._finish(piece, norms, exp)
         return out
 
-    def _finish(self, product: Array, row_norms: Array) -> Array:
+    def _finish(self, product: Array, row_norms: Array, exp: bool) -> Array:
         product -= row_norms[:, None]
         product -= self.norms
-        return np.minimum(product, 0, out=product)
+        np.minimum(product, 0, out=product)
+        return np.exp(product, out=product) if exp else product
 
     def _sharpen(self, out: Array, X: Matrix) -> None:
         row, column = np.nonzero(out > -_SHARP_SHARE * self.norms)
@@ -172,7 +173,7 @@ class _Landmarks:
 
 
 class Exponents:
-    """``X ↦ −γ‖x − z‖²`` for the landmarks ``Z``: never positive, in the dtype of ``X``.
+    """``X ↦ −γ‖x − z‖²`` for the landmarks ``Z``: never positive, in the dtype of ``X``; on request its exponential.
 
     One matrix product with γ folded into the landmarks, then the norms in place. The error is about
     ``ε γ‖z‖²``, whatever the rows (rows much longer than ``z`` are far from it). So, where ``γ‖z‖²`` is above
@@ -198,18 +199,18 @@ class Exponents:
         self._sharp = sharp
         self._prepared: dict[tuple[np.dtype, bool], tuple[_Landmarks | None, _Landmarks | None, Array]] = {}
 
-    def __call__(self, X: Matrix) -> Array:
+    def __call__(self, X: Matrix, *, exp: bool = False) -> Array:
         check_columns(X, self._Z.shape[1])
         key = (X.dtype, sp.issparse(X))
         if key not in self._prepared:
             self._prepared[key] = self._prepare(*key)
         near, far, is_far = self._prepared[key]
         if near is None and far is not None:
-            return far.exponents(X).astype(X.dtype, copy=False)
+            return far.exponents(X, exp).astype(X.dtype, copy=False)
         assert near is not None
-        out = near.exponents(X)
+        out = near.exponents(X, exp)
         if far is not None:
-            out[:, is_far] = far.exponents(X)
+            out[:, is_far] = far.exponents(X, exp)
         return out
 
     def _prepare(self, dtype: np.dtype, is_sparse: bool) -> tuple[_Landmarks | None, _Landmarks | None, Array]:

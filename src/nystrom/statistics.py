@@ -77,18 +77,41 @@ class Statistics:
             weighted_total=None if self.weighted_total is None else self.weighted_total @ T,
         )
 
+    def shifted_back(self, shift: Array) -> Statistics:
+        """Return the statistics of the features ``f + shift``."""
+        weighted = self.weighted_gram is not None and self.weighted_total is not None
+        return replace(
+            self,
+            gram=_shifted_gram(self.gram, self.total, self.count, shift),
+            total=self.total + self.count * shift,
+            cross=self.cross + np.outer(shift, self.target_total),
+            weighted_gram=_shifted_gram(self.weighted_gram, self.weighted_total, self.weight, shift)
+            if weighted
+            else None,
+            weighted_total=self.weighted_total + self.weight * shift if weighted else None,
+        )
+
+
+def _shifted_gram(gram: Array | None, total: Array | None, weight: float, shift: Array) -> Array:
+    """Return ``Σ (f + s)(f + s)ᵀ`` from ``Σ f fᵀ`` and ``Σ f``."""
+    across = np.outer(shift, total)
+    return gram + across + across.T + weight * np.outer(shift, shift)
+
 
 def _add_optional(a: Array | None, b: Array | None) -> Array | None:
     return None if a is None or b is None else a + b
 
 
 def block_statistics(F: Array, diagonal: Array, block: Block, *, whitened: bool) -> Statistics:
-    """Return the statistics of one block whose features are the rows of ``F``, summed in float64."""
-    F64 = F.astype(np.float64, copy=False)
+    """Return the statistics of one block whose features are the rows of ``F``.
+
+    Products are taken in the dtype of ``F``, and added up over the blocks in float64.
+    """
     lowest = np.inf
     if whitened:
-        lowest = float(np.min(diagonal - np.einsum("ij,ij->i", F64, F64), initial=np.inf))
-    n, k = F64.shape
+        squares = np.einsum("ij,ij->i", F, F, dtype=np.float64)
+        lowest = float(np.min(diagonal - squares, initial=np.inf))
+    n, k = F.shape
     y = np.empty((n, 0)) if block.y is None else np.asarray(block.y, dtype=np.float64).reshape(n, -1)
     weighted_gram = weighted_total = None
     weight = float(n)
@@ -96,15 +119,14 @@ def block_statistics(F: Array, diagonal: Array, block: Block, *, whitened: bool)
     if block.weight is not None:
         w = np.asarray(block.weight, dtype=np.float64)
         wy = y * w[:, None]
-        wF = F64 * w[:, None]
-        weighted_gram, weighted_total, weight = F64.T @ wF, w @ F64, float(w.sum())
+        weighted_gram, weighted_total, weight = F.T @ (F * w[:, None]), w @ F, float(w.sum())
     return Statistics(
         n,
-        F64.T @ F64,
-        F64.sum(axis=0),
+        (F.T @ F).astype(np.float64, copy=False),
+        (np.ones(n, F.dtype) @ F).astype(np.float64, copy=False),
         float(diagonal.sum()),
         lowest,
-        F64.T @ wy if y.shape[1] else np.zeros((k, 0)),
+        (F.T @ wy if y.shape[1] else np.zeros((k, 0))),
         wy.sum(axis=0),
         np.einsum("ij,ij->j", wy, y),
         weight,

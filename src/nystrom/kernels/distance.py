@@ -53,8 +53,8 @@ class _Gaussian:
     exponents: Exponents
 
     def __call__(self, X: Matrix) -> Array:
-        out = self.exponents(X)
-        return np.exp(out, out=out)
+        # Taken chunk by chunk with the exponents, while they are in the cache.
+        return self.exponents(X, exp=True)
 
 
 @dataclass(frozen=True)
