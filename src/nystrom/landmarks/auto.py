@@ -1,66 +1,133 @@
-"""The default: what the measurements say is best for the rows at hand."""
+"""The default: what the measurements say is best for the rows at hand (the table is in docs/landmarks.md)."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from nystrom.engine.base import Engine
 from nystrom.engine.local import blas_threads
 from nystrom.kernels import Kernel, Precomputed
-from nystrom.landmarks.base import Landmarks, Selector, sample_rows
-from nystrom.landmarks.clustered import cluster_centers, cluster_means
-from nystrom.landmarks.pivoted import RPCholesky
-from nystrom.rows.arrays import ArrayRows
-from nystrom.rows.base import Array, Matrix
+from nystrom.landmarks.base import Landmarks, Selector, check_whole, resolve, sample_rows
+from nystrom.landmarks.clustered import AllColumns, cluster, cluster_means
+from nystrom.landmarks.lloyd import lloyd
+from nystrom.landmarks.pivoted import RPCholesky, cholesky_pivots
+from nystrom.linalg import whiten
+from nystrom.rows.arrays import ArrayRows, array_rows
+from nystrom.rows.base import Array, Matrix, RowBlocks
 from nystrom.sketch import PCASketch, Sketch
 from nystrom.survey import Survey
 
 _SKETCH_DIM = 20
+# Up to this many columns a sketch saves little time, and where no few directions hold the variance it costs accuracy.
+_FEW_COLUMNS = 64
 _SAMPLE_ROWS = 10_000
 _SAMPLE_ROWS_PER_LANDMARK = 64
+# Greedy seeding looks at six rows for each landmark; among these many it costs less than the Lloyd steps.
+_SEED_ROWS = 4096
+_SEED_ROWS_PER_LANDMARK = 16
+# A cluster with less than this share of an even one's rows is spent on outliers; so many such clusters, and the
+# choice is made again by what the kernel sees.
+_TINY = 1 / 16
+_TINY_CLUSTERS = 0.05
+_TRIAL_ROWS = 1000
+_TRIAL_LLOYD = 3
+
+
+def sample_size(m: int) -> int:
+    """Return the number of rows that are clustered for m landmarks."""
+    return max(_SAMPLE_ROWS, _SAMPLE_ROWS_PER_LANDMARK * m)
 
 
 class Auto(Selector):
     """Cluster a sampled-PCA sketch of a sample of rows, then take the means over all rows in one pass.
 
+    1. Draw 64 rows a landmark, at least 10,000 where there are so many. They are read by number; from a source that
+       can only be read from its beginning they take a pass.
+    2. With more than 64 columns, sketch them by the 20 leading principal directions of 2,000 of them.
+    3. K-means on the sketch of the sample.
+    4. If many clusters hold next to no rows, k-means has spent them on outliers, which a bounded kernel hardly feels.
+       Then draw landmarks of the sample by randomly pivoted Cholesky with three Lloyd steps, and keep whichever of the
+       two leaves the smaller part of the kernel's diagonal unexplained on 1,000 rows of the sample.
+    5. One pass over all rows: sketch, find the nearest centre, sum; the landmarks are the means.
+
     A precomputed kernel has no coordinates, and goes to :class:`RPCholesky`.
+
+    Cost: O(npp') time for the pass, and what k-means takes on the sample.
 
     Parameters
     ----------
     n_iter : int
         Lloyd steps.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nystrom import select_landmarks
+    >>> X = np.random.default_rng(0).normal(size=(1000, 100))
+    >>> select_landmarks(X, 10, random_state=0).points.shape
+    (10, 100)
     """
 
     def __init__(self, n_iter: int = 10) -> None:
         self.n_iter = n_iter
 
+    def held_bytes(self, rows: RowBlocks, n_landmarks: int) -> int:
+        size = min(sample_size(n_landmarks), rows.shape[0])
+        return 2 * size * (rows.block_bytes // rows.block_rows + 8 * _SKETCH_DIM)
+
     def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
         if isinstance(kernel, Precomputed):
-            return RPCholesky().select(survey, m, kernel, rng)
-        size = max(_SAMPLE_ROWS, _SAMPLE_ROWS_PER_LANDMARK * m)
-        sample = sample_rows(survey, size, rng)
+            return RPCholesky()._select(survey, m, kernel, rng)
+        n_iter = check_whole("n_iter", self.n_iter, least=0)
+        sample = sample_rows(survey, sample_size(m), rng)
         with blas_threads(1):
             sketch = fit_sketch(sample, rng)
             sketched = ArrayRows(sketch(sample))
-        centers = cluster_centers(sketched, m, survey.engine, rng, self.n_iter, init="kmeans++")
+        seed_rows = max(_SEED_ROWS, _SEED_ROWS_PER_LANDMARK * m)
+        found = cluster(sketched, m, survey.engine, rng, n_iter, seed_rows=seed_rows)
+        centers = found.centers
+        if spent_on_outliers(found.counts):
+            centers = _better_for_kernel(centers, sample, sketch, survey.engine, kernel, rng)
         return Landmarks(cluster_means(survey, sketch, centers), None)
 
 
-class _Dense:
-    """The sketch that keeps every column, for rows that have few."""
-
-    def __init__(self, dim: int) -> None:
-        self.dim = dim
-
-    def __call__(self, X: Matrix) -> Array:
-        return np.asarray(X.toarray() if hasattr(X, "toarray") else X)
-
-
 def fit_sketch(sample: Matrix, rng: np.random.Generator) -> Sketch:
-    """Return a sketch of 20 principal directions, or of all columns where there are no more."""
+    """Return a sketch of 20 principal directions, or of all columns where there are few."""
     size, p = sample.shape
-    if p <= _SKETCH_DIM:
-        return _Dense(p)
+    if p <= _FEW_COLUMNS:
+        return AllColumns(p)
     recipe = PCASketch()
     # The sample is in the order of the source, which may be sorted: take rows from all over it.
     spread = sample[:: max(1, size // recipe.max_rows)]
     return recipe.fit(p, _SKETCH_DIM, rng, sample=spread)
+
+
+def spent_on_outliers(counts: Array) -> bool:
+    """Whether many clusters hold next to no rows although an even share would be many."""
+    even = counts.sum() / len(counts)
+    return bool(np.mean(counts <= _TINY * even) > _TINY_CLUSTERS)
+
+
+def _better_for_kernel(
+    centers: Array, sample: Matrix, sketch: Sketch, engine: Engine, kernel: Kernel, rng: np.random.Generator
+) -> Array:
+    """Return k-means' centres or those grown from Cholesky pivots, whichever explains more of the sample's kernel."""
+    inside = Survey(array_rows(sample), engine)
+    kernel = resolve(kernel, inside)
+    pivots = cholesky_pivots(inside, kernel, len(centers), rng)
+    if len(pivots) < len(centers):
+        return centers
+    sketched = Survey(ArrayRows(sketch(sample)), engine)
+    grown = lloyd(sketched, sketched.rows.take(pivots), _TRIAL_LLOYD)
+    trial = sample[:: max(1, sample.shape[0] // _TRIAL_ROWS)]
+    by_means = _unexplained(kernel, trial, cluster_means(inside, sketch, centers))
+    by_pivots = _unexplained(kernel, trial, cluster_means(inside, sketch, grown))
+    return grown if by_pivots < by_means else centers
+
+
+def _unexplained(kernel: Kernel, X: Matrix, points: Matrix) -> float:
+    """Return the sum over rows x of k(x, x) − ‖φ(x)‖² with these landmarks."""
+    with blas_threads(1):
+        T = whiten(np.asarray(kernel(points, points), dtype=np.float64), block_dtype=X.dtype).T
+        features = np.asarray(kernel(X, points), dtype=np.float64) @ T
+        return float(kernel.diag(X).sum() - np.einsum("ij,ij->", features, features))

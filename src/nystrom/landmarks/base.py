@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 
 from nystrom.exceptions import FewerLandmarksWarning
 from nystrom.kernels import Kernel, Precomputed
-from nystrom.rows.base import Array, Block, Matrix, require_finite
+from nystrom.rows.base import Array, Block, Matrix, RowBlocks, require_finite
 from nystrom.survey import Survey
 
 
@@ -67,7 +67,7 @@ class Selector(BaseEstimator, ABC):
             Fewer than m, with a :class:`~nystrom.exceptions.FewerLandmarksWarning`, where X has fewer distinct rows.
         """
         n = survey.rows.shape[0]
-        wanted = self._count(n_landmarks, n)
+        wanted = self.count(n_landmarks, n)
         if self.needs_points and isinstance(kernel, Precomputed):
             raise ValueError(
                 f"{type(self).__name__} needs the coordinates of the rows, and kernel='precomputed' has none: its "
@@ -84,9 +84,13 @@ class Selector(BaseEstimator, ABC):
             )
         return found
 
-    def _count(self, n_landmarks: Any, n_rows: int) -> int:
+    def count(self, n_landmarks: Any, n_rows: int) -> int:
         """Return the number of landmarks to find."""
         return check_n_landmarks(n_landmarks, n_rows)
+
+    def held_bytes(self, rows: RowBlocks, n_landmarks: int) -> int:
+        """Return what the selector holds in memory beside the blocks in flight; for a memory budget."""
+        return 0
 
     @abstractmethod
     def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:

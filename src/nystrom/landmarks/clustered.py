@@ -6,11 +6,12 @@ import warnings
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from nystrom.engine.base import Engine
 from nystrom.exceptions import FewerLandmarksWarning
 from nystrom.kernels import Kernel
-from nystrom.kmeans import Init, Nearest, kmeans
+from nystrom.kmeans import KMeansResult, Nearest, kmeans
 from nystrom.landmarks.base import Landmarks, Selector, check_whole, sample_rows, smaller_form
 from nystrom.landmarks.lloyd import MeansStep, lloyd
 from nystrom.rows.arrays import ArrayRows, array_rows
@@ -72,37 +73,49 @@ class SketchedKMeans(Selector):
         rows = survey.rows
         n, p = rows.shape
         dim = sketch_dimension(p, None if self.compression is not None else self.sketch_dim, self.compression)
-        sketch = SignSketch().fit(p, dim, rng)
+        # Signs for as many columns as there are could only lose (half of all 2 × 2 sign matrices are singular).
+        sketch = SignSketch().fit(p, dim, rng) if dim < p else AllColumns(p)
         sketched: RowBlocks
         if self.sample is None:
             sketched = survey.map_rows(lambda block: sketch(block.X), dim, rows.dtype, label="sketch")
         else:
             size = max(m, min(check_whole("sample", self.sample, least=1), n))
             sketched = ArrayRows(sketch(sample_rows(survey, size, rng)))
-        found = cluster_centers(sketched, m, survey.engine, rng, self.n_iter, self.n_init)
-        return Landmarks(cluster_means(survey, sketch, found), None)
+        found = cluster(sketched, m, survey.engine, rng, self.n_iter, self.n_init)
+        return Landmarks(cluster_means(survey, sketch, found.centers), None)
 
 
-def cluster_centers(
+def cluster(
     rows: RowBlocks,
     m: int,
     engine: Engine,
     rng: np.random.Generator,
     n_iter: int,
     n_init: int = 1,
-    init: Init = "greedy",
-) -> Matrix:
-    """Return the centres that k-means finds; the selector warns of fewer than m, once, in its own words."""
+    seed_rows: int | None = None,
+) -> KMeansResult:
+    """Run k-means; the selector warns of fewer than m centres, once, in its own words."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FewerLandmarksWarning)
-        found = kmeans(rows, m, engine=engine, rng=rng, n_iter=n_iter, n_init=n_init, init=init, want_labels=False)
-    return found.centers
+        return kmeans(
+            rows, m, engine=engine, rng=rng, n_iter=n_iter, n_init=n_init, seed_rows=seed_rows, want_labels=False
+        )
 
 
 def cluster_means(survey: Survey, sketch: Sketch, centers: Array) -> Matrix:
     """Return the means of the rows whose sketch is nearest to each centre: the second pass of Algorithm 3."""
     found = survey.fold(MeansStep(SketchedLabel(sketch, centers), len(centers)), label="means of clusters")
     return smaller_form(found.means().astype(survey.rows.dtype))
+
+
+class AllColumns:
+    """The sketch that keeps every column, for rows that have few."""
+
+    def __init__(self, dim: int) -> None:
+        self.dim = dim
+
+    def __call__(self, X: Matrix) -> Array:
+        return np.asarray(X.toarray() if sp.issparse(X) else X)
 
 
 class SketchedLabel:
@@ -142,11 +155,11 @@ class KMeans(Selector):
         # The pass that the bandwidth needs anyway; made first, it also keeps NaN from the seeds.
         _ = survey.moments
         if self.sample is None and survey.rows.random_access:
-            centers = cluster_centers(survey.rows, m, _Counted(survey), rng, self.n_iter, self.n_init)
-            return Landmarks(smaller_form(centers), None)
+            found = cluster(survey.rows, m, _Counted(survey), rng, self.n_iter, self.n_init)
+            return Landmarks(smaller_form(found.centers), None)
         size = _SEED_ROWS if self.sample is None else check_whole("sample", self.sample, least=1)
         sample = array_rows(sample_rows(survey, max(size, m), rng))
-        centers = cluster_centers(sample, m, survey.engine, rng, self.n_iter, self.n_init)
+        centers = cluster(sample, m, survey.engine, rng, self.n_iter, self.n_init).centers
         # Rows that can only be read from their beginning have no seeds by number, so those of a sample serve.
         steps = self.n_iter if self.sample is None else 1
         return Landmarks(lloyd(survey, smaller_form(centers), steps), None)

@@ -27,7 +27,7 @@ class GivenPoints(Selector):
     def __init__(self, points: Matrix) -> None:
         self.points = points
 
-    def _count(self, n_landmarks: Any, n_rows: int) -> int:
+    def count(self, n_landmarks: Any, n_rows: int) -> int:
         return int(np.shape(self.points)[0])
 
     def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
@@ -55,7 +55,7 @@ class GivenIndices(Selector):
     def __init__(self, indices: Array) -> None:
         self.indices = indices
 
-    def _count(self, n_landmarks: Any, n_rows: int) -> int:
+    def count(self, n_landmarks: Any, n_rows: int) -> int:
         return len(np.atleast_1d(self.indices))
 
     def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:

@@ -24,7 +24,7 @@ from nystrom.landmarks.base import (
 )
 from nystrom.landmarks.lloyd import lloyd
 from nystrom.pairwise import Exponents
-from nystrom.rows.base import Array, Block, Matrix
+from nystrom.rows.base import Array, Block, Matrix, RowBlocks
 from nystrom.survey import Survey
 
 # Rows proposed in a round: this share of m, and never fewer than a product with many columns is worth.
@@ -56,6 +56,9 @@ class RPCholesky(Selector):
         self.block_size = block_size
         self.lloyd = lloyd
 
+    def held_bytes(self, rows: RowBlocks, n_landmarks: int) -> int:
+        return rows.shape[0] * (n_landmarks * rows.dtype.itemsize + 24)
+
     def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
         steps = check_whole("lloyd", self.lloyd, least=0)
         if steps and isinstance(kernel, Precomputed):
@@ -63,8 +66,7 @@ class RPCholesky(Selector):
                 f"lloyd={steps} moves landmarks in the space of the rows, and kernel='precomputed' has no coordinates; "
                 f"use landmarks='rpcholesky' (lloyd=0)."
             )
-        proposals = _proposals(self.block_size, m)
-        indices = _cholesky_pivots(survey, resolve(kernel, survey), m, proposals, rng)
+        indices = cholesky_pivots(survey, resolve(kernel, survey), m, rng, self.block_size)
         points = gather(survey, indices)
         if steps == 0:
             return Landmarks(smaller_form(points), indices)
@@ -88,11 +90,11 @@ class KMeansPlusPlus(Selector):
         self.block_size = block_size
 
     def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
-        indices = distant_rows(survey, m, rng, _proposals(self.block_size, m))
+        indices = distant_rows(survey, m, rng, self.block_size)
         return Landmarks(smaller_form(gather(survey, indices)), indices)
 
 
-def _proposals(block_size: int | None, m: int) -> int:
+def n_proposals(block_size: int | None, m: int) -> int:
     if block_size is None:
         return max(_MIN_PROPOSALS, -(-m // _ROUNDS))
     return check_whole("block_size", block_size, least=1)
@@ -106,8 +108,11 @@ def draw(weights: Array, count: int, rng: np.random.Generator) -> Array:
     return np.minimum(drawn, np.flatnonzero(weights)[-1])
 
 
-def _cholesky_pivots(survey: Survey, kernel: Kernel, m: int, proposals: int, rng: np.random.Generator) -> Array:
+def cholesky_pivots(
+    survey: Survey, kernel: Kernel, m: int, rng: np.random.Generator, proposals: int | None = None
+) -> Array:
     """Return the row numbers of at most m pivots; fewer if the residual falls to rounding before."""
+    proposals = n_proposals(proposals, m)
     rows = survey.rows
     residual = kernel_diagonal(survey, kernel)
     floor = 32 * np.finfo(rows.dtype).eps * residual
@@ -175,7 +180,7 @@ def _rejection_cholesky(H: Array, proposed: Array, floor: Array, rng: np.random.
 
 def distant_rows(survey: Survey, m: int, rng: np.random.Generator, proposals: int | None = None) -> Array:
     """Return the numbers of at most m rows drawn by D² sampling; fewer if no more rows differ."""
-    proposals = _proposals(proposals, m)
+    proposals = n_proposals(proposals, m)
     rows = survey.rows
     moments = survey.moments
     center = None if rows.is_sparse else moments.mean
