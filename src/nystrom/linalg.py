@@ -13,7 +13,7 @@ from nystrom.exceptions import NotPositiveSemidefiniteError
 from nystrom.rows.base import Array
 
 # Below this order one BLAS thread is faster: waking the others for small LAPACK calls costs 10 to 40 times the work.
-_SMALL_ORDER = 400
+_SMALL_ORDER = 800
 # A negative eigenvalue this far below the largest is no rounding error of any kernel in float32.
 _INDEFINITE = 1e-5
 
