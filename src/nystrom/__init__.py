@@ -2,8 +2,9 @@
 
 from nystrom.estimators import KernelRidge, Nystroem, kernel_eigh
 from nystrom.landmarks import select_landmarks
+from nystrom.planning import plan
 from nystrom.rows.files import open_rows
 
 __version__ = "0.1.0"
 
-__all__ = ["KernelRidge", "Nystroem", "__version__", "kernel_eigh", "open_rows", "select_landmarks"]
+__all__ = ["KernelRidge", "Nystroem", "__version__", "kernel_eigh", "open_rows", "plan", "select_landmarks"]

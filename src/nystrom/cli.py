@@ -20,6 +20,8 @@ from nystrom.exceptions import NystromError
 COMMANDS = (
     "nystrom.demo",
     "nystrom.datasets.command",
+    "nystrom.experiments.command",
+    "nystrom.plan_command",
 )
 
 USER_ERROR = 2

@@ -1,0 +1,84 @@
+"""``nystrom plan``: what a fit will cost, before it starts."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+_UNITS = {"": 1.0, "B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    """Add the ``plan`` subcommand."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "plan",
+        help="predict passes, bytes, memory and time of a fit, here or on a cluster",
+        description="Time the passes of a fit on a few synthetic blocks (some seconds), and predict what a fit of the "
+        "given size takes: here, or on a Dask cluster whose workers are like this machine.",
+        epilog="example: nystrom plan --rows 1e9 --columns 1000 --landmarks 500 --workers 50 --worker-memory 16GB",
+    )
+    parser.add_argument("--rows", type=parse_count, required=True, help="n; 1e9 is understood")
+    parser.add_argument("--columns", type=parse_count, required=True, help="p")
+    parser.add_argument("--landmarks", type=parse_count, required=True, help="m")
+    parser.add_argument("--nnz", type=parse_count, help="entries that are not zero, if the rows are sparse")
+    parser.add_argument("--dtype", choices=["float32", "float64"], default="float64")
+    parser.add_argument("--block-rows", type=parse_count, help="rows of a block, or of a chunk of a Dask array")
+    parser.add_argument("--workers", type=parse_count, help="worker processes of a cluster; without it the fit is here")
+    parser.add_argument("--threads", type=parse_count, help="threads of each worker (1), or of this process (all)")
+    parser.add_argument("--worker-memory", type=parse_size, help="such as 16GB")
+    parser.add_argument("--read-bandwidth", type=parse_size, help="bytes a second of each process, such as 500MB")
+    parser.add_argument("--network-bandwidth", type=parse_size, default=1e9, help="bytes a second of each worker (1GB)")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def parse_count(text: str) -> int:
+    """Return a whole number, also from 1e9.
+
+    Examples
+    --------
+    >>> parse_count("2e6")
+    2000000
+    """
+    value = float(text)
+    if value != int(value) or value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(value)
+
+
+def parse_size(text: str) -> float:
+    """Return a number of bytes from a text such as "16GB".
+
+    Examples
+    --------
+    >>> parse_size("1.5 GB")
+    1500000000.0
+    """
+    digits = text.strip().rstrip("bBkKmMgGtT ")
+    unit = text.strip()[len(digits) :].strip().upper()
+    try:
+        return float(digits) * _UNITS[unit]
+    except (ValueError, KeyError):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 16GB or 500MB") from None
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the plan."""
+    from nystrom.planning import plan
+
+    print(
+        plan(
+            arguments.rows,
+            arguments.columns,
+            arguments.landmarks,
+            nnz=arguments.nnz,
+            dtype=arguments.dtype,
+            block_rows=arguments.block_rows,
+            workers=arguments.workers,
+            threads=arguments.threads,
+            worker_memory=arguments.worker_memory,
+            read_bandwidth=arguments.read_bandwidth,
+            network_bandwidth=arguments.network_bandwidth,
+        )
+    )
+    return 0

@@ -1,0 +1,398 @@
+"""What a fit will cost, before it starts: passes, bytes, memory and time, from a model calibrated on this machine.
+
+The passes themselves are run on a few synthetic blocks of the shape asked for, then on twice as many: the difference is
+the time a row takes, the rest is what does not grow with the rows. All else follows by counting.
+"""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from nystrom.engine import LocalEngine, resolve_n_jobs
+from nystrom.factor import optimal
+from nystrom.kernels import Gaussian
+from nystrom.kmeans import kmeans
+from nystrom.landmarks.auto import fit_sketch, sample_size
+from nystrom.landmarks.base import Landmarks
+from nystrom.landmarks.clustered import cluster_means
+from nystrom.progress import format_seconds
+from nystrom.rows import ArrayRows, Matrix, array_rows, default_block_rows
+from nystrom.survey import Survey
+
+_N_ITER = 10
+_CALIBRATION_SECONDS = 0.5
+_MAX_CALIBRATION_LANDMARKS = 500
+# Measured on a cluster of this machine (docs/cluster.md): what a block costs a worker beside its work.
+_SECONDS_A_BLOCK = 0.004
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a fit: what it reads and sends (bytes in all), and how long it takes (seconds)."""
+
+    name: str
+    n_passes: int
+    bytes_read: float
+    bytes_sent: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a fit will cost.
+
+    Attributes
+    ----------
+    stages : tuple of Stage
+        In the order in which they run.
+    memory : float
+        Peak bytes of each worker process (of this process without workers), the interpreter included.
+    client_memory : float
+        Peak bytes of the process that calls ``fit``.
+    n_blocks : int
+        Blocks of a pass.
+    notes : tuple of str
+        What was assumed, and what lies outside of what was measured here.
+    """
+
+    stages: tuple[Stage, ...]
+    memory: float
+    client_memory: float
+    n_blocks: int
+    notes: tuple[str, ...]
+
+    @property
+    def seconds(self) -> float:
+        return sum(stage.seconds for stage in self.stages)
+
+    @property
+    def n_passes(self) -> int:
+        return sum(stage.n_passes for stage in self.stages)
+
+    def __str__(self) -> str:
+        lines = [f"{'stage':<20} {'passes':>6} {'read':>10} {'sent':>10} {'time':>14}"]
+        for stage in self.stages:
+            size = f"{format_bytes(stage.bytes_read):>10} {format_bytes(stage.bytes_sent):>10}"
+            lines.append(f"{stage.name:<20} {stage.n_passes:>6} {size} {format_seconds(stage.seconds):>14}")
+        lines.append(f"{'total':<20} {self.n_passes:>6} {'':>21} {format_seconds(self.seconds):>14}")
+        lines.append(f"memory: {format_bytes(self.memory)} a worker, {format_bytes(self.client_memory)} for the client")
+        lines.append(f"blocks: {self.n_blocks:,} a pass")
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was measured here, for one shape of problem.
+
+    Attributes
+    ----------
+    means, factor : tuple of float
+        Seconds that do not depend on the rows, and seconds a row, of the two passes, with ``n_jobs`` threads.
+    clustering : float
+        Seconds of k-means on the sample.
+    step_bytes : float
+        Peak bytes that one block of the factor's pass takes, its rows included.
+    base_bytes : float
+        Bytes of a process that has done nothing yet.
+    n_rows, n_jobs : int
+        Most rows that were timed, and threads.
+    """
+
+    means: tuple[float, float]
+    factor: tuple[float, float]
+    clustering: float
+    step_bytes: float
+    base_bytes: float
+    n_rows: int
+    n_jobs: int
+
+
+def plan(
+    n_rows: int,
+    n_features: int,
+    n_landmarks: int,
+    *,
+    nnz: int | None = None,
+    dtype: Any = np.float64,
+    block_rows: int | None = None,
+    workers: int | None = None,
+    threads: int | None = None,
+    worker_memory: float | None = None,
+    read_bandwidth: float | None = None,
+    network_bandwidth: float = 1e9,
+    calibration: Calibration | None = None,
+) -> Plan:
+    """Predict what a fit with ``landmarks="auto"`` and ``factor="optimal"`` costs.
+
+    Parameters
+    ----------
+    n_rows, n_features, n_landmarks : int
+        n, p and m. The rank does not matter: all directions are summed, and cut at the end.
+    nnz : int, optional
+        Entries that are not zero, for sparse rows; None for dense ones.
+    dtype : dtype
+        float64 or float32.
+    block_rows : int, optional
+        Rows of a block, or of a chunk of a Dask array; by default those of the local engine.
+    workers : int, optional
+        Worker processes of a Dask cluster; None for a fit in this process.
+    threads : int, optional
+        Threads of each worker; 1 by default, and all cores for a fit in this process.
+    worker_memory : float, optional
+        Bytes that each worker has; a plan that needs more says so.
+    read_bandwidth : float, optional
+        Bytes a second at which each process reads rows; None if they are in memory.
+    network_bandwidth : float
+        Bytes a second into each worker.
+    calibration : Calibration, optional
+        Of the same p, m, dtype and block; measured here, in some seconds, if None.
+
+    Returns
+    -------
+    Plan
+        Print it for a table.
+
+    Examples
+    --------
+    >>> from nystrom import plan
+    >>> print(plan(100_000, 20, 50))  # doctest: +SKIP
+    >>> plan(10_000, 5, 20).n_passes
+    2
+    """
+    for name, value in (("n_rows", n_rows), ("n_features", n_features), ("n_landmarks", n_landmarks)):
+        if not value >= 1:
+            raise ValueError(f"{name} must be at least 1; got {value!r}.")
+    dtype = np.dtype(dtype)
+    m = min(n_landmarks, n_rows)
+    row_bytes = _row_bytes(n_rows, n_features, nnz, dtype)
+    block_rows = min(block_rows or default_block_rows(row_bytes), n_rows)
+    density = None if nnz is None else nnz / (n_rows * n_features)
+    n_jobs = (threads or 1) if workers else resolve_n_jobs(threads)
+    if calibration is None:
+        calibration = calibrate(n_features, m, dtype=dtype, density=density, block_rows=block_rows, n_jobs=n_jobs)
+    job = _Job(n_rows, n_features, m, dtype.itemsize, row_bytes, block_rows, workers, n_jobs)
+    stages = _stages(job, calibration, read_bandwidth, network_bandwidth)
+    memory, client_memory = _memory(job, calibration, in_memory=read_bandwidth is None)
+    notes = _notes(job, calibration, memory, worker_memory, network_bandwidth)
+    return Plan(stages, memory, client_memory, job.n_blocks, notes)
+
+
+@dataclass(frozen=True)
+class _Job:
+    n: int
+    p: int
+    m: int
+    itemsize: int
+    row_bytes: float
+    block_rows: int
+    workers: int | None
+    n_jobs: int
+
+    @property
+    def n_blocks(self) -> int:
+        return -(-self.n // self.block_rows)
+
+    @property
+    def n_sample(self) -> int:
+        return min(sample_size(self.m), self.n)
+
+
+def _row_bytes(n: int, p: int, nnz: int | None, dtype: np.dtype[Any]) -> float:
+    return float(p * dtype.itemsize) if nnz is None else (dtype.itemsize + 4) * nnz / n
+
+
+def _stages(job: _Job, measured: Calibration, read_bandwidth: float | None, network: float) -> tuple[Stage, ...]:
+    W = job.workers or 1
+    data = job.n * job.row_bytes
+    reading = data / read_bandwidth / W if read_bandwidth else 0.0
+    overhead = _SECONDS_A_BLOCK * job.n_blocks / W if job.workers else 0.0
+
+    def one_pass(name: str, fixed: float, a_row: float, result_bytes: float, shipped: float) -> Stage:
+        # Of the merges a share of 1 - 1/W meets a result that is on another worker.
+        sent = (job.n_blocks * result_bytes * (W - 1) / W + W * shipped) if job.workers else 0.0
+        # The last blocks leave some threads idle: the slowest thread has the ceiling of its share.
+        a_thread = -(-job.n_blocks // (W * job.n_jobs)) * job.block_rows * job.n_jobs
+        rows = max(min(a_thread, job.n), job.n / W)
+        work = max(rows * a_row, reading) if reading else rows * a_row
+        return Stage(name, 1, data, sent, fixed + work + overhead + sent / W / network)
+
+    sample_bytes = job.n_sample * job.row_bytes
+    if job.workers or read_bandwidth:
+        sample = Stage("sample", 1, data, sample_bytes if job.workers else 0.0, reading + overhead)
+    else:
+        sample = Stage("sample", 0, sample_bytes, 0.0, 0.0)
+    points = float(job.m * job.p * 8)
+    gram = float(job.m * job.m * 8)
+    return (
+        sample,
+        Stage("cluster the sample", 0, 0.0, 0.0, measured.clustering),
+        one_pass("means of clusters", *measured.means, points, float(job.m * 20 * 8 + job.p * 20 * 8)),
+        one_pass("factor", *measured.factor, gram, points + gram),
+    )
+
+
+def _memory(job: _Job, measured: Calibration, *, in_memory: bool) -> tuple[float, float]:
+    """Return the peak bytes of a worker, and of the client."""
+    gram = job.m * job.m * 8.0
+    waiting = (np.log2(job.n_blocks + 1) + job.n_jobs) * gram
+    sample = 2.0 * job.n_sample * job.row_bytes
+    algebra = 6 * gram
+    held = job.n * job.row_bytes if in_memory else 0.0
+    if not job.workers:
+        threads = min(job.n_jobs, job.n_blocks)
+        working = max(threads * measured.step_bytes + waiting, sample, algebra)
+        total = measured.base_bytes + held + working
+        return total, total
+    chunk = job.block_rows * job.row_bytes
+    worker = measured.base_bytes + held / job.workers + (job.n_jobs + 1) * chunk + job.n_jobs * measured.step_bytes
+    return worker + 4 * gram, measured.base_bytes + max(sample, algebra)
+
+
+def _notes(
+    job: _Job, measured: Calibration, memory: float, worker_memory: float | None, network: float
+) -> tuple[str, ...]:
+    notes = [
+        f"timed on this machine with up to {measured.n_rows:,} rows and {measured.n_jobs} thread(s); the time of "
+        f"{job.n:,} rows is extrapolated, in proportion"
+    ]
+    if job.workers:
+        notes.append(
+            f"{job.workers} workers are extrapolated: each is taken to be as fast as this machine, with "
+            f"{format_bytes(network)}/s of network"
+        )
+    if worker_memory is not None and memory > worker_memory:
+        rows = f"fewer than {job.block_rows:,} rows a block, more workers, or fewer landmarks"
+        notes.append(f"DOES NOT FIT: a worker has {format_bytes(worker_memory)}; try {rows}")
+    elif worker_memory is not None:
+        notes.append(f"fits: a worker has {format_bytes(worker_memory)}")
+    return tuple(notes)
+
+
+def calibrate(
+    n_features: int,
+    n_landmarks: int,
+    *,
+    dtype: Any = np.float64,
+    density: float | None = None,
+    block_rows: int | None = None,
+    n_jobs: int = 1,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Calibration:
+    """Time the passes of a fit on synthetic rows of this shape: some seconds.
+
+    With ``clock=time.process_time`` the plan is in seconds of processor, whatever else the machine is doing.
+    """
+    dtype = np.dtype(dtype)
+    rng = np.random.default_rng(0)
+    block_rows = block_rows or default_block_rows(n_features * dtype.itemsize * (1 if density is None else density))
+    base_bytes = _resident_bytes()
+    block = _make_rows(block_rows, n_features, density, dtype, rng)
+    Z = _make_rows(n_landmarks, n_features, density, dtype, rng)
+    kernel = Gaussian(1.0 / n_features if density is None else 1.0)
+    engine = LocalEngine(n_jobs)
+    sketch = fit_sketch(Z if n_landmarks > 30 else block, rng)
+    centers = sketch(Z)
+
+    def survey(n_blocks: int) -> Survey:
+        stack = sp.vstack([block] * n_blocks, format="csr") if density is not None else np.tile(block, (n_blocks, 1))
+        return Survey(array_rows(stack, block_rows=block_rows), engine)
+
+    def means(n_blocks: int) -> None:
+        cluster_means(survey(n_blocks), sketch, centers)
+
+    def factor(n_blocks: int) -> None:
+        prepared = survey(n_blocks)
+        prepared._moments = known
+        optimal(prepared, kernel, Landmarks(Z), None)
+
+    known = survey(1).moments
+    rates_means, _ = _two_points(means, block_rows, n_jobs, clock)
+    rates_factor, n_timed = _two_points(factor, block_rows, n_jobs, clock)
+    tracemalloc.start()
+    factor(1)
+    step_bytes = float(tracemalloc.get_traced_memory()[1])
+    tracemalloc.stop()
+    clustering = _clustering_seconds(n_features, n_landmarks, dtype, rng, engine, clock)
+    return Calibration(rates_means, rates_factor, clustering, step_bytes, base_bytes, n_timed, n_jobs)
+
+
+def _two_points(
+    run: Callable[[int], None], block_rows: int, n_jobs: int, clock: Callable[[], float]
+) -> tuple[tuple[float, float], int]:
+    """Return (fixed seconds, seconds a row) from runs with N and 2N blocks, and the rows of the larger run."""
+    n_blocks = n_jobs
+    seconds = _best(run, n_blocks, 1, clock)
+    while seconds < _CALIBRATION_SECONDS and n_blocks * block_rows < 2**19:
+        n_blocks *= 2
+        seconds = _best(run, n_blocks, 1, clock)
+    short, long = _best(run, n_blocks, 2, clock), _best(run, 2 * n_blocks, 2, clock)
+    slope = max(long - short, 0.0) / (n_blocks * block_rows)
+    return (max(2 * short - long, 0.0), slope), 2 * n_blocks * block_rows
+
+
+def _best(run: Callable[[int], None], n_blocks: int, repeats: int, clock: Callable[[], float]) -> float:
+    times = []
+    for _ in range(repeats):
+        began = clock()
+        run(n_blocks)
+        times.append(clock() - began)
+    return min(times)
+
+
+def _clustering_seconds(
+    p: int,
+    m: int,
+    dtype: np.dtype[Any],
+    rng: np.random.Generator,
+    engine: LocalEngine,
+    clock: Callable[[], float],
+) -> float:
+    """Return the seconds of k-means on the sample of m landmarks, from fewer of both where they are many."""
+    few = min(m, _MAX_CALIBRATION_LANDMARKS)
+    dim = min(p, 20)
+    sample = ArrayRows(rng.normal(size=(sample_size(few), dim)).astype(dtype))
+
+    def cluster(n_iter: int) -> None:
+        kmeans(sample, few, engine=engine, rng=np.random.default_rng(0), n_iter=n_iter, tol=0.0, want_labels=False)
+
+    one, three = _best(cluster, 1, 1, clock), _best(cluster, 3, 1, clock)
+    iteration = max(three - one, 0.0) / 2
+    scale = sample_size(m) * m / (sample_size(few) * few)
+    return (max(one - iteration, 0.0) + _N_ITER * iteration) * scale
+
+
+def _make_rows(n: int, p: int, density: float | None, dtype: np.dtype[Any], rng: np.random.Generator) -> Matrix:
+    if density is None:
+        return rng.normal(size=(n, p)).astype(dtype)
+    return sp.random(n, p, density=density, format="csr", dtype=dtype, random_state=np.random.RandomState(0))
+
+
+def _resident_bytes() -> float:
+    """Return the memory of this process."""
+    try:
+        with open("/proc/self/statm") as file:
+            pages = int(file.read().split()[1])
+    except OSError:
+        return 150e6  # what the interpreter, NumPy, SciPy and scikit-learn take on Linux
+    return pages * 4096.0
+
+
+def format_bytes(count: float) -> str:
+    """Return a number of bytes as a person would say it.
+
+    Examples
+    --------
+    >>> [format_bytes(value) for value in (0, 2_048, 3.5e9, 8e12)]
+    ['0 B', '2.05 kB', '3.5 GB', '8 TB']
+    """
+    for limit, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= limit:
+            return f"{count / limit:.3g} {unit}"
+    return f"{count:.0f} B"

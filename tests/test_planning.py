@@ -1,0 +1,94 @@
+"""The plan counts what a fit does, and grows as it should."""
+
+import numpy as np
+import pytest
+
+from nystrom import Nystroem
+from nystrom.cli import main
+from nystrom.planning import Calibration, calibrate, format_bytes, plan
+from nystrom.survey import Survey
+
+KNOWN = Calibration((0.1, 1e-6), (0.5, 1e-5), 2.0, 50e6, 150e6, 10_000, 1)
+
+
+def seconds(n, **options):
+    return plan(n, 100, 200, calibration=KNOWN, **options).seconds
+
+
+def test_time_grows_in_proportion_to_the_rows():
+    block = 8192 * 1000
+    assert seconds(4 * block) - seconds(3 * block) == pytest.approx(seconds(2 * block) - seconds(block), rel=1e-6)
+    assert seconds(4 * block) - seconds(3 * block) == pytest.approx(block * 1.1e-5, rel=0.01)
+
+
+def test_workers_share_the_rows_but_not_the_clustering_of_the_sample():
+    one, many = (plan(10**9, 100, 200, workers=W, calibration=KNOWN) for W in (1, 50))
+    assert many.stages[1].seconds == one.stages[1].seconds
+    assert many.stages[3].seconds < one.stages[3].seconds / 30
+    assert many.stages[3].bytes_sent > one.stages[3].bytes_sent
+
+
+def test_bytes_read_are_passes_times_the_data():
+    for planned in (plan(10**6, 100, 200, workers=4, calibration=KNOWN),):
+        assert sum(stage.bytes_read for stage in planned.stages) == planned.n_passes * 10**6 * 100 * 8
+    sparse = plan(10**6, 10_000, 200, nnz=5 * 10**7, workers=4, calibration=KNOWN)
+    assert sparse.stages[-1].bytes_read == 12 * 5 * 10**7
+
+
+def test_a_slow_disk_takes_over():
+    slow = plan(10**8, 100, 200, read_bandwidth=1e7, calibration=KNOWN)
+    assert slow.stages[-1].seconds == pytest.approx(10**8 * 800 / 1e7, rel=0.01)
+
+
+def test_the_passes_are_those_that_a_fit_makes(monkeypatch):
+    made = []
+    fold = Survey.fold
+    monkeypatch.setattr(Survey, "fold", lambda self, *a, **k: made.append(k["label"]) or fold(self, *a, **k))
+    Nystroem(n_components=5, n_landmarks=10, random_state=0).fit(np.random.default_rng(0).normal(size=(500, 3)))
+    planned = plan(500, 3, 10, calibration=KNOWN)
+    assert made == [stage.name for stage in planned.stages if stage.n_passes]
+
+
+def test_memory_of_a_worker_does_not_grow_with_rows_that_are_read_from_disk():
+    small, large = (plan(n, 100, 200, workers=10, read_bandwidth=1e9, calibration=KNOWN) for n in (10**7, 10**9))
+    assert small.memory == large.memory
+    assert small.client_memory == large.client_memory
+
+
+def test_a_plan_says_whether_it_fits_and_what_it_extrapolates():
+    text = str(plan(10**9, 1000, 500, workers=50, worker_memory=16e9, read_bandwidth=1e9, calibration=KNOWN))
+    assert "fits: a worker has 16 GB" in text
+    assert "extrapolated" in text
+    assert "DOES NOT FIT" in str(plan(10**9, 1000, 500, workers=50, worker_memory=1e8, calibration=KNOWN))
+
+
+def test_calibration_measures_the_shape_asked_for(monkeypatch):
+    monkeypatch.setattr("nystrom.planning._CALIBRATION_SECONDS", 0.0)
+    monkeypatch.setattr("nystrom.planning.sample_size", lambda m: 500)
+    narrow, wide = (calibrate(5, m, block_rows=1024) for m in (20, 400))
+    assert wide.step_bytes > 1024 * 400 * 8
+    assert wide.step_bytes > 2 * narrow.step_bytes
+    assert wide.n_rows == 2 * 1024
+    assert calibrate(300, 20, density=0.01, block_rows=512).step_bytes > 0
+
+
+def test_wrong_sizes_are_named():
+    with pytest.raises(ValueError, match="n_landmarks must be at least 1; got 0"):
+        plan(10, 5, 0)
+
+
+@pytest.mark.parametrize(("count", "text"), [(999, "999 B"), (1e9, "1 GB")])
+def test_bytes_are_said_with_units(count, text):
+    assert format_bytes(count) == text
+
+
+def test_the_command_prints_a_plan(capsys, monkeypatch):
+    monkeypatch.setattr("nystrom.planning.calibrate", lambda *a, **k: KNOWN)
+    sizes = ["--rows", "1e9", "--columns", "1000", "--landmarks", "500"]
+    assert main(["plan", *sizes, "--workers", "50", "--worker-memory", "16GB"]) == 0
+    printed = capsys.readouterr().out
+    assert "means of clusters" in printed
+    assert "blocks: 1,953,125 a pass" in printed
+    with pytest.raises(SystemExit):
+        main(["plan", *sizes, "--worker-memory", "much"])
+    assert "'much' is not a size such as 16GB" in capsys.readouterr().err
