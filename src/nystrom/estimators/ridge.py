@@ -253,7 +253,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, RidgeMachine):
         fit_intercept: bool = False,
         kernel: Any = "gaussian",
         gamma: Any = "scale",
-        degree: float = 3,
+        degree: int = 3,
         coef0: float = 1,
         solver: str = "factor",
         tol: float = 1e-8,

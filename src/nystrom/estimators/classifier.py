@@ -1,0 +1,142 @@
+"""Classification by kernel ridge regression on the classes' indicators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from nystrom.estimators.ridge import RidgeMachine
+from nystrom.estimators.supervised import gather_target
+from nystrom.rows import Array, Matrix
+
+
+class KernelRidgeClassifier(ClassifierMixin, RidgeMachine):
+    """Classify by kernel ridge regression on targets of ±1, one for each class.
+
+    Parameters
+    ----------
+    alpha : float, list of float or "auto", default="auto"
+        λ; see :class:`nystrom.KernelRidge`.
+    selection : {"loo", "gcv", "likelihood"}, default="gcv"
+        How ``alpha`` is chosen; "gcv" needs no further pass.
+    class_weight : dict, "balanced" or None
+        Weight of the rows of each class; "balanced" makes all classes count alike.
+    fit_intercept : bool, default=True
+        Whether to add an unregularised constant.
+    kernel, gamma, degree, coef0, solver, tol, max_iter
+        As in :class:`nystrom.KernelRidge`.
+    n_components, n_landmarks, landmarks, factor, max_memory, n_jobs, engine, random_state, verbose
+        As in :class:`nystrom.KernelRidge`: by default 1,000 landmarks and every direction that they span.
+
+    Attributes
+    ----------
+    classes_ : array of shape (c,)
+        The classes, sorted.
+    alpha_, alphas_, alpha_scores_, landmark_coef_, intercept_, residuals_, n_iter_
+        As in :class:`nystrom.KernelRidge`.
+    kernel_, landmarks_, eigenvalues_, certificate_, ...
+        As in :class:`nystrom.Nystroem`.
+
+    Notes
+    -----
+    Cost: that of one :class:`nystrom.KernelRidge`, whatever the number of classes. Rows that hold their target are
+    read once more at the beginning, to learn the classes.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> model = KernelRidgeClassifier(n_landmarks=300, random_state=0).fit(X[:1000], y[:1000])
+    >>> bool(model.score(X[1000:], y[1000:]) > 0.95)
+    True
+    """
+
+    def __init__(
+        self,
+        alpha: Any = "auto",
+        *,
+        selection: str = "gcv",
+        class_weight: Any = None,
+        fit_intercept: bool = True,
+        kernel: Any = "gaussian",
+        gamma: Any = "scale",
+        degree: int = 3,
+        coef0: float = 1,
+        solver: str = "factor",
+        tol: float = 1e-8,
+        max_iter: int = 200,
+        n_components: int | None = None,
+        n_landmarks: int | None = None,
+        landmarks: Any = "auto",
+        factor: str = "optimal",
+        max_memory: Any = None,
+        n_jobs: int | None = None,
+        engine: str = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.alpha = alpha
+        self.selection = selection
+        self.class_weight = class_weight
+        self.fit_intercept = fit_intercept
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_components = n_components
+        self.n_landmarks = n_landmarks
+        self.landmarks = landmarks
+        self.factor = factor
+        self.max_memory = max_memory
+        self.n_jobs = n_jobs
+        self.engine = engine
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Matrix, y: Any = None, sample_weight: Any = None) -> KernelRidgeClassifier:
+        """Fit to the rows X and their classes y, which may be None where the rows hold them."""
+        rows, y, weight = self._check_X_y(X, y, sample_weight, numeric=False, multi_output=False)
+        if y is None:
+            y = gather_target(rows, self._engine(rows)).ravel()
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"y must hold at least 2 classes; got 1 class, {self.classes_[0]!r}: there is nothing to tell apart."
+            )
+        if self.class_weight is not None:
+            balance = compute_sample_weight(self.class_weight, y)
+            weight = balance if weight is None else weight * balance
+        self._fit_ridge(rows, _indicators(codes, len(self.classes_)), weight)
+        return self
+
+    def decision_function(self, X: Matrix) -> Any:
+        """Return the fitted functions: of the second class, shape (n,), if there are two; else of all, (n, c)."""
+        values = self._raw_predict(X)
+        return values[:, 0] if values.shape[1] == 1 else values
+
+    def predict(self, X: Matrix) -> Array:
+        """Return the class of each row."""
+        check_is_fitted(self)
+        values = np.asarray(self.decision_function(X))
+        codes = (values > 0).astype(np.intp) if values.ndim == 1 else values.argmax(axis=1)
+        return np.asarray(self.classes_[codes])
+
+    def score(self, X: Matrix, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the share of rows classified rightly; y may be None where the rows hold it."""
+        return float(super().score(X, self._target_of(X, y), sample_weight))
+
+
+def _indicators(codes: Array, n_classes: int) -> Array:
+    """Return ±1 for each row and class, in one byte each; a single column for two classes."""
+    if n_classes == 2:
+        return np.where(codes == 1, 1, -1).astype(np.int8)[:, None]
+    return np.where(codes[:, None] == np.arange(n_classes), 1, -1).astype(np.int8)

@@ -1,0 +1,311 @@
+"""Clustering in the kernel's feature space: kernel k-means and the normalised cut."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClusterMixin
+from sklearn.utils.validation import check_is_fitted
+
+from nystrom.engine import Engine, Sums
+from nystrom.estimators.base import KernelMachine, check_count
+from nystrom.exceptions import AccuracyWarning
+from nystrom.generator import make_generator
+from nystrom.kmeans import KMeansResult, assign, kmeans
+from nystrom.linalg import column_signs, psd_eigh
+from nystrom.rows import Array, Block, Matrix, RowBlocks
+
+# Features of all rows are held up to this many bytes; beyond, every pass of k-means computes them anew.
+_HELD_BYTES = 2**30
+# A degree below this share of k(x, x) is rounding or truncation: with a kernel that is nowhere negative it is at least
+# k(x, x) itself.
+_LEAST_DEGREE = 1e-3
+
+
+class _MappedRows(RowBlocks):
+    """Rows as a function makes them of the blocks of others, computed when read."""
+
+    def __init__(self, rows: RowBlocks, function: Callable[[Block], Array], n_columns: int) -> None:
+        self._rows = rows
+        self._function = function
+        self.shape = (rows.shape[0], n_columns)
+        self.dtype = rows.dtype
+        self.block_rows = rows.block_rows
+        self.random_access = rows.random_access
+        self.name = "the features"
+
+    def block(self, index: int) -> Block:
+        block = self._rows.block(index)
+        return Block(index, block.start, self._function(block))
+
+    def iterate(self) -> Iterator[Block]:
+        for block in self._rows.iterate():
+            yield Block(block.index, block.start, self._function(block))
+
+    def take(self, indices: Array) -> Matrix:
+        return self._function(Block(0, 0, self._rows.take(indices)))
+
+
+class ClusterMachine(ClusterMixin, KernelMachine):
+    """What both clusterings share: an embedding of the rows, k-means in it, and the nearest centre for new rows."""
+
+    def _embed(self, block: Block) -> Array:
+        """Return where the rows of a block lie in the space in which they are clustered."""
+        raise NotImplementedError
+
+    def _cluster(self, rows: RowBlocks, engine: Engine, n_columns: int) -> None:
+        n_clusters = check_count(self.n_clusters, "n_clusters", optional=False) or 1
+        if n_clusters > rows.shape[0]:
+            raise ValueError(f"n_clusters={n_clusters} is more than the n_samples={rows.shape[0]} rows of X.")
+        if rows.on_cluster or rows.shape[0] * n_columns * rows.dtype.itemsize <= _HELD_BYTES:
+            places = engine.map_rows(rows, self._embed, n_columns, rows.dtype, label="features")
+        else:
+            places = _MappedRows(rows, self._embed, n_columns)
+        found: KMeansResult = kmeans(
+            places,
+            n_clusters,
+            engine=engine,
+            # The landmarks were drawn from the same seed: another stream keeps the two independent.
+            rng=make_generator(self.random_state).spawn(1)[0],
+            n_iter=check_count(self.max_iter, "max_iter", optional=False) or 1,
+            n_init=check_count(self.n_init, "n_init", optional=False) or 1,
+            tol=self.tol,
+        )
+        self.cluster_centers_ = np.asarray(found.centers)
+        self.labels_ = found.labels
+        self.inertia_ = found.inertia
+        self.n_iter_ = max(found.n_iter, 1)
+
+    def predict(self, X: Matrix) -> Any:
+        """Return the number of the cluster nearest to each row."""
+        check_is_fitted(self)
+        centers = self.cluster_centers_
+        rows = self._check_X(X, reset=False)
+        return self._emit(rows, lambda block: assign(self._embed(block), centers), None, np.int32, label="predict")
+
+    def fit_predict(self, X: Matrix, y: Any = None) -> Any:
+        """Fit, and return the cluster of each row."""
+        return self.fit(X).labels_
+
+
+class KernelKMeans(ClusterMachine):
+    """K-means in the feature space of a kernel.
+
+    Finds clusters that no plane separates, by k-means on features whose inner products are the kernel.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Clusters to find.
+    kernel, gamma, degree, coef0
+        As in :class:`nystrom.Nystroem`.
+    n_init, max_iter, tol : int, int, float
+        Seedings tried; most iterations of each; least relative fall of the inertia.
+    n_components, n_landmarks, landmarks, factor, max_memory, n_jobs, engine, random_state, verbose
+        As in :class:`nystrom.Nystroem`.
+
+    Attributes
+    ----------
+    labels_ : array of shape (n,)
+        The cluster of each row.
+    cluster_centers_ : array of shape (n_clusters, r)
+        Their means, in the features.
+    inertia_ : float
+        Sum of the rows' squared distances to their centre, in the features.
+    n_iter_ : int
+        Iterations made.
+    landmarks_, kernel_, eigenvalues_, certificate_, ...
+        As in :class:`nystrom.Nystroem`.
+
+    Notes
+    -----
+    Cost: that of the map; then O(n r c) an iteration.
+
+    Examples
+    --------
+    >>> X = np.array([[0.0, 0.0], [0.1, 0.0], [5.0, 5.0], [5.1, 5.0]])
+    >>> labels = KernelKMeans(n_clusters=2, random_state=0).fit_predict(X)
+    >>> bool(labels[0] == labels[1] != labels[2] == labels[3])
+    True
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        kernel: Any = "gaussian",
+        gamma: Any = "scale",
+        degree: int = 3,
+        coef0: float = 1,
+        n_init: int = 3,
+        max_iter: int = 300,
+        tol: float = 1e-4,
+        n_components: int | None = 100,
+        n_landmarks: int | None = None,
+        landmarks: Any = "auto",
+        factor: str = "optimal",
+        max_memory: Any = None,
+        n_jobs: int | None = None,
+        engine: str = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_components = n_components
+        self.n_landmarks = n_landmarks
+        self.landmarks = landmarks
+        self.factor = factor
+        self.max_memory = max_memory
+        self.n_jobs = n_jobs
+        self.engine = engine
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Matrix, y: Any = None) -> KernelKMeans:
+        """Fit the map and cluster the features of the rows."""
+        rows = self._check_X(X, reset=True)
+        fitted, _ = self._fit_map(rows)
+        self._cluster(rows, self._engine(rows), fitted.n_components)
+        return self
+
+    def _embed(self, block: Block) -> Array:
+        return self.map_.features(block.X)
+
+
+class SpectralClustering(ClusterMachine):
+    """Cluster by the normalised cut of the graph whose edges the kernel weighs.
+
+    The leading eigenvectors of ``D⁻¹ L Lᵀ``, with the degrees ``d = L (Lᵀ1)`` from the factor, embed the rows; k-means
+    finds the clusters there. It takes the place of :class:`sklearn.cluster.SpectralClustering`, and can place new rows.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Clusters to find, and eigenvectors to use.
+    kernel, gamma, degree, coef0
+        As in :class:`nystrom.Nystroem`; the kernel should be nowhere negative, as the Gaussian one is.
+    n_init, max_iter, tol : int, int, float
+        Of k-means.
+    n_components, n_landmarks, landmarks, factor, max_memory, n_jobs, engine, random_state, verbose
+        As in :class:`nystrom.Nystroem`.
+
+    Attributes
+    ----------
+    labels_, cluster_centers_, inertia_, n_iter_
+        As in :class:`nystrom.KernelKMeans`; the centres lie in the embedding.
+    cut_values_ : array of shape (n_clusters,)
+        Leading eigenvalues of ``D⁻¹ L Lᵀ``; as many are near 1 as there are parts that hardly touch.
+    n_clipped_ : int
+        Rows whose degree came out as no positive number, and was replaced by k(x, x).
+    landmarks_, kernel_, eigenvalues_, certificate_, ...
+        As in :class:`nystrom.Nystroem`.
+
+    Notes
+    -----
+    Cost: that of the map; O(n r²) for the cut, in one pass; then O(n c²) an iteration of k-means.
+
+    Examples
+    --------
+    >>> angles = np.linspace(0, 2 * np.pi, 200, endpoint=False)
+    >>> circle = np.column_stack([np.cos(angles), np.sin(angles)])
+    >>> model = SpectralClustering(n_clusters=2, gamma=20.0, random_state=0).fit(np.concatenate([circle, 3 * circle]))
+    >>> np.bincount(model.labels_)
+    array([200, 200])
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        kernel: Any = "gaussian",
+        gamma: Any = "scale",
+        degree: int = 3,
+        coef0: float = 1,
+        n_init: int = 10,
+        max_iter: int = 300,
+        tol: float = 1e-4,
+        n_components: int | None = 100,
+        n_landmarks: int | None = None,
+        landmarks: Any = "auto",
+        factor: str = "optimal",
+        max_memory: Any = None,
+        n_jobs: int | None = None,
+        engine: str = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_components = n_components
+        self.n_landmarks = n_landmarks
+        self.landmarks = landmarks
+        self.factor = factor
+        self.max_memory = max_memory
+        self.n_jobs = n_jobs
+        self.engine = engine
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Matrix, y: Any = None) -> SpectralClustering:
+        """Fit the map, cut the graph and cluster the rows: one pass more than the map, and those of k-means."""
+        n_clusters = check_count(self.n_clusters, "n_clusters", optional=False) or 1
+        rows = self._check_X(X, reset=True)
+        fitted, _ = self._fit_map(rows)
+        engine = self._engine(rows)
+        total = fitted.rotation.T @ fitted.statistics.total
+        # d(x) = φ(x) · Σφ = k(x, Z) @ degree_coef_
+        self.degree_coef_ = fitted.projection @ total
+        gram, self.n_clipped_ = engine.fold(rows, self._cut_step, label="cut")
+        self._warn_of_clipping(rows.shape[0])
+        values, V = psd_eigh(gram)
+        values, V = values[:n_clusters], V[:, :n_clusters]
+        kept = values > np.finfo(np.float64).eps * len(gram)
+        self.cut_values_ = values[kept]
+        projection = fitted.projection @ (V[:, kept] / np.sqrt(values[kept]))
+        # √Σd makes the coordinates of order 1 whatever the number of rows: the first one is 1 for all.
+        self.projection_ = projection * column_signs(projection) * np.linalg.norm(total)
+        self._cluster(rows, engine, int(kept.sum()))
+        return self
+
+    def _degrees(self, block: Block, C: Array) -> tuple[Array, Array]:
+        """Return the degree of each row, and which of them had to be clipped."""
+        degrees = C @ self.degree_coef_
+        diagonal = np.asarray(self.kernel_.diag(block.X, start=block.start), dtype=np.float64)
+        low = ~(degrees > _LEAST_DEGREE * diagonal)
+        return np.where(low, np.where(diagonal > 0, diagonal, 1.0), degrees), low
+
+    def _cut_step(self, block: Block) -> Sums:
+        C = self.map_.evaluate(block.X)
+        degrees, low = self._degrees(block, C)
+        phi = C.astype(np.float64, copy=False) @ self.map_.projection
+        return Sums(phi.T @ (phi / degrees[:, None]), int(low.sum()))
+
+    def _embed(self, block: Block) -> Array:
+        C = self.map_.evaluate(block.X)
+        degrees, _ = self._degrees(block, C)
+        return np.asarray((C @ self.projection_ / degrees[:, None]).astype(C.dtype, copy=False))
+
+    def _warn_of_clipping(self, n_rows: int) -> None:
+        if self.n_clipped_:
+            warnings.warn(
+                f"{self.n_clipped_} of {n_rows} rows are so far from all landmarks that their degree came out as no "
+                f"positive number; k(x, x) is taken in its place. Raise n_landmarks and n_components, or lower gamma.",
+                AccuracyWarning,
+                stacklevel=3,
+            )

@@ -1,0 +1,282 @@
+"""Gaussian process regression on the factor: its variance never negative, its parameters by likelihood."""
+
+from __future__ import annotations
+
+import numbers
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from nystrom.estimators.bandwidth import search_gamma
+from nystrom.estimators.likelihood import Optimum, log_likelihood, optimum
+from nystrom.estimators.path import RidgeProblem, ridge_problem
+from nystrom.estimators.supervised import SupervisedMachine
+from nystrom.factor import NystromMap
+from nystrom.generator import make_generator
+from nystrom.kernels import Kernel, Precomputed, make_kernel
+from nystrom.landmarks import Landmarks
+from nystrom.rows import Array, Block, Matrix, RowBlocks
+from nystrom.survey import Survey
+
+# Draws at more rows than this take what the landmarks leave unexplained as independent from row to row.
+_JOINT_ROWS = 3000
+
+
+class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachine):
+    """Gaussian process regression.
+
+    The target is ``f(x) + noise`` with f of covariance ``amplitude · k`` and noise of variance ``alpha``. It takes the
+    place of :class:`sklearn.gaussian_process.GaussianProcessRegressor` for a kernel with one bandwidth.
+
+    Parameters
+    ----------
+    kernel : str, Kernel or callable, default="gaussian"
+        As in :class:`nystrom.Nystroem`.
+    alpha : float or "auto", default="auto"
+        Variance of the noise; "auto" is the optimum of the marginal likelihood.
+    amplitude : float or "auto", default="auto"
+        Variance of f where k(x, x) = 1; "auto" is the optimum of the marginal likelihood.
+    gamma : "auto", "scale", None or float, default="auto"
+        Bandwidth of a kernel given by name; "auto" is the optimum of the marginal likelihood, searched on samples of
+        the rows. Kernels without a bandwidth, and kernel objects, are taken as they are.
+    degree, coef0 : float
+        Of the polynomial kernel.
+    normalize_y : bool, default=False
+        Whether to take the target's mean away and divide by its deviation first.
+    n_components, n_landmarks, landmarks, factor, max_memory, n_jobs, engine, random_state, verbose
+        As in :class:`nystrom.KernelRidge`: by default 1,000 landmarks and every direction that they span.
+
+    Attributes
+    ----------
+    alpha_, amplitude_ : float
+        Noise and amplitude, of the normalised target.
+    landmark_coef_ : array of shape (m, t)
+        The mean is ``k(x, Z) @ landmark_coef_``, of the normalised target.
+    log_marginal_likelihood_value_ : float
+        Of the normalised target under ``amplitude · L Lᵀ + alpha · I``; the sum of the targets.
+    likelihood_bound_ : float
+        What "auto" maximises: a lower bound on the log marginal likelihood of the exact process.
+    kernel_, landmarks_, eigenvalues_, certificate_, ...
+        As in :class:`nystrom.Nystroem`.
+
+    Notes
+    -----
+    The variance of f is ``amplitude (k(x, x) − ‖φ‖² + λ Σ φ²/(S + λ))`` with λ = alpha / amplitude: what the landmarks
+    leave unexplained counts as unknown, so it is never negative, and the prior's far from all rows. Cost: as
+    :class:`nystrom.KernelRidge`.
+
+    Examples
+    --------
+    >>> X = np.linspace(0, 5, 60)[:, None]
+    >>> model = GaussianProcessRegressor(random_state=0).fit(X, np.sin(X).ravel())
+    >>> mean, std = model.predict(np.array([[2.5], [100.0]]), return_std=True)
+    >>> bool(abs(mean[0] - np.sin(2.5)) < 1e-3), bool(std[0] < 1e-2 < std[1])
+    (True, True)
+    """
+
+    def __init__(
+        self,
+        kernel: Any = "gaussian",
+        *,
+        alpha: Any = "auto",
+        amplitude: Any = "auto",
+        gamma: Any = "auto",
+        degree: int = 3,
+        coef0: float = 1,
+        normalize_y: bool = False,
+        n_components: int | None = None,
+        n_landmarks: int | None = None,
+        landmarks: Any = "auto",
+        factor: str = "optimal",
+        max_memory: Any = None,
+        n_jobs: int | None = None,
+        engine: str = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.alpha = alpha
+        self.amplitude = amplitude
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.normalize_y = normalize_y
+        self.n_components = n_components
+        self.n_landmarks = n_landmarks
+        self.landmarks = landmarks
+        self.factor = factor
+        self.max_memory = max_memory
+        self.n_jobs = n_jobs
+        self.engine = engine
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _kernel(self) -> Kernel:
+        auto = isinstance(self.gamma, str) and self.gamma == "auto"
+        gamma: Any = "scale" if auto else self.gamma
+        return make_kernel(self.kernel, gamma=gamma, degree=self.degree, coef0=self.coef0)
+
+    def _settle_kernel(self, survey: Survey, kernel: Kernel, landmarks: Landmarks, rng: np.random.Generator) -> Kernel:
+        auto = isinstance(self.gamma, str) and self.gamma == "auto"
+        if not (auto and isinstance(self.kernel, str) and hasattr(kernel, "gamma")):
+            return super()._settle_kernel(survey, kernel, landmarks, rng)
+
+        def criterion(fitted: NystromMap, rows: RowBlocks) -> float:
+            return self._optimum(fitted, self._normalised(fitted)[0]).objective
+
+        return search_gamma(survey, kernel.resolve(survey.moments), landmarks, criterion, rng)
+
+    def _optimum(self, fitted: NystromMap, problem: RidgeProblem) -> Optimum:
+        given = (check_variance(getattr(self, name), name) for name in ("alpha", "amplitude"))
+        return optimum(problem, unexplained_trace(fitted), *given)
+
+    def _normalised(self, fitted: NystromMap) -> tuple[RidgeProblem, Array, Array]:
+        """Return the problem for the normalised target, and the mean and the deviation that were taken out."""
+        problem, s = ridge_problem(fitted), fitted.statistics
+        t = problem.cross.shape[1]
+        if not self.normalize_y:
+            return problem, np.zeros(t), np.ones(t)
+        mean = s.target_total / s.count
+        squares = np.maximum(problem.squares - s.count * mean**2, 0.0)
+        deviation = np.sqrt(squares / s.count)
+        deviation[deviation == 0] = 1.0
+        cross = (problem.cross - np.outer(fitted.rotation.T @ s.total, mean)) / deviation
+        return replace(problem, cross=cross, squares=squares / deviation**2), mean, deviation
+
+    def fit(self, X: Matrix, y: Any = None) -> GaussianProcessRegressor:
+        """Fit to the rows X and the target y, which may be None where the rows hold it."""
+        for name in ("alpha", "amplitude"):
+            check_variance(getattr(self, name), name)
+        rows, y, _ = self._check_X_y(X, y)
+        fitted, _ = self._fit_map(rows if y is None else rows.with_target(y))
+        problem, self._y_mean, self._y_deviation = self._normalised(fitted)
+        if not np.isfinite(problem.squares).all():
+            raise ValueError("Input y contains NaN or infinity: drop such rows before the fit.")
+        found = self._optimum(fitted, problem)
+        self.alpha_, self.amplitude_ = found.alpha, found.amplitude
+        self._ratio = found.alpha / found.amplitude
+        self.likelihood_bound_ = -found.objective * problem.count * problem.cross.shape[1]
+        self.log_marginal_likelihood_value_ = log_likelihood(problem, *found[:2])
+        weights, _ = problem.solve(self._ratio)
+        self.landmark_coef_ = fitted.projection @ weights
+        self._one_target = y.ndim == 1 if y is not None else weights.shape[1] == 1
+        self._problem = problem
+        return self
+
+    def log_marginal_likelihood(self, alpha: float | None = None, amplitude: float | None = None) -> float:
+        """Return the log marginal likelihood for another noise and amplitude, with the same bandwidth. Cost: O(r)."""
+        check_is_fitted(self)
+        alpha, amplitude = alpha or self.alpha_, amplitude or self.amplitude_
+        return log_likelihood(self._problem, float(alpha), float(amplitude))
+
+    def predict(self, X: Matrix, return_std: bool = False, return_cov: bool = False) -> Any:
+        """Return the mean of f at the rows of X; with its standard deviation, or its covariance, if asked for.
+
+        Returns
+        -------
+        mean : array of shape (n,) or (n, t)
+        std : array of shape (n,) or (n, t)
+            With ``return_std``; of f, without the noise.
+        cov : array of shape (n, n) or (n, n, t)
+            With ``return_cov``; O(n²) memory.
+        """
+        check_is_fitted(self)
+        if return_std and return_cov:
+            raise ValueError(
+                "return_std and return_cov cannot both be True: the diagonal of the covariance holds both."
+            )
+        rows = self._check_X(X, reset=False)
+        t = self.landmark_coef_.shape[1]
+        values = self._emit(rows, self._moments_of, t + 1, np.float64, label="predict")
+        mean = values[:, :t] * self._y_deviation + self._y_mean
+        mean = mean[:, 0] if self._one_target else mean
+        if return_std:
+            return mean, self._in_units(np.sqrt(values[:, t]), power=1)
+        if return_cov:
+            covariance = self._covariance(rows.take(np.arange(rows.shape[0])))
+            return mean, self._in_units(covariance, power=2)
+        return mean
+
+    def _in_units(self, values: Array, *, power: int) -> Array:
+        """Return deviations or covariances of the normalised target in units of the target, one for each."""
+        if self._one_target:
+            return np.asarray(values * self._y_deviation[0] ** power)
+        return np.asarray(values[..., None] * self._y_deviation**power)
+
+    def _moments_of(self, block: Block) -> Array:
+        """Return the means and, in the last column, the variance of f at the rows of a block."""
+        C = self.map_.evaluate(block.X)
+        phi = C.astype(np.float64, copy=False) @ self.map_.projection
+        left = self.map_.residual(block.X, phi, start=block.start)
+        shrunk = self._ratio / (self.eigenvalues_ + self._ratio)
+        variance = self.amplitude_ * (left + np.square(phi) @ shrunk)
+        return np.column_stack([C @ self.landmark_coef_, variance])
+
+    def _covariance(self, X: Matrix) -> Array:
+        """Return the covariance of f at the rows of X, in units of the normalised target."""
+        if isinstance(self.kernel_, Precomputed):
+            raise ValueError("a covariance needs k between new rows, which kernel='precomputed' does not know.")
+        X = X.astype(np.float64)
+        phi = self.map_.features(X)
+        explained = self.eigenvalues_ / (self.eigenvalues_ + self._ratio)
+        covariance = self.amplitude_ * (self.kernel_(X, X) - (phi * explained) @ phi.T)
+        return np.asarray((covariance + covariance.T) / 2)
+
+    def sample_y(self, X: Matrix, n_samples: int = 1, random_state: Any = 0) -> Array:
+        """Draw functions from the posterior, and return their values at the rows of X.
+
+        Up to 3,000 rows the draws have the full covariance of :meth:`predict`. At more rows the part that the landmarks
+        do not explain is independent from row to row, which leaves the deviation of each row as it is and costs O(n r).
+
+        Returns
+        -------
+        array of shape (n, n_samples) or (n, t, n_samples)
+        """
+        check_is_fitted(self)
+        rng = make_generator(random_state)
+        rows = self._check_X(X, reset=False)
+        n, t = rows.shape[0], self.landmark_coef_.shape[1]
+        mean = self.predict(X).reshape(n, t, 1)
+        phi = self._emit(
+            rows, lambda block: self.map_.features(block.X), self.n_components_, np.float64, label="features"
+        )
+        shrunk = np.sqrt(self._ratio / (self.eigenvalues_ + self._ratio))
+        draws = (phi * shrunk) @ rng.standard_normal((self.n_components_, t * n_samples))
+        draws += self._draw_unexplained(rows, phi, rng.standard_normal((n, t * n_samples)))
+        draws *= np.sqrt(self.amplitude_)
+        values = mean + draws.reshape(n, t, n_samples) * self._y_deviation[:, None]
+        return np.asarray(values[:, 0] if self._one_target else values)
+
+    def _draw_unexplained(self, rows: RowBlocks, phi: Array, normal: Array) -> Array:
+        n = rows.shape[0]
+        if n > _JOINT_ROWS or isinstance(self.kernel_, Precomputed):
+            left = self._emit(
+                rows, lambda block: self.map_.residual(block.X, start=block.start), None, np.float64, label="residual"
+            )
+            return np.asarray(np.sqrt(left)[:, None] * normal)
+        X = rows.take(np.arange(n)).astype(np.float64)
+        left = self.kernel_(X, X) - phi @ phi.T
+        values, vectors = np.linalg.eigh((left + left.T) / 2)
+        return np.asarray(vectors @ (np.sqrt(np.maximum(values, 0.0))[:, None] * normal))
+
+    def score(self, X: Matrix, y: Any = None, sample_weight: Any = None) -> float:
+        """Return R² of the predicted means; y may be None where the rows hold it."""
+        return float(super().score(X, self._target_of(X, y), sample_weight))
+
+
+def check_variance(value: Any, name: str) -> float | None:
+    """Return a positive number, or None for "auto"."""
+    if isinstance(value, str) and value == "auto":
+        return None
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_number or not 0 < value < np.inf:
+        raise ValueError(f"{name} must be a positive number or 'auto'; got {value!r}.")
+    return float(value)
+
+
+def unexplained_trace(fitted: NystromMap) -> float:
+    """Return ``tr(K − L Lᵀ)``."""
+    return max(fitted.statistics.trace - float(fitted.eigenvalues.sum()), 0.0)

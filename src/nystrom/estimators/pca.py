@@ -1,0 +1,197 @@
+"""Kernel principal components from the factor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_array, check_is_fitted
+
+from nystrom.estimators.base import KernelMachine, check_count
+from nystrom.estimators.path import ridge_problem
+from nystrom.factor import NystromMap, optimal
+from nystrom.kernels import Precomputed
+from nystrom.landmarks import Landmarks
+from nystrom.linalg import column_signs, psd_eigh
+from nystrom.rows import Array, Block, Matrix, RowBlocks
+from nystrom.survey import Survey
+
+
+class _ScoredRows(RowBlocks):
+    """The components of rows, with the rows themselves as the target: computed block by block when read."""
+
+    def __init__(self, rows: RowBlocks, scores: Any, n_components: int) -> None:
+        self._rows = rows
+        self._scores = scores
+        self.shape = (rows.shape[0], n_components)
+        self.dtype = rows.dtype
+        self.block_rows = rows.block_rows
+        self.random_access = rows.random_access
+        self.has_target = True
+        self.name = "the components"
+
+    def _attach(self, block: Block) -> Block:
+        target = block.X.toarray() if sp.issparse(block.X) else block.X
+        return Block(block.index, block.start, self._scores(block.X), target)
+
+    def block(self, index: int) -> Block:
+        return self._attach(self._rows.block(index))
+
+    def iterate(self) -> Iterator[Block]:
+        return map(self._attach, self._rows.iterate())
+
+    def take(self, indices: Array) -> Matrix:
+        return self._scores(self._rows.take(indices))
+
+
+class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):
+    """Kernel principal component analysis.
+
+    The components of the rows in the kernel's feature space, centred, from the factor of the kernel matrix. It takes
+    the place of :class:`sklearn.decomposition.KernelPCA`.
+
+    Parameters
+    ----------
+    n_components : int or None, default=None
+        Components to keep; None keeps all that are not zero.
+    kernel, gamma, degree, coef0
+        As in :class:`nystrom.Nystroem`.
+    fit_inverse_transform : bool, default=False
+        Whether to learn the way back, for :meth:`inverse_transform`: ridge regression from the components to the rows,
+        with the same kernel.
+    alpha : float, default=1.0
+        Regularisation of that regression.
+    n_landmarks : int or None
+        m; by default twice ``n_components``, or 1,000, and at most the number of rows.
+    landmarks, factor, max_memory, n_jobs, engine, random_state, verbose
+        As in :class:`nystrom.Nystroem`.
+
+    Attributes
+    ----------
+    eigenvalues_ : array of shape (r,)
+        Of the centred kernel matrix, descending.
+    explained_variance_ : array of shape (r,)
+        ``eigenvalues_ / n``: the variance of each component.
+    explained_variance_ratio_ : array of shape (r,)
+        Its share in the variance of the feature space, what the landmarks do not explain included.
+    projection_, offset_ : arrays of shape (m, r) and (r,)
+        ``transform(x) = k(x, Z) @ projection_ − offset_``.
+    landmarks_, kernel_, certificate_, ...
+        As in :class:`nystrom.Nystroem`.
+
+    Notes
+    -----
+    Cost: that of the map, O(n m (p + m)), and O(m³); the way back takes one pass more.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X, _ = load_digits(return_X_y=True)
+    >>> KernelPCA(n_components=2, random_state=0).fit_transform(X).shape
+    (1797, 2)
+    """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        kernel: Any = "gaussian",
+        gamma: Any = "scale",
+        degree: int = 3,
+        coef0: float = 1,
+        fit_inverse_transform: bool = False,
+        alpha: float = 1.0,
+        n_landmarks: int | None = None,
+        landmarks: Any = "auto",
+        factor: str = "optimal",
+        max_memory: Any = None,
+        n_jobs: int | None = None,
+        engine: str = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.fit_inverse_transform = fit_inverse_transform
+        self.alpha = alpha
+        self.n_landmarks = n_landmarks
+        self.landmarks = landmarks
+        self.factor = factor
+        self.max_memory = max_memory
+        self.n_jobs = n_jobs
+        self.engine = engine
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Matrix, y: Any = None) -> KernelPCA:
+        """Fit the map and find the components: the passes of the map alone."""
+        rows = self._check_X(X, reset=True)
+        fitted, _ = self._fit_map(rows, cut_rank=False)
+        self._store_components(fitted)
+        if self.fit_inverse_transform:
+            self._fit_inverse(rows)
+        return self
+
+    def _store_components(self, fitted: NystromMap) -> None:
+        s, Q = fitted.statistics, fitted.rotation
+        mean = Q.T @ s.total / s.count
+        values, V = psd_eigh(np.diag(fitted.eigenvalues) - s.count * np.outer(mean, mean))
+        # Centring takes one direction away; what is left of it is rounding.
+        kept = values > 4 * len(values) * np.finfo(np.float64).eps * max(float(values[0]), 0.0)
+        r = min(int(kept.sum()), check_count(self.n_components, "n_components") or len(values))
+        projection = fitted.projection @ V[:, :r]
+        signs = column_signs(projection)
+        self.eigenvalues_ = values[:r]
+        self.projection_ = projection * signs
+        self.offset_ = (mean @ V[:, :r]) * signs
+        self.n_components_ = r
+        self.explained_variance_ = self.eigenvalues_ / s.count
+        variance = max(s.trace / s.count - float(mean @ mean), 0.0)
+        self.explained_variance_ratio_ = self.explained_variance_ / (variance or 1.0)
+
+    def _scores(self, X: Matrix) -> Array:
+        C = self.map_.evaluate(X)
+        return np.asarray(C @ self.projection_.astype(C.dtype) - self.offset_.astype(C.dtype))
+
+    def transform(self, X: Matrix) -> Any:
+        """Return the components of the rows of X: n × ``n_components_``, in the dtype of X."""
+        check_is_fitted(self)
+        rows = self._check_X(X, reset=False)
+        return self._emit(rows, lambda block: self._scores(block.X), self.n_components_, rows.dtype, label="transform")
+
+    def _fit_inverse(self, rows: RowBlocks) -> None:
+        if isinstance(self.kernel_, Precomputed):
+            raise ValueError(
+                "fit_inverse_transform=True needs the coordinates of the rows, and kernel='precomputed' has none."
+            )
+        scored = _ScoredRows(rows, self._scores, self.n_components_)
+        points = self.landmarks_ if sp.issparse(self.landmarks_) else np.asarray(self.landmarks_)
+        landmarks = Landmarks(self._scores(points.astype(rows.dtype)), None)
+        self.inverse_map_ = optimal(Survey(scored, self._engine(rows)), self.kernel_, landmarks, None)
+        weights, _ = ridge_problem(self.inverse_map_).solve(float(self.alpha))
+        self.inverse_coef_ = self.inverse_map_.projection @ weights
+
+    def inverse_transform(self, X: Matrix) -> Array:
+        """Return rows whose components are near those in X (n × ``n_components_``): a ridge regression's guess.
+
+        Needs ``fit_inverse_transform=True``. Exact pre-images need not exist.
+        """
+        check_is_fitted(self)
+        if not hasattr(self, "inverse_coef_"):
+            raise AttributeError(
+                "inverse_transform needs the way back, which was not learned: set fit_inverse_transform=True and fit."
+            )
+        X = check_array(X, dtype=[np.float64, np.float32])
+        if X.shape[1] != self.n_components_:
+            raise ValueError(f"X must have {self.n_components_} columns, one a component; got {X.shape[1]}.")
+        return np.asarray(self.inverse_map_.evaluate(X) @ self.inverse_coef_)
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.n_components_)

@@ -1,0 +1,106 @@
+"""Clustering: shapes that no plane separates, new rows placed, degrees that stay positive."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.cluster import KMeans
+from sklearn.datasets import make_blobs, make_circles
+from sklearn.metrics import adjusted_rand_score
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from nystrom.estimators import KernelKMeans, SpectralClustering
+from nystrom.exceptions import AccuracyWarning
+from nystrom.rows import as_blocks
+
+
+# One check sets n_components=1: all rows of a graph of rank one lie in one point, and the warning says so.
+@pytest.mark.filterwarnings("ignore:2 clusters were asked for")
+@parametrize_with_checks([KernelKMeans(n_clusters=3), SpectralClustering(n_clusters=3)])
+def test_scikit_learn_accepts_the_estimator(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def rings():
+    return make_circles(1000, factor=0.4, noise=0.05, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def blobs():
+    return make_blobs(900, centers=3, cluster_std=0.5, random_state=0)
+
+
+def test_rings_are_cut_where_plain_k_means_fails(rings):
+    X, y = rings
+    model = SpectralClustering(n_clusters=2, gamma=20.0, random_state=0).fit(X)
+    assert adjusted_rand_score(y, model.labels_) == 1.0
+    assert adjusted_rand_score(y, KMeans(2, n_init=3, random_state=0).fit_predict(X)) < 0.1
+    assert model.cut_values_[0] == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("machine", [KernelKMeans, SpectralClustering])
+def test_blobs_are_found_and_new_rows_placed(blobs, machine):
+    X, y = blobs
+    model = machine(n_clusters=3, n_components=30, random_state=0).fit(X[::2])
+    assert adjusted_rand_score(y[::2], model.labels_) > 0.95
+    assert adjusted_rand_score(y[1::2], model.predict(X[1::2])) > 0.95
+    np.testing.assert_array_equal(model.predict(X[::2]), model.labels_)
+
+
+def test_with_a_linear_kernel_it_is_k_means(blobs):
+    X, _ = blobs
+    ours = KernelKMeans(n_clusters=3, kernel="linear", n_components=None, random_state=0).fit(X)
+    theirs = KMeans(3, n_init=5, random_state=0).fit(X)
+    assert adjusted_rand_score(ours.labels_, theirs.labels_) == 1.0
+    assert ours.inertia_ == pytest.approx(theirs.inertia_, rel=1e-6)
+
+
+def test_the_cut_is_that_of_the_whole_graph(blobs):
+    X = blobs[0][:200]
+    model = SpectralClustering(n_clusters=4, gamma=0.5, n_components=None, landmarks=X, random_state=0).fit(X)
+    K = np.exp(-0.5 * ((X[:, None] - X[None]) ** 2).sum(axis=-1))
+    roots = np.sqrt(K.sum(axis=1))
+    expected = np.linalg.eigvalsh(K / np.outer(roots, roots))[::-1][:4]
+    np.testing.assert_allclose(model.cut_values_, expected, atol=1e-8)
+    assert model.n_clipped_ == 0
+
+
+def test_degrees_that_are_not_positive_are_clipped_with_a_warning(blobs):
+    X, _ = blobs
+    far = np.concatenate([X, [[500.0, 500.0], [-500.0, 500.0]]])
+    model = SpectralClustering(n_clusters=3, gamma=0.5, landmarks=X[:60], n_components=20, random_state=0)
+    with pytest.warns(AccuracyWarning, match="2 of 902 rows .* Raise n_landmarks"):
+        model.fit(far)
+    assert model.n_clipped_ == 2
+    assert np.isfinite(model.cluster_centers_).all()
+
+
+@pytest.mark.parametrize("machine", [KernelKMeans, SpectralClustering])
+def test_every_container_gives_the_same_clusters(blobs, machine):
+    X, _ = blobs
+    model = machine(n_clusters=3, gamma=0.3, landmarks=X[:40], n_components=None, random_state=0)
+    base = model.fit(X).labels_
+    for form in (sp.csr_matrix(X), as_blocks(X, block_rows=64), X.astype(np.float32)):
+        assert adjusted_rand_score(base, model.fit(form).labels_) == 1.0
+
+
+@pytest.mark.parametrize("machine", [KernelKMeans, SpectralClustering])
+def test_features_that_do_not_fit_in_memory_are_computed_when_read(blobs, machine, monkeypatch):
+    X, _ = blobs
+    model = machine(n_clusters=3, random_state=0)
+    held = model.fit(X).labels_
+    monkeypatch.setattr("nystrom.estimators.cluster._HELD_BYTES", 0)
+    np.testing.assert_array_equal(model.fit(X).labels_, held)
+
+
+@pytest.mark.parametrize("machine", [KernelKMeans, SpectralClustering])
+def test_wrong_numbers_of_clusters_are_named(blobs, machine):
+    with pytest.raises(ValueError, match="n_clusters=20 is more than the n_samples=10"):
+        machine(n_clusters=20).fit(blobs[0][:10])
+    with pytest.raises(ValueError, match="n_clusters must be a whole number"):
+        machine(n_clusters=0).fit(blobs[0])
+
+
+def test_the_residual_says_how_far_new_rows_are(blobs):
+    model = KernelKMeans(n_clusters=3, random_state=0).fit(blobs[0])
+    np.testing.assert_allclose(model.residual(blobs[0][:3] + 1000), 1.0)

@@ -1,0 +1,179 @@
+"""Gaussian processes: scikit-learn's at m = n, deviations that are never negative, parameters by likelihood."""
+
+import numpy as np
+import pytest
+from sklearn import gaussian_process
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.gaussian_process.kernels import Matern as SklearnMatern
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from nystrom.estimators import GaussianProcessRegressor
+from nystrom.kernels import Gaussian, Matern
+from nystrom.rows import as_blocks
+
+
+@parametrize_with_checks([GaussianProcessRegressor(), GaussianProcessRegressor(gamma="scale", normalize_y=True)])
+def test_scikit_learn_accepts_the_estimator(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 2))
+    y = np.column_stack([np.sin(2 * X[:, 0]), X[:, 1] ** 2]) + 0.1 * rng.normal(size=(120, 2))
+    return X, y, 1.5 * rng.normal(size=(40, 2))
+
+
+PAIRS = [
+    # Narrow enough that no direction of the kernel matrix is lost in rounding.
+    (Gaussian(8.0), RBF(0.25)),
+    (Matern(1.5, 0.25), SklearnMatern(length_scale=2.0, nu=1.5)),
+    (Matern(2.5, 1.0), SklearnMatern(length_scale=1.0, nu=2.5)),
+]
+
+
+@pytest.mark.parametrize(("ours", "theirs"), PAIRS)
+@pytest.mark.parametrize("normalize_y", [False, True])
+@pytest.mark.parametrize("columns", [0, slice(None)])
+def test_all_rows_as_landmarks_give_scikit_learns_process(data, ours, theirs, normalize_y, columns):
+    X, y, new = data
+    y = y[:, columns]
+    mine = GaussianProcessRegressor(ours, alpha=0.05, amplitude=2.0, normalize_y=normalize_y, landmarks=X).fit(X, y)
+    reference = gaussian_process.GaussianProcessRegressor(
+        ConstantKernel(2.0) * theirs, alpha=0.05, optimizer=None, normalize_y=normalize_y
+    ).fit(X, y)
+    assert mine.n_components_ == len(X)
+    for keyword in ("return_std", "return_cov"):
+        expected = reference.predict(new, **{keyword: True})
+        for value, wanted in zip(mine.predict(new, **{keyword: True}), expected, strict=True):
+            np.testing.assert_allclose(value, wanted, atol=1e-8)
+    likelihood = reference.log_marginal_likelihood_value_
+    assert mine.log_marginal_likelihood_value_ == pytest.approx(likelihood, rel=1e-8)
+    assert mine.log_marginal_likelihood() == mine.log_marginal_likelihood_value_
+
+
+def test_a_full_optimum_is_scikit_learns():
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-3, 3, size=(150, 1))
+    y = 2 * np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=150)
+    mine = GaussianProcessRegressor(Gaussian(0.7), landmarks=X).fit(X, y)
+    kernel = ConstantKernel(1.0) * RBF(np.sqrt(0.5 / 0.7), "fixed") + gaussian_process.kernels.WhiteKernel(0.1)
+    reference = gaussian_process.GaussianProcessRegressor(kernel, alpha=1e-12).fit(X, y)
+    assert mine.likelihood_bound_ == pytest.approx(reference.log_marginal_likelihood_value_, abs=1e-3)
+    assert mine.alpha_ == pytest.approx(reference.kernel_.k2.noise_level, rel=0.02)
+
+
+def test_the_bound_is_never_above_the_exact_likelihood(data):
+    X, y, _ = data
+    exact = GaussianProcessRegressor(alpha=0.05, amplitude=1.0, gamma=0.5, landmarks=X).fit(X, y)
+    previous = -np.inf
+    for m in (5, 20, 60):
+        model = GaussianProcessRegressor(alpha=0.05, amplitude=1.0, gamma=0.5, landmarks=X[:m]).fit(X, y)
+        assert previous <= model.likelihood_bound_ <= exact.log_marginal_likelihood_value_ + 1e-8
+        previous = model.likelihood_bound_
+
+
+@pytest.mark.parametrize("given", [{"alpha": 0.02}, {"amplitude": 0.5}, {}])
+def test_the_optimum_is_no_worse_than_its_neighbours(data, given):
+    X, y, _ = data
+    model = GaussianProcessRegressor(gamma=0.5, n_landmarks=60, random_state=0, **given).fit(X, y)
+    best = model.likelihood_bound_
+    for name, value in given.items():
+        assert getattr(model, f"{name}_") == pytest.approx(value)
+    for name in {"alpha", "amplitude"} - set(given):
+        for factor in (0.9, 1.1):
+            near = {"alpha": model.alpha_, "amplitude": model.amplitude_}
+            near[name] *= factor
+            other = GaussianProcessRegressor(gamma=0.5, n_landmarks=60, random_state=0, **near).fit(X, y)
+            assert other.likelihood_bound_ <= best + 1e-6 * abs(best)
+
+
+def test_parameters_of_a_known_process_are_found():
+    rng = np.random.default_rng(3)
+    X = rng.uniform(0, 10, size=(1500, 1))
+    K = 4.0 * np.exp(-3.0 * (X - X.T) ** 2)
+    y = np.linalg.cholesky(K + 1e-9 * np.eye(1500)) @ rng.normal(size=1500) + 0.2 * rng.normal(size=1500)
+    model = GaussianProcessRegressor(n_landmarks=200, random_state=0).fit(X, y)
+    assert 1.0 < model.kernel_.gamma < 9.0
+    assert model.alpha_ == pytest.approx(0.04, rel=0.15)
+    assert 1.5 < model.amplitude_ < 10.0
+
+
+@pytest.mark.parametrize("m", [3, 20, 120])
+@pytest.mark.parametrize("alpha", [1e-10, 1e-4, 1.0])
+def test_deviations_are_never_negative_or_above_the_prior(data, m, alpha):
+    X, y, new = data
+    model = GaussianProcessRegressor(gamma=0.5, alpha=alpha, amplitude=2.0, landmarks=X[:m]).fit(X, y)
+    for rows in (X, new, X + 1e3, X[:1]):
+        _, std = model.predict(rows, return_std=True)
+        assert np.isfinite(std).all()
+        assert (std >= 0).all()
+        assert (std <= np.sqrt(2.0) * (1 + 1e-6)).all()
+
+
+def test_a_noiseless_fit_is_sure_at_its_rows_and_knows_nothing_far_away():
+    X = np.linspace(0, 4, 25)[:, None]
+    y = np.cos(X).ravel()
+    model = GaussianProcessRegressor(gamma=1.0, alpha=1e-8, amplitude=1.0, landmarks=X).fit(X, y)
+    mean, std = model.predict(X, return_std=True)
+    np.testing.assert_allclose(mean, y, atol=1e-4)
+    assert std.max() < 1e-3
+    mean, std = model.predict(np.array([[1e3]]), return_std=True)
+    np.testing.assert_allclose([mean[0], std[0]], [0.0, 1.0], atol=1e-10)
+
+
+def test_what_the_landmarks_do_not_explain_counts_as_unknown(data):
+    X, y, new = data
+    for m in (5, 20, 60):
+        model = GaussianProcessRegressor(gamma=0.5, alpha=0.01, amplitude=2.0, landmarks=X[:m]).fit(X, y[:, 0])
+        _, std = model.predict(new, return_std=True)
+        assert (std**2 >= 2.0 * model.residual(new) - 1e-12).all()
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_draws_have_the_predicted_mean_and_deviation(data, joint, monkeypatch):
+    if not joint:
+        monkeypatch.setattr("nystrom.estimators.gp._JOINT_ROWS", 0)
+    X, y, new = data
+    model = GaussianProcessRegressor(gamma=0.5, n_landmarks=20, random_state=0, normalize_y=True).fit(X, y)
+    draws = model.sample_y(new, 4000)
+    mean, std = model.predict(new, return_std=True)
+    assert draws.shape == (40, 2, 4000)
+    np.testing.assert_allclose(draws.mean(axis=2), mean, atol=6 * std.max() / np.sqrt(4000))
+    np.testing.assert_allclose(draws.std(axis=2), std, rtol=0.1)
+    np.testing.assert_array_equal(model.sample_y(new, 3, random_state=5), model.sample_y(new, 3, random_state=5))
+    if joint:
+        _, covariance = model.predict(new, return_cov=True)
+        np.testing.assert_allclose(np.cov(draws[:, 0]), covariance[..., 0], atol=0.1 * covariance[..., 0].max())
+
+
+def test_rows_in_blocks_with_their_target_give_the_same_process(data):
+    X, y, new = data
+    model = GaussianProcessRegressor(gamma=0.5, landmarks=X[:30])
+    mean, std = model.fit(X, y[:, 0]).predict(new, return_std=True)
+    rows = as_blocks(X, y[:, 0], block_rows=16)
+    again = model.fit(rows).predict(as_blocks(new, block_rows=8), return_std=True)
+    np.testing.assert_allclose(again[0], mean, atol=1e-8)
+    np.testing.assert_allclose(again[1], std, atol=1e-8)
+    assert model.score(rows) == pytest.approx(model.score(X, y[:, 0]))
+
+
+def test_kernels_without_a_bandwidth_are_taken_as_they_are(data):
+    X, y, _ = data
+    model = GaussianProcessRegressor("linear").fit(X, X @ np.array([1.0, -2.0]))
+    np.testing.assert_allclose(model.predict(X), X @ np.array([1.0, -2.0]), atol=1e-4)
+    assert GaussianProcessRegressor(Gaussian(0.123)).fit(X, y).kernel_ == Gaussian(0.123)
+
+
+@pytest.mark.parametrize("name", ["alpha", "amplitude"])
+@pytest.mark.parametrize("value", [0.0, -1.0, "best", [1.0]])
+def test_a_wrong_variance_is_named(data, name, value):
+    with pytest.raises(ValueError, match=f"{name} must be a positive number or 'auto'"):
+        GaussianProcessRegressor(**{name: value}).fit(data[0], data[1])
+
+
+def test_std_and_covariance_are_not_given_together(data):
+    model = GaussianProcessRegressor(gamma=0.5).fit(data[0], data[1])
+    with pytest.raises(ValueError, match="cannot both be True"):
+        model.predict(data[2], return_std=True, return_cov=True)
