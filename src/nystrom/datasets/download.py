@@ -32,13 +32,9 @@ def fetch(address: str, folder: Path, *, sha256: str | None, progress: bool | No
             downloader=pooch.HTTPDownloader(progressbar=_can_show(progress), timeout=30),
         )
     except OSError as error:
-        raise DataUnavailableError(
-            _advice(name, address, folder, f"the download failed ({error})")
-        ) from error
+        raise DataUnavailableError(_advice(name, address, folder, f"the download failed ({error})")) from error
     except ValueError as error:
-        raise DataUnavailableError(
-            _advice(name, address, folder, f"the download is damaged ({error})")
-        ) from error
+        raise DataUnavailableError(_advice(name, address, folder, f"the download is damaged ({error})")) from error
     return Path(path)
 
 
@@ -49,9 +45,7 @@ def missing(name: str, address: str | None, folder: Path) -> DataUnavailableErro
 
 def _advice(name: str, address: str | None, folder: Path, reason: str) -> str:
     get = (
-        f"Get it from {address}"
-        if address
-        else "It is not part of the LIBSVM archive: copy it from where it was made"
+        f"Get it from {address}" if address else "It is not part of the LIBSVM archive: copy it from where it was made"
     )
     return (
         f"The data file {name!r} could not be had: {reason}. {get} and put it into {folder} "

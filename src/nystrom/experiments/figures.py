@@ -30,7 +30,7 @@ _STYLES: dict[str, tuple[str, str, str]] = {
     "sketched-0.2": (_GREY, "X", "-"),
 }
 _OURS = (_BLUE, "o", "-")
-_ROUND = {
+_ROUND: Any = {
     "font.family": "sans-serif",
     "font.size": 9,
     "axes.titlesize": 9.5,
