@@ -39,10 +39,12 @@ def place_rows(rows: RowBlocks, engine: Any) -> RowBlocks:
     return dask.ship_rows(rows)
 
 
-def make_engine(rows: RowBlocks, n_jobs: int | None = None, progress: Progress | None = None) -> Engine:
+def make_engine(
+    rows: RowBlocks, n_jobs: int | None = None, progress: Progress | None = None, *, room: int | None = None
+) -> Engine:
     """Return the engine that reads these rows: on the cluster if they are there, else in this process."""
     if not rows.on_cluster:
-        return LocalEngine(n_jobs, progress)
+        return LocalEngine(n_jobs, progress, room=room)
     from nystrom.engine import dask
 
     return dask.DaskEngine(n_jobs, progress)

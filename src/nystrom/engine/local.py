@@ -14,7 +14,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from nystrom.engine.base import M, Mergeable, Progress, Silent, T, TreeMerger
-from nystrom.rows.arrays import ArrayRows
+from nystrom.engine.held import hold
 from nystrom.rows.base import Array, Block, Matrix, RowBlocks
 
 
@@ -54,40 +54,52 @@ class LocalEngine:
 
     At most ``n_jobs + 1`` blocks are in flight, whatever the number of rows. The result does not depend on
     ``n_jobs``: a block is always computed by one thread with one BLAS thread, and results merge in block order.
+
+    Parameters
+    ----------
+    n_jobs : int or None
+        Threads.
+    progress : Progress, optional
+        Told of the rows done.
+    room : int or None
+        Bytes that :meth:`map_rows` may hold in memory; what is larger goes to a temporary file.
     """
 
-    def __init__(self, n_jobs: int | None = None, progress: Progress | None = None) -> None:
+    def __init__(self, n_jobs: int | None = None, progress: Progress | None = None, *, room: int | None = None) -> None:
         self.n_jobs = resolve_n_jobs(n_jobs)
         self.progress: Progress = progress or Silent()
+        self.room = room
 
-    def _run(self, rows: RowBlocks, step: Callable[[Block], T], label: str) -> Iterator[tuple[Block, T]]:
+    def _run(self, rows: RowBlocks, step: Callable[[Block], T], label: str) -> Iterator[tuple[int, T]]:
         self.progress.start(label, rows.shape[0])
         try:
             with blas_threads(1):
-                inline = self.n_jobs == 1 or (rows.random_access and rows.n_blocks == 1)
+                one_thread = self.n_jobs == 1 and rows.in_memory
+                inline = one_thread or (rows.random_access and rows.n_blocks == 1)
                 run = self._run_inline if inline else self._run_pool
-                for done, result in run(rows, step):
-                    self.progress.advance(done.stop - done.start)
-                    yield done, result
+                for start, stop, result in run(rows, step):
+                    self.progress.advance(stop - start)
+                    yield start, result
         finally:
             self.progress.stop()
 
-    def _run_inline(self, rows: RowBlocks, step: Callable[[Block], T]) -> Iterator[tuple[Block, T]]:
+    def _run_inline(self, rows: RowBlocks, step: Callable[[Block], T]) -> Iterator[tuple[int, int, T]]:
         for block in rows.iterate():
-            yield block, step(block)
+            yield block.start, block.stop, step(block)
 
-    def _run_pool(self, rows: RowBlocks, step: Callable[[Block], T]) -> Iterator[tuple[Block, T]]:
-        def whole(index: int) -> tuple[Block, T]:
-            block = rows.block(index)
-            return block, step(block)
+    def _run_pool(self, rows: RowBlocks, step: Callable[[Block], T]) -> Iterator[tuple[int, int, T]]:
+        # Results leave without their block, so that its memory is free as soon as its step is done.
+        def whole(index: int) -> tuple[int, int, T]:
+            return given(rows.block(index))
 
-        def given(block: Block) -> tuple[Block, T]:
-            return block, step(block)
+        def given(block: Block) -> tuple[int, int, T]:
+            return block.start, block.stop, step(block)
 
-        pending: deque[Future[tuple[Block, T]]] = deque()
+        pending: deque[Future[tuple[int, int, T]]] = deque()
         pool = ThreadPoolExecutor(self.n_jobs, thread_name_prefix="nystrom")
         try:
-            if rows.random_access:
+            # With one thread, this one reads the next block while that one computes.
+            if rows.random_access and self.n_jobs > 1:
                 jobs = (pool.submit(whole, index) for index in range(rows.n_blocks))
             else:
                 jobs = (pool.submit(given, block) for block in rows.iterate())
@@ -110,32 +122,32 @@ class LocalEngine:
             return merger.result()
 
     def map(self, rows: RowBlocks, step: Callable[[Block], T], *, label: str) -> Iterator[tuple[int, T]]:
-        for block, result in self._run(rows, step, label):
-            yield block.start, result
+        return self._run(rows, step, label)
 
     def map_rows(
         self, rows: RowBlocks, step: Callable[[Block], Matrix], n_columns: int, dtype: Any, *, label: str
     ) -> RowBlocks:
-        out = np.empty((rows.shape[0], n_columns), dtype=dtype)
+        held = hold((rows.shape[0], n_columns), dtype, self.room)
 
         def write(block: Block) -> None:
-            out[block.start : block.stop] = step(block)
+            held.write(block.start, step(block))
 
         for _ in self._run(rows, write, label):
             pass
-        return ArrayRows(out, block_rows=rows.block_rows, name=label)
+        return held.rows(rows.block_rows, label)
 
     def map_rows_and_fold(
         self, rows: RowBlocks, step: Callable[[Block], tuple[Matrix, M]], n_columns: int, dtype: Any, *, label: str
     ) -> tuple[RowBlocks, M]:
-        out = np.empty((rows.shape[0], n_columns), dtype=dtype)
+        held = hold((rows.shape[0], n_columns), dtype, self.room)
 
         def write(block: Block) -> M:
-            out[block.start : block.stop], folded = step(block)
+            made, folded = step(block)
+            held.write(block.start, made)
             return folded
 
         merged = self.fold(rows, write, label=label)
-        return ArrayRows(out, block_rows=rows.block_rows, name=label), merged
+        return held.rows(rows.block_rows, label), merged
 
     def emit(
         self, rows: RowBlocks, step: Callable[[Block], Array], n_columns: int | None, dtype: Any, *, label: str

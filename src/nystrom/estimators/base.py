@@ -11,15 +11,28 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from nystrom.certificate import certify
-from nystrom.engine import Engine, collection_rows, is_dask_collection, make_engine, place_rows
+from nystrom.engine import (
+    Engine,
+    collection_rows,
+    is_dask_collection,
+    make_engine,
+    place_rows,
+    resolve_n_jobs,
+)
 from nystrom.exceptions import FewerLandmarksWarning
 from nystrom.factor import FACTORS, NystromMap
 from nystrom.generator import make_generator
 from nystrom.kernels import Kernel, Precomputed, make_kernel
-from nystrom.landmarks import Landmarks, make_selector
+from nystrom.landmarks import Landmarks, Selector, make_selector
+from nystrom.memory import Footprint, emit_footprint, fit_footprint, parse_memory
+from nystrom.output import describe_job, write_rows
 from nystrom.progress import make_progress
 from nystrom.rows import Array, Block, Matrix, RowBlocks, array_rows, require_finite
+from nystrom.rows.files import open_rows
 from nystrom.survey import Survey
+
+_FIT_ADVICE = "Fewer landmarks, or rows opened with a smaller block_rows, need less."
+_EMIT_ADVICE = "The result itself counts: transform(X, out='features.npy') writes it to a file instead."
 
 # Without a rank to double, this many landmarks: enough for good accuracy, and still seconds for a million rows.
 DEFAULT_LANDMARKS = 1000
@@ -57,8 +70,20 @@ class KernelMachine(BaseEstimator):
     max_memory, n_jobs, engine, random_state, verbose``.
     """
 
-    def _engine(self, rows: RowBlocks) -> Engine:
-        return make_engine(rows, self.n_jobs, make_progress(self.verbose))
+    def _engine(self, rows: RowBlocks, work: Footprint | None = None, *, advice: str = _FIT_ADVICE) -> Engine:
+        """Return the engine for these rows, with as many threads as ``max_memory`` allows for ``work``."""
+        budget = parse_memory(self.max_memory)
+        progress = make_progress(self.verbose)
+        if budget is None or work is None or rows.on_cluster:
+            return make_engine(rows, self.n_jobs, progress)
+        threads = work.threads(budget, resolve_n_jobs(self.n_jobs), advice=advice)
+        return make_engine(rows, threads, progress, room=work.room(budget, threads))
+
+    def _fit_engine(self, rows: RowBlocks, selector: Selector, m: int) -> Engine:
+        if self.max_memory is None or rows.on_cluster:
+            return self._engine(rows)
+        m = selector.count(m, rows.shape[0])
+        return self._engine(rows, fit_footprint(rows, m, selector.held_bytes(rows, m)))
 
     def _kernel(self) -> Kernel:
         return make_kernel(self.kernel, gamma=self.gamma, degree=self.degree, coef0=self.coef0)
@@ -67,6 +92,8 @@ class KernelMachine(BaseEstimator):
         """Return the rows of X, checked for shape, dtype and number of columns; finiteness is checked in the pass."""
         if is_dask_collection(X):
             X = collection_rows(X)
+        if isinstance(X, np.memmap) and X.ndim == 2 and X.size and X.dtype.kind in "fiub":
+            X = open_rows(X)  # read as a file, so that its pages do not become this process's memory
         if isinstance(X, RowBlocks):
             self._check_columns(X.n_columns, reset=reset)
             return place_rows(X, self.engine)
@@ -109,21 +136,24 @@ class KernelMachine(BaseEstimator):
                 f"got shape {rows.shape}."
             )
         rank, m = resolve_sizes(self.n_components, self.n_landmarks, rows.shape[0])
-        survey = Survey(rows, self._engine(rows))
+        selector = make_selector(self.landmarks)
+        survey = Survey(rows, self._fit_engine(rows, selector, m))
         rng = make_generator(self.random_state)
         with warnings.catch_warnings():
             if self.n_landmarks is None:
                 # Nobody asked for this number, so nobody needs to hear that the rows are fewer.
                 warnings.simplefilter("ignore", FewerLandmarksWarning)
-            landmarks = make_selector(self.landmarks).select(survey, m, kernel, rng)
+            landmarks = selector.select(survey, m, kernel, rng)
         kernel = self._settle_kernel(survey, kernel, landmarks, rng)
-        C = self._room_for_kernel(rows, landmarks.points.shape[0]) if keep_kernel else None
+        C = self._room_for_kernel(survey, landmarks.points.shape[0]) if keep_kernel else None
         fitted = FACTORS[self.factor](survey, kernel, landmarks, rank if cut_rank else None, keep=C)
         self._store_map(fitted)
         return fitted, C
 
-    def _room_for_kernel(self, rows: RowBlocks, m: int) -> Array | None:
-        room = 256 * 2**20
+    def _room_for_kernel(self, survey: Survey, m: int) -> Array | None:
+        rows = survey.rows
+        left = getattr(survey.engine, "room", None)
+        room = 256 * 2**20 if left is None else min(256 * 2**20, left)
         if rows.on_cluster or rows.shape[0] * m * rows.dtype.itemsize > room:
             return None
         return np.empty((rows.shape[0], m), rows.dtype)
@@ -149,16 +179,34 @@ class KernelMachine(BaseEstimator):
         return self._emit(self._check_X(X, reset=False), function, None, np.float64, label="residual")
 
     def _emit(
-        self, rows: RowBlocks, function: Callable[[Block], Array], n_columns: int | None, dtype: Any, *, label: str
+        self,
+        rows: RowBlocks,
+        function: Callable[[Block], Array],
+        n_columns: int | None,
+        dtype: Any,
+        *,
+        label: str,
+        out: Any = None,
     ) -> Any:
-        """Return what ``function`` makes of each block of finite rows, as one array: one pass."""
+        """Return what ``function`` makes of each block of finite rows, as one array or in ``out``: one pass."""
         name = rows.name
 
         def step(block: Block) -> Array:
             require_finite(block.X, name, block.start)
             return function(block)
 
-        return self._engine(rows).emit(rows, step, n_columns, dtype, label=label)
+        engine = self._emit_engine(rows, n_columns or 1, dtype, to_file=out is not None)
+        if out is None:
+            return engine.emit(rows, step, n_columns, dtype, label=label)
+        job = describe_job(self.map_, label)
+        return write_rows(out, rows, engine, step, n_columns or 1, dtype, job=job, label=label)
+
+    def _emit_engine(self, rows: RowBlocks, n_columns: int, dtype: Any, *, to_file: bool) -> Engine:
+        if self.max_memory is None or rows.on_cluster:
+            return self._engine(rows)
+        held = 0 if to_file else rows.shape[0] * n_columns * np.dtype(dtype).itemsize
+        work = emit_footprint(rows, self.landmarks_.shape[0], n_columns, held=held)
+        return self._engine(rows, work, advice=_FIT_ADVICE if to_file else _EMIT_ADVICE)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

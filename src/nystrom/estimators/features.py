@@ -123,13 +123,29 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
         """Fit, and return the features of X; k(X, Z) is kept from the fit where it fits in 256 MiB."""
         rows = self._check_X(X, reset=True)
         fitted, C = self._fit_map(rows, keep_kernel=True)
-        return emit_features(rows, self._engine(rows), fitted, C=C)
+        engine = self._emit_engine(rows, fitted.n_components, rows.dtype, to_file=False)
+        return emit_features(rows, engine, fitted, C=C)
 
-    def transform(self, X: Matrix) -> Any:
-        """Return the features of X: n × ``n_components_``, in the dtype of X; lazy if X is a Dask collection."""
+    def transform(self, X: Matrix, *, out: Any = None) -> Any:
+        """Return the features of X: n × ``n_components_``, in the dtype of X; lazy if X is a Dask collection.
+
+        Parameters
+        ----------
+        X : rows
+            Any rows.
+        out : path, optional
+            ``.npy``, ``.zarr`` or ``.parquet``: the features are streamed there and come back as opened rows. The file
+            appears under its name when it is complete; an interrupted call goes on where it was when it is made again.
+        """
         check_is_fitted(self)
         rows = self._check_X(X, reset=False)
-        return emit_features(rows, self._engine(rows), self.map_)
+        fitted = self.map_
+        if out is not None:
+            return self._emit(
+                rows, lambda block: fitted.features(block.X), fitted.n_components, rows.dtype, label="features", out=out
+            )
+        engine = self._emit_engine(rows, fitted.n_components, rows.dtype, to_file=False)
+        return emit_features(rows, engine, fitted)
 
     def approximation_error(
         self,

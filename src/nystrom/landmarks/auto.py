@@ -97,7 +97,8 @@ def fit_sketch(sample: Matrix, rng: np.random.Generator) -> Sketch:
     size, p = sample.shape
     if p <= _FEW_COLUMNS:
         return AllColumns(p)
-    recipe = PCASketch()
+    # A second power iteration gained 0.1 % of the error, and took as long as a tenth of the pass.
+    recipe = PCASketch(n_power=1)
     # The sample is in the order of the source, which may be sorted: take rows from all over it.
     spread = sample[:: max(1, size // recipe.max_rows)]
     return recipe.fit(p, _SKETCH_DIM, rng, sample=spread)

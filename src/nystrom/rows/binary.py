@@ -26,6 +26,8 @@ class BinaryFile:
     """
 
     def __init__(self, path: Path, offset: int, shape: tuple[int, ...], dtype: Any, *, fortran: bool = False) -> None:
+        # What must stay for the file to stay: the temporary folder that it is in, if it is in one.
+        self.keeper: object = None
         self.path = path
         self.offset = offset
         self.shape = shape

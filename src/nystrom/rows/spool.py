@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import errno
-import shutil
-import tempfile
-import weakref
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
@@ -17,6 +14,7 @@ from nystrom.exceptions import DataFileError
 from nystrom.rows.base import Array, RowBlocks, default_block_rows
 from nystrom.rows.binary import BinaryFile, BinaryRows, SparseBinaryRows
 from nystrom.rows.columns import Columns, require_target
+from nystrom.rows.scratch import Scratch
 from nystrom.rows.stream import Piece, StreamRows
 
 
@@ -25,31 +23,30 @@ def spool(source: StreamRows, *, folder: Path | None, n_features: int | None, bl
 
     ``source`` need not have been measured: this pass counts as well.
     """
-    place = Path(tempfile.mkdtemp(prefix="nystrom-spool-", dir=folder))
+    scratch = Scratch("spool", folder)
     try:
-        rows = _Spool(source, place).run(n_features, block_rows)
+        return _Spool(source, scratch).run(n_features, block_rows)
     except OSError as error:
-        shutil.rmtree(place, ignore_errors=True)
+        scratch.remove()
         if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
             raise OSError(
                 error.errno,
-                f"no room to spool {source.name} in {place.parent}: {error.strerror}. Give another folder with "
+                f"no room to spool {source.name} in {scratch.path.parent}: {error.strerror}. Give another folder with "
                 f"spool='/path', or leave spool=False to decode the file in every pass",
             ) from error
         raise
     except BaseException:
-        shutil.rmtree(place, ignore_errors=True)
+        scratch.remove()
         raise
-    weakref.finalize(rows, shutil.rmtree, place, ignore_errors=True)
-    return rows
 
 
 class _Spool:
     """The files of one spooled source: dense rows in one, CSR in three, the target beside them."""
 
-    def __init__(self, source: StreamRows, place: Path) -> None:
+    def __init__(self, source: StreamRows, scratch: Scratch) -> None:
         self.source = source
-        self.place = place
+        self.scratch = scratch
+        self.place = scratch.path
         self.names = ("indptr", "indices", "data") if source.is_sparse else ("X",)
         self.count = self.entries = self.width = 0
         self.targets: list[Array] = []
@@ -73,7 +70,7 @@ class _Spool:
         if y.dtype.kind != "f":
             return rows.with_target(y)
         (self.place / "y").write_bytes(y.tobytes())
-        return rows.with_target(BinaryFile(self.place / "y", 0, y.shape, y.dtype))  # type: ignore[arg-type]
+        return rows.with_target(self._file("y", y.shape, y.dtype))  # type: ignore[arg-type]
 
     def _write(self, files: Mapping[str, IO[bytes]], piece: Piece) -> None:
         X = piece.X.astype(self.source.dtype, copy=False)
@@ -90,13 +87,18 @@ class _Spool:
         self.count += piece.n_rows
         self.width = max(self.width, int(X.shape[1]))
 
+    def _file(self, name: str, shape: tuple[int, ...], dtype: Any) -> BinaryFile:
+        file = BinaryFile(self.place / name, 0, shape, dtype)
+        file.keeper = self.scratch
+        return file
+
     def _open(self, n_features: int, block_rows: int | None) -> RowBlocks:
         kind = self.source.dtype
         if not self.source.is_sparse:
-            file = BinaryFile(self.place / "X", 0, (self.count, n_features), kind)
+            file = self._file("X", (self.count, n_features), kind)
             return BinaryRows(file, Columns(n_features), block_rows=block_rows)
-        indptr = BinaryFile(self.place / "indptr", 0, (self.count + 1,), np.int64)
-        indices = BinaryFile(self.place / "indices", 0, (self.entries,), np.int32)
-        data = BinaryFile(self.place / "data", 0, (self.entries,), kind)
+        indptr = self._file("indptr", (self.count + 1,), np.int64)
+        indices = self._file("indices", (self.entries,), np.int32)
+        data = self._file("data", (self.entries,), kind)
         wanted = block_rows or default_block_rows((kind.itemsize + 4) * self.entries / self.count)
         return SparseBinaryRows(indptr, indices, data, n_features, block_rows=wanted, name=self.source.name)

@@ -1,0 +1,137 @@
+"""What a pass needs of memory, and what a budget allows.
+
+Blocks have the same size whatever the budget, so results have the same bits; the budget decides how many blocks are in
+flight, and whether what could be held in memory goes to a temporary file instead.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nystrom.exceptions import MemoryBudgetError
+from nystrom.rows.base import RowBlocks
+
+_UNITS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
+_BINARY_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_AMOUNT = re.compile(r"^\s*([0-9]*\.?[0-9]+)\s*([kKmMgGtT]?)(i?)[bB]?\s*$")
+# What a pass adds that no formula knows: packing buffers of BLAS, arenas of the allocator, stacks of threads. Measured.
+_PASS_BYTES = 40 * 10**6
+_THREAD_BYTES = 8 * 10**6
+# m × m matrices alive when the landmarks' kernel and the Gram matrix are factorised.
+_SQUARE_MATRICES = 10
+
+
+def parse_memory(max_memory: Any) -> int | None:
+    """Return a budget in bytes: a number of bytes, or text such as "2GB", "500 MB" or "1.5GiB"; None for no limit.
+
+    Examples
+    --------
+    >>> parse_memory("2GB"), parse_memory("1.5 GiB"), parse_memory(1024)
+    (2000000000, 1610612736, 1024)
+    """
+    if max_memory is None:
+        return None
+    if isinstance(max_memory, (int, float, np.integer, np.floating)) and not isinstance(max_memory, bool):
+        if max_memory > 0:
+            return int(max_memory)
+    elif isinstance(max_memory, str):
+        found = _AMOUNT.match(max_memory)
+        if found is not None and float(found[1]) > 0:
+            unit = found[2].upper()
+            factor = _BINARY_UNITS.get(unit) if found[3] else _UNITS[unit]
+            if factor is not None:
+                return int(float(found[1]) * factor)
+    raise ValueError(
+        f"max_memory must be None, a positive number of bytes, or an amount such as '500MB', '2GB' or '1.5GiB'; "
+        f"got {max_memory!r}."
+    )
+
+
+def format_memory(count: float) -> str:
+    """Return bytes as a person would write them, rounded up to three digits.
+
+    Examples
+    --------
+    >>> format_memory(123_456_789), format_memory(2_000_000_000)
+    ('124MB', '2GB')
+    """
+    for suffix, unit in (("GB", 1000**3), ("MB", 1000**2), ("kB", 1000)):
+        if count >= unit:
+            digits = max(0, 2 - int(np.log10(count / unit)))
+            rounded = np.ceil(round(count / unit * 10**digits, 6)) / 10**digits
+            return f"{rounded:.10g}{suffix}"
+    return f"{int(np.ceil(count))}B"
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What work adds to the process: ``fixed`` bytes, and ``per_thread`` for each block in flight."""
+
+    fixed: int
+    per_thread: int
+
+    @property
+    def least(self) -> int:
+        """The smallest budget that would do: one thread."""
+        return self.fixed + self.per_thread
+
+    def threads(self, budget: int, wanted: int, *, advice: str) -> int:
+        """Return how many threads the budget allows, at most ``wanted``.
+
+        Raises
+        ------
+        MemoryBudgetError
+            If not even one block can be in flight; names the smallest budget that would do.
+        """
+        if budget < self.least:
+            raise MemoryBudgetError(
+                f"max_memory={format_memory(budget)} is too small: this needs at least "
+                f"max_memory={format_memory(self.least)!r}. {advice}"
+            )
+        return max(1, min(wanted, (budget - self.fixed) // max(self.per_thread, 1)))
+
+    def room(self, budget: int, threads: int) -> int:
+        """Return what the budget leaves beside the work of so many threads."""
+        return max(0, budget - self.fixed - threads * self.per_thread)
+
+
+def fit_footprint(rows: RowBlocks, n_landmarks: int, selection_bytes: int = 0) -> Footprint:
+    """Return what fitting a map of ``n_landmarks`` landmarks adds to the process.
+
+    A block in flight holds its rows (and a float64 copy where they are summed), its kernel values with the landmarks,
+    the same whitened, the same in float64, and its statistics.
+    """
+    m = n_landmarks
+    square = 8 * m * m
+    waiting = 2 + int(np.log2(rows.n_blocks + 1))
+    fixed = (
+        _PASS_BYTES
+        + rows.held_bytes
+        + _block_rows_bytes(rows)
+        + (waiting + _SQUARE_MATRICES) * square
+        + 4 * 8 * m * rows.shape[1]
+        + selection_bytes
+    )
+    values = rows.block_rows * m * (2 * rows.dtype.itemsize + (8 if rows.dtype == np.float32 else 0))
+    return Footprint(fixed, _THREAD_BYTES + _work_on_rows(rows) + values + 2 * square)
+
+
+def emit_footprint(rows: RowBlocks, n_landmarks: int, n_columns: int, *, held: int = 0) -> Footprint:
+    """Return what making ``n_columns`` numbers of each row adds; ``held`` is the result, where memory holds it."""
+    m = n_landmarks
+    fixed = _PASS_BYTES + rows.held_bytes + _block_rows_bytes(rows) + 4 * 8 * m * (rows.shape[1] + n_columns) + held
+    result = 2 * rows.block_rows * n_columns * 8
+    return Footprint(fixed, _THREAD_BYTES + _work_on_rows(rows) + rows.block_rows * m * rows.dtype.itemsize + result)
+
+
+def _block_rows_bytes(rows: RowBlocks) -> int:
+    return 0 if rows.in_memory else rows.block_bytes
+
+
+def _work_on_rows(rows: RowBlocks) -> int:
+    dense_copy = 8 * rows.block_rows * rows.shape[1]
+    return _block_rows_bytes(rows) + (2 * rows.block_bytes if rows.is_sparse else dense_copy)

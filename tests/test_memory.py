@@ -1,0 +1,156 @@
+"""The memory contract: amounts, budgets that do and do not suffice, the same bits whatever the budget."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nystrom import KernelRidge, Nystroem, open_rows
+from nystrom.engine import LocalEngine
+from nystrom.exceptions import MemoryBudgetError
+from nystrom.memory import Footprint, emit_footprint, fit_footprint, format_memory, parse_memory
+from nystrom.rows.binary import BinaryRows
+
+X = np.random.default_rng(0).normal(size=(20_000, 5)).astype(np.float32)
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Any:
+    np.save(tmp_path / "X.npy", X)
+    return open_rows(tmp_path / "X.npy", target=np.sin(X[:, 0]))
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("2GB", 2 * 10**9),
+        ("500 MB", 5 * 10**8),
+        ("1.5GiB", 3 * 2**29),
+        ("64k", 64_000),
+        ("10B", 10),
+        (7, 7),
+        (None, None),
+    ],
+)
+def test_amounts_are_read_as_written(text: Any, count: int | None) -> None:
+    assert parse_memory(text) == count
+
+
+@pytest.mark.parametrize("wrong", ["lots", "-2GB", "0MB", 0, True, "2iB", [1]])
+def test_other_amounts_are_refused_by_name(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="max_memory must be None, a positive number of bytes"):
+        parse_memory(wrong)
+
+
+def test_amounts_are_shown_rounded_up() -> None:
+    assert parse_memory(format_memory(123_456_789)) >= 123_456_789
+    assert parse_memory(format_memory(999_999_999)) >= 999_999_999
+
+
+def test_a_budget_buys_threads() -> None:
+    work = Footprint(fixed=100, per_thread=50)
+    assert [work.threads(budget, 8, advice="") for budget in (150, 199, 200, 10_000)] == [1, 1, 2, 8]
+    assert work.room(1000, 2) == 800
+
+
+def test_an_impossible_budget_fails_at_once_with_the_smallest_that_would_do(rows: Any) -> None:
+    model = Nystroem(n_components=10, max_memory="1MB", random_state=0)
+    reads: list[int] = []
+    rows.rows.block = reads.append
+    with pytest.raises(
+        MemoryBudgetError, match=r"max_memory=1MB is too small: this needs at least max_memory='"
+    ) as error:
+        model.fit(rows)
+    assert not reads
+    del rows.rows.block
+    enough = str(error.value).split("max_memory='")[1].split("'")[0]
+    model.set_params(max_memory=enough).fit(rows)
+
+
+def test_a_selector_that_holds_much_is_counted(rows: Any) -> None:
+    need = fit_footprint(rows, 100).least + 20_000 * 100 * 4
+    Nystroem(n_components=50, landmarks="uniform", max_memory=need, random_state=0).fit(rows)
+    with pytest.raises(MemoryBudgetError, match="too small"):
+        Nystroem(n_components=50, landmarks="rpcholesky", max_memory=need, random_state=0).fit(rows)
+
+
+@pytest.mark.parametrize("landmarks", ["auto", "sketched-kmeans", "uniform"])
+def test_results_have_the_same_bits_whatever_the_budget(landmarks: str, rows: Any) -> None:
+    settings: dict[str, Any] = {"n_landmarks": 20, "landmarks": landmarks, "random_state": 0}
+    free = KernelRidge(**settings).fit(rows)
+    least = fit_footprint(rows, 20, 2 * 10_000 * (20 + 160)).least
+    for budget in (least, 2 * least, "1GB"):
+        bound = KernelRidge(max_memory=budget, **settings).fit(rows)
+        assert np.array_equal(bound.landmarks_, free.landmarks_)
+        assert np.array_equal(bound.landmark_coef_, free.landmark_coef_)
+
+
+def test_rows_made_in_a_pass_go_to_a_file_where_memory_has_no_room(rows: Any) -> None:
+    def double(block: Any) -> np.ndarray:
+        return 2 * block.X
+
+    held = LocalEngine(2).map_rows(rows, double, 5, np.float32, label="double")
+    stored = LocalEngine(2, room=1000).map_rows(rows, double, 5, np.float32, label="double")
+    assert isinstance(stored, BinaryRows)
+    for mine, other in zip(stored.iterate(), held.iterate(), strict=True):
+        assert np.array_equal(mine.X, other.X)
+    path = stored._file.path
+    wide = stored.widened(16_384)
+    del stored
+    assert path.exists()  # the widened rows still need it
+    del wide
+    assert not path.exists()
+
+
+def test_a_result_that_does_not_fit_says_how_to_write_it(rows: Any, tmp_path: Path) -> None:
+    model = Nystroem(n_components=20, random_state=0).fit(rows)
+    model.max_memory = emit_footprint(rows, 40, 20).least
+    with pytest.raises(MemoryBudgetError, match=r"transform\(X, out='features.npy'\)"):
+        model.transform(rows)
+    assert model.transform(rows, out=tmp_path / "F.npy").shape == (20_000, 20)
+
+
+_MEASURE = """
+import sys, threading, resource
+import numpy as np, psutil
+from nystrom import KernelRidge, open_rows
+rows = open_rows(sys.argv[1], target=0)
+warm = np.random.default_rng(0).normal(size=(9000, 2))
+KernelRidge(n_landmarks=5, max_memory="300MB", random_state=0).fit(warm, warm[:, 0])
+me = psutil.Process()
+base = peak = me.memory_info().rss
+limit = me.memory_info().vms + 150_000_000
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+model = KernelRidge(n_landmarks=50, max_memory="150MB", landmarks=sys.argv[2], n_jobs=2, random_state=0)
+done = threading.Event()
+def watch():
+    global peak
+    while not done.wait(0.001):
+        peak = max(peak, me.memory_info().rss)
+thread = threading.Thread(target=watch); thread.start()
+model.fit(rows)
+done.set(); thread.join()
+print(peak - base)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="address-space limits are Linux's")
+@pytest.mark.parametrize("landmarks", ["auto", "sketched-kmeans"])
+def test_a_fit_stays_within_its_budget_and_under_a_hard_limit(landmarks: str, tmp_path: Path) -> None:
+    big = np.lib.format.open_memmap(tmp_path / "X.npy", "w+", np.float32, (1_000_000, 64))  # 256 MB
+    big[:] = np.random.default_rng(0).normal(size=(1000, 64)).astype(np.float32).repeat(1000, axis=0)
+    big += np.arange(64, dtype=np.float32)
+    del big
+    done = subprocess.run(
+        [sys.executable, "-c", _MEASURE, str(tmp_path / "X.npy"), landmarks],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 150_000_000
