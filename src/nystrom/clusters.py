@@ -150,12 +150,12 @@ def cluster_sums(labels: Array, X: Matrix, n_clusters: int) -> ClusterSums:
     counts = np.bincount(labels, minlength=n_clusters)
     if sp.issparse(X) or (X.dtype == np.float32 and X.shape[1] <= _NARROW):
         X = X.astype(np.float64)
-    one_hot = sp.csr_matrix(
+    one_hot = sp.csc_matrix(
         (np.ones(n, dtype=X.dtype), labels.astype(np.int32, copy=False), np.arange(n + 1, dtype=np.int32)),
-        shape=(n, n_clusters),
+        shape=(n_clusters, n),
         copy=False,
     )
-    sums = one_hot.T @ X
+    sums = one_hot @ X
     return ClusterSums(sums.tocsr() if sp.issparse(sums) else np.asarray(sums), counts)
 
 

@@ -1,0 +1,147 @@
+"""Landmarks that are means: Algorithm 3 to the letter, k-means, and what "auto" does with odd rows."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from nystrom.engine import LocalEngine
+from nystrom.kernels import Gaussian
+from nystrom.kmeans import assign, kmeans
+from nystrom.landmarks import Auto, KMeans, RPCholesky, SketchedKMeans, select_landmarks
+from nystrom.landmarks.auto import fit_sketch, spent_on_outliers
+from nystrom.landmarks.lloyd import lloyd
+from nystrom.rows import as_blocks
+from nystrom.sketch import SignSketch
+from nystrom.survey import Survey
+
+
+def survey_of(X, **options):
+    return Survey(as_blocks(X, **options), LocalEngine(2))
+
+
+def groups(n=600, p=40, k=6, seed=0):
+    rng = np.random.default_rng(seed)
+    return 8 * rng.standard_normal((k, p))[rng.integers(k, size=n)] + rng.standard_normal((n, p))
+
+
+def quantization(X, Z):
+    return np.square(X[:, None] - Z[None]).sum(axis=2).min(axis=1).sum()
+
+
+@pytest.mark.parametrize("compression", [None, 0.2])
+def test_sketched_kmeans_is_algorithm_3_step_by_step(compression):
+    X = groups()
+    dim = 10 if compression is None else 8
+    found = SketchedKMeans(compression=compression).select(survey_of(X), 5, Gaussian(), np.random.default_rng(3))
+    rng = np.random.default_rng(3)
+    sketched = SignSketch().fit(40, dim, rng)(X)
+    centers = kmeans(as_blocks(sketched), 5, engine=LocalEngine(), rng=rng).centers
+    labels = assign(sketched, centers)
+    literal = np.stack([X[labels == j].mean(axis=0) for j in range(5)])
+    np.testing.assert_allclose(found.points, literal, rtol=1e-12)
+
+
+def test_a_sketch_as_wide_as_the_rows_is_no_sketch():
+    X = groups(p=2)
+    for seed in range(4):
+        by_sketch = SketchedKMeans(sketch_dim=10).select(survey_of(X), 6, Gaussian(), np.random.default_rng(seed))
+        by_rows = KMeans().select(survey_of(X), 6, Gaussian(), np.random.default_rng(seed))
+        assert quantization(X, by_sketch.points) < 1.5 * quantization(X, by_rows.points)
+
+
+@pytest.mark.parametrize(
+    "selector", [KMeans(), KMeans(sample=200), SketchedKMeans(), SketchedKMeans(sample=200), Auto()]
+)
+def test_well_separated_groups_are_found(selector):
+    X = groups()
+    found = select_landmarks(X, 6, method=selector.set_params(n_iter=10), random_state=0)
+    assert quantization(X, found.points) < 1.05 * 600 * 40
+
+
+def test_more_lloyd_steps_never_raise_the_quantization_error():
+    X = groups(k=30)
+    points = X[:12]
+    values = [quantization(X, lloyd(survey_of(X), points, steps)) for steps in range(5)]
+    assert all(after <= before * (1 + 1e-12) for before, after in pairwise(values))
+
+
+@pytest.mark.parametrize("container", [np.asarray, sp.csr_matrix])
+def test_a_landmark_that_loses_all_rows_stays(container):
+    X = container(np.array([[0.0, 1.0], [0.0, 2.0], [5.0, 0.0]]))
+    start = container(np.array([[0.0, 1.5], [5.0, 0.0], [90.0, 90.0]]))
+    moved = lloyd(survey_of(X), start, 1)
+    moved = moved.toarray() if sp.issparse(moved) else moved
+    np.testing.assert_allclose(sorted(moved.tolist()), [[0.0, 1.5], [5.0, 0.0], [90.0, 90.0]])
+
+
+def test_cholesky_followed_by_lloyd_starts_at_the_pivots():
+    X = groups()
+    pivots = RPCholesky().select(survey_of(X), 8, Gaussian(), np.random.default_rng(0))
+    moved = RPCholesky(lloyd=2).select(survey_of(X), 8, Gaussian(), np.random.default_rng(0))
+    np.testing.assert_allclose(moved.points, lloyd(survey_of(X), pivots.points, 2), rtol=1e-12)
+
+
+def test_sparse_and_dense_rows_give_the_same_kmeans_landmarks():
+    X = groups()
+    X[np.abs(X) < 3] = 0
+    dense = select_landmarks(X, 6, method="kmeans", random_state=0).points
+    sparse = select_landmarks(sp.csr_matrix(X), 6, method="kmeans", random_state=0).points
+    sparse = sparse.toarray() if sp.issparse(sparse) else sparse
+    np.testing.assert_allclose(quantization(X, sparse), quantization(X, dense), rtol=0.05)
+
+
+@pytest.mark.parametrize(("p", "dim"), [(3, 3), (64, 64), (65, 20)])
+def test_auto_sketches_only_rows_of_many_columns(p, dim):
+    sample = np.random.default_rng(0).standard_normal((300, p))
+    assert fit_sketch(sample, np.random.default_rng(0))(sample).shape == (300, dim)
+
+
+def test_clusters_of_next_to_no_rows_are_seen_only_where_an_even_share_is_many():
+    assert spent_on_outliers(np.array([1, 1, 500, 498]))
+    assert not spent_on_outliers(np.array([240, 260, 250, 250]))
+    assert not spent_on_outliers(np.ones(10, dtype=int))
+    assert not spent_on_outliers(np.array([1] + 39 * [100]))
+
+
+def error(X, kernel, Z):
+    K = kernel(X, X)
+    C = kernel(X, Z)
+    return np.linalg.norm(K - C @ np.linalg.pinv(kernel(Z, Z), rcond=1e-10, hermitian=True) @ C.T) / np.linalg.norm(K)
+
+
+def test_auto_is_not_misled_by_outliers():
+    rng = np.random.default_rng(7)
+    X = rng.standard_normal((1500, 6))
+    X[:40] *= rng.lognormal(4, 1, size=(40, 1))
+    kernel = Gaussian(1 / 6)
+
+    def mean_error(method):
+        return np.mean(
+            [
+                error(X, kernel, select_landmarks(X, 40, method=method, kernel=kernel, random_state=s).points)
+                for s in range(3)
+            ]
+        )
+
+    assert mean_error("auto") < 0.85 * mean_error("kmeans")
+    assert mean_error("auto") < 1.1 * mean_error("rpcholesky+lloyd")
+
+
+@pytest.mark.parametrize("p", [4, 100])
+def test_auto_is_as_good_as_kmeans_on_ordinary_rows(p):
+    X = groups(n=1200, p=p, k=50) / 10
+    kernel = Gaussian(1 / p)
+    ours, theirs = (
+        np.mean(
+            [
+                error(X, kernel, select_landmarks(X, 25, method=name, kernel=kernel, random_state=s).points)
+                for s in range(3)
+            ]
+        )
+        for name in ("auto", "kmeans")
+    )
+    assert ours < 1.1 * theirs
