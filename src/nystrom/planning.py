@@ -30,7 +30,7 @@ _N_ITER = 10
 _CALIBRATION_SECONDS = 0.5
 _MAX_CALIBRATION_LANDMARKS = 500
 # Measured on a cluster of this machine (docs/cluster.md): what a block costs a worker beside its work.
-_SECONDS_A_BLOCK = 0.004
+_SECONDS_A_BLOCK = 0.006
 
 
 @dataclass(frozen=True)

@@ -567,7 +567,7 @@ def ship_rows(rows: RowBlocks) -> DaskRows:
     lengths = tuple(min(rows.block_rows, n - i * rows.block_rows) for i in range(rows.n_blocks))
     layer: dict[Any, Any] = {}
     name = f"read-rows-{token}"
-    in_memory = hasattr(rows, "_X")
+    in_memory = rows.in_memory
     if not in_memory:
         layer[f"source-{token}"] = (cloudpickle.loads, cloudpickle.dumps(rows))
     for i in range(rows.n_blocks):

@@ -10,6 +10,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
+from nystrom.engine import is_dask_collection
 from nystrom.estimators.ridge import RidgeMachine
 from nystrom.estimators.supervised import gather_target
 from nystrom.rows import Array, Matrix
@@ -123,16 +124,24 @@ class KernelRidgeClassifier(ClassifierMixin, RidgeMachine):
         values = self._raw_predict(X)
         return values[:, 0] if values.shape[1] == 1 else values
 
-    def predict(self, X: Matrix) -> Array:
-        """Return the class of each row."""
+    def predict(self, X: Matrix) -> Any:
+        """Return the class of each row; lazy if X is a Dask collection."""
         check_is_fitted(self)
-        values = np.asarray(self.decision_function(X))
-        codes = (values > 0).astype(np.intp) if values.ndim == 1 else values.argmax(axis=1)
-        return np.asarray(self.classes_[codes])
+        values = self.decision_function(X)
+        if is_dask_collection(values):
+            columns = list(range(1, values.ndim))
+            return values.map_blocks(_classes_of, self.classes_, drop_axis=columns, meta=self.classes_[:0])
+        return _classes_of(np.asarray(values), self.classes_)
 
     def score(self, X: Matrix, y: Any = None, sample_weight: Any = None) -> float:
         """Return the share of rows classified rightly; y may be None where the rows hold it."""
         return float(super().score(X, self._target_of(X, y), sample_weight))
+
+
+def _classes_of(values: Array, classes: Array) -> Array:
+    """Return the class that the fitted functions of each row name."""
+    codes = (values > 0).astype(np.intp) if values.ndim == 1 else values.argmax(axis=1)
+    return np.asarray(classes[codes])
 
 
 def _indicators(codes: Array, n_classes: int) -> Array:

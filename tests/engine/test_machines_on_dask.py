@@ -1,0 +1,44 @@
+"""Every machine fits and predicts on Dask collections with the bits of a local fit; in threads, without a cluster."""
+
+import numpy as np
+import pytest
+
+import nystrom.estimators as machines
+from nystrom.rows import as_blocks
+
+da = pytest.importorskip("dask.array")
+
+CHUNK = 400
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(1500, 6))
+VALUES = np.sin(X[:, 0]) + 0.1 * RNG.normal(size=1500)
+NAMES = np.array(["ash", "birch", "cedar"])[np.digitize(X[:, 1], [-0.5, 0.5])]
+CASES = [
+    ("KernelRidge", {}, VALUES, "predict"),
+    ("KernelRidge", {}, np.column_stack([VALUES, X[:, 2]]), "predict"),
+    ("KernelRidgeClassifier", {}, NAMES, "predict"),
+    ("KernelRidgeClassifier", {}, NAMES == "ash", "predict"),
+    ("KernelRidgeClassifier", {}, NAMES, "decision_function"),
+    ("GaussianProcessRegressor", {}, VALUES, "predict"),
+    ("KernelPCA", {"n_components": 8}, None, "transform"),
+    ("KernelKMeans", {"n_clusters": 3, "n_components": 8}, None, "predict"),
+    ("SpectralClustering", {"n_clusters": 3, "n_components": 8}, None, "predict"),
+]
+
+
+@pytest.mark.parametrize("lazy_target", [False, True])
+@pytest.mark.parametrize(("name", "options", "target", "method"), CASES)
+def test_a_machine_on_dask_gives_lazy_results_with_the_bits_of_a_local_one(name, options, target, method, lazy_target):
+    if target is None and lazy_target:
+        pytest.skip("nothing to learn from")
+    make = getattr(machines, name)
+    lazy, rows = da.from_array(X, chunks=(CHUNK, -1)), as_blocks(X, block_rows=CHUNK)
+    y = da.from_array(target, chunks=(CHUNK, *target.shape[1:])) if lazy_target else target
+    local = make(n_landmarks=25, random_state=0, **options).fit(rows, target)
+    remote = make(n_landmarks=25, random_state=0, **options).fit(lazy, y)
+    np.testing.assert_array_equal(local.projection_, remote.projection_)
+    expected, found = getattr(local, method)(rows), getattr(remote, method)(lazy)
+    assert found.chunks[0] == lazy.chunks[0]
+    assert found.dtype == expected.dtype
+    assert found.shape == expected.shape
+    np.testing.assert_array_equal(expected, found.compute())
