@@ -205,6 +205,17 @@ def _fit(
     return _finish(landmarks, kernel, T, statistics, rank)
 
 
+def extend(fitted: NystromMap, survey: Survey) -> NystromMap:
+    """Return the map of the rows it was fitted to and those of ``survey``, for the same landmarks: one pass."""
+    T = fitted.whitening
+    # The columns of T are eigenvectors over the roots of their eigenvalues.
+    reciprocals = np.einsum("ij,ij->j", T, T)
+    shift = landmark_kernel(fitted.kernel, fitted.landmarks).mean(axis=0).astype(survey.rows.dtype)
+    condition = float(reciprocals.max() / reciprocals.min())
+    added = _fold(survey, fitted.kernel, fitted.evaluate, T, shift, condition, None)
+    return _finish(fitted.landmarks, fitted.kernel, T, fitted.statistics.copy().merge(added), fitted.rank)
+
+
 def _fold(
     survey: Survey,
     kernel: Kernel,

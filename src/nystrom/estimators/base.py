@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -20,7 +21,7 @@ from nystrom.engine import (
     resolve_n_jobs,
 )
 from nystrom.exceptions import FewerLandmarksWarning
-from nystrom.factor import FACTORS, NystromMap
+from nystrom.factor import FACTORS, NystromMap, extend
 from nystrom.generator import make_generator
 from nystrom.kernels import Kernel, Precomputed, make_kernel
 from nystrom.landmarks import Landmarks, Selector, make_selector
@@ -157,6 +158,25 @@ class KernelMachine(BaseEstimator):
         if rows.on_cluster or rows.shape[0] * m * rows.dtype.itemsize > room:
             return None
         return np.empty((rows.shape[0], m), rows.dtype)
+
+    def _extend_map(self, rows: RowBlocks) -> None:
+        """Add rows to the map, its landmarks and kernel kept: one pass over the new rows."""
+        if isinstance(self.kernel_, Precomputed):
+            raise ValueError("partial_fit needs rows with coordinates; kernel='precomputed' has none.")
+        m = self.landmarks_.shape[0]
+        work = None if rows.on_cluster else fit_footprint(rows, m)
+        self._store_map(extend(self.map_, Survey(rows, self._engine(rows, work))))
+
+    def merge(self, other: Self) -> Self:
+        """Return the estimator fitted to the rows of both, which must share landmarks and kernel; no row is read.
+
+        Fit both with ``landmarks=<the same array>`` and a numeric ``gamma``, on rows that do not overlap.
+        """
+        check_is_fitted(self)
+        check_is_fitted(other)
+        merged = copy(self)
+        merged._store_map(self.map_.merge(other.map_))
+        return merged
 
     def _store_map(self, fitted: NystromMap) -> None:
         self.map_ = fitted

@@ -119,6 +119,17 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
         self._fit_map(self._check_X(X, reset=True))
         return self
 
+    def partial_fit(self, X: Matrix, y: Any = None) -> Nystroem:
+        """Add the rows X to the fit: one pass over them alone.
+
+        The first call is :meth:`fit`, so give ``landmarks`` as an array (or a first X that stands for all); later calls
+        keep the landmarks and the kernel. The result is the fit to all rows with these landmarks, up to rounding.
+        """
+        if not hasattr(self, "map_"):
+            return self.fit(X)
+        self._extend_map(self._check_X(X, reset=False))
+        return self
+
     def fit_transform(self, X: Matrix, y: Any = None) -> Any:
         """Fit, and return the features of X; k(X, Z) is kept from the fit where it fits in 256 MiB."""
         rows = self._check_X(X, reset=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
@@ -100,6 +100,48 @@ class RidgeMachine(SupervisedMachine):
         self.n_iter_ = 1
         if self.solver == "exact":
             self._solve_exactly(bare, y, weight, fitted)
+
+    def _check_incremental(self) -> None:
+        """Raise unless the statistics alone give the answer, without the rows that are gone."""
+        alphas = check_alphas(self.alpha)
+        if self.solver == "exact":
+            raise ValueError("solver='exact' needs all rows at once; partial_fit and merge work with solver='factor'.")
+        if (alphas is None or len(alphas) > 1) and self.selection == "loo":
+            raise ValueError(
+                "selection='loo' reads all rows again, which partial_fit and merge do not have; give one alpha, or "
+                "selection='gcv' or 'likelihood'."
+            )
+
+    def _solve_again(self) -> None:
+        """Choose the regularisation and solve from the statistics of the map, no row read."""
+        problem = ridge_problem(self.map_, fit_intercept=self.fit_intercept)
+        if not np.isfinite(problem.squares).all():
+            raise ValueError("Input y contains NaN or infinity: drop such rows before the fit.")
+        alphas = check_alphas(self.alpha)
+        self.alphas_ = auto_alphas(problem.values) if alphas is None else alphas
+        self.alpha_ = float(self.alphas_[0])
+        if len(self.alphas_) > 1:
+            scores = problem.gcv if self.selection == "gcv" else problem.negative_log_likelihood
+            self.alpha_scores_ = scores(self.alphas_)
+            self.alpha_ = float(self.alphas_[np.argmin(self.alpha_scores_)])
+        weights, self.intercept_ = problem.solve(self.alpha_)
+        self.landmark_coef_ = self.map_.projection @ weights
+        self._fit_rows = self._dual_coef = None
+
+    def _extend_ridge(self, rows: RowBlocks, y: Array | None, weight: Array | None) -> None:
+        """Add rows with targets to a fit."""
+        weighted = self.map_.statistics.weighted_gram is not None
+        if weighted != (weight is not None):
+            raise ValueError("give sample_weight in every call of partial_fit, or in none.")
+        self._extend_map(rows if y is None and weight is None else rows.with_target(y, weight))
+        self._solve_again()
+
+    def merge(self, other: Self) -> Self:
+        """Return the machine fitted to the rows of both, which must share landmarks and kernel; no row is read."""
+        self._check_incremental()
+        merged = super().merge(other)
+        merged._solve_again()
+        return merged
 
     def _solve_exactly(self, bare: RowBlocks, y: Array | None, weight: Array | None, fitted: NystromMap) -> None:
         if bare.on_cluster:
@@ -293,6 +335,22 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, RidgeMachine):
         rows, y, weight = self._check_X_y(X, y, sample_weight)
         self._fit_ridge(rows, y, weight)
         self._one_target = y.ndim == 1 if y is not None else self.landmark_coef_.shape[1] == 1
+        return self
+
+    def partial_fit(self, X: Matrix, y: Any = None, sample_weight: Any = None) -> KernelRidge:
+        """Add the rows X with the target y to the fit: one pass over them alone.
+
+        The first call is :meth:`fit`, so give ``landmarks`` as an array (or a first X that stands for all); later calls
+        keep the landmarks and the kernel. The result is the fit to all rows with these landmarks, up to rounding.
+        """
+        self._check_incremental()
+        if not hasattr(self, "map_"):
+            return self.fit(X, y, sample_weight)
+        known = self.n_features_in_
+        rows, y, weight = self._check_X_y(X, y, sample_weight)
+        self.n_features_in_ = known
+        self._check_columns(rows.n_columns, reset=False)
+        self._extend_ridge(rows, y, weight)
         return self
 
     def predict(self, X: Matrix) -> Any:
