@@ -53,6 +53,22 @@ def test_a_fit_on_restartable_blocks_is_the_fit_on_the_array(source: object) -> 
     assert np.array_equal(streamed.projection_, Nystroem(**settings).fit(X).projection_)
 
 
+def test_algorithm_3_reads_the_rows_twice_and_the_factor_once() -> None:
+    passes: list[int] = []
+
+    class Counted(_Source):
+        def iterate(self) -> Iterator[np.ndarray]:
+            passes.append(1)
+            return super().iterate()
+
+    rows = open_rows(Counted())
+    passes.clear()
+    model = Nystroem(n_components=5, landmarks="sketched-kmeans", gamma="scale", random_state=0).fit(rows)
+    assert len(passes) == 3  # sketch (with the bandwidth), means of clusters, factor
+    model.transform(rows)
+    assert len(passes) == 4
+
+
 def test_blocks_may_carry_targets_and_weights() -> None:
     rows = open_rows(lambda: ((part, part[:, 0], part[:, 1] ** 2) for part in _parts([400, 600])), block_rows=256)
     assert np.array_equal(rows.target(), X[:, 0])

@@ -89,6 +89,9 @@ class KMeansPlusPlus(Selector):
     def __init__(self, block_size: int | None = None) -> None:
         self.block_size = block_size
 
+    def held_bytes(self, rows: RowBlocks, n_landmarks: int) -> int:
+        return 24 * rows.shape[0]
+
     def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
         indices = distant_rows(survey, m, rng, self.block_size)
         return Landmarks(smaller_form(gather(survey, indices)), indices)

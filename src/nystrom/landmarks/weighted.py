@@ -16,10 +16,12 @@ from nystrom.landmarks.base import (
     resolve,
     rows_in_order,
 )
-from nystrom.rows.base import Array, Block, Matrix
+from nystrom.rows.base import Array, Block, Matrix, RowBlocks
 from nystrom.survey import Survey
 
 _TILE_BYTES = 64 * 2**20
+# Numbers a row that are held at a time: diagonal, weight, time of the clock, order.
+_ROW_NUMBERS = 5
 
 
 def draw_weighted(survey: Survey, weights: Array, m: int, rng: np.random.Generator) -> Landmarks:
@@ -47,6 +49,9 @@ class Diagonal(Selector):
     Cost: O(np) time, O(n) memory, one pass.
     """
 
+    def held_bytes(self, rows: RowBlocks, n_landmarks: int) -> int:
+        return _ROW_NUMBERS * 8 * rows.shape[0]
+
     def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
         diagonal = kernel_diagonal(survey, resolve(kernel, survey))
         return draw_weighted(survey, np.square(diagonal), m, rng)
@@ -58,6 +63,9 @@ class ColumnNorm(Selector):
     Every entry above the diagonal is evaluated once, a tile at a time: O(n²p) time, O(n) memory and a tile. With
     more than about 10⁵ rows this is the most expensive selector by far, and rarely the best one.
     """
+
+    def held_bytes(self, rows: RowBlocks, n_landmarks: int) -> int:
+        return _ROW_NUMBERS * 8 * rows.shape[0] + 2 * _TILE_BYTES
 
     def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
         return draw_weighted(survey, column_norms(survey, resolve(kernel, survey)), m, rng)
@@ -112,6 +120,9 @@ class Leverage(Selector):
 
     def __init__(self, regularization: float | None = None) -> None:
         self.regularization = regularization
+
+    def held_bytes(self, rows: RowBlocks, n_landmarks: int) -> int:
+        return _ROW_NUMBERS * 8 * rows.shape[0]
 
     def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
         if self.regularization is not None and not self.regularization > 0:
