@@ -50,12 +50,12 @@ def test_caution_raises_the_cutoff():
 
 
 def test_an_indefinite_kernel_is_named_as_such():
-    with pytest.raises(NotPositiveSemidefiniteError, match="not positive semidefinite.*eigenvalue -1"):
+    with pytest.raises(NotPositiveSemidefiniteError, match=r"not positive semidefinite.*eigenvalue -1"):
         whiten(np.array([[0.0, 1.0], [1.0, 0.0]]))
 
 
 def test_a_kernel_that_overflows_is_explained():
-    with pytest.raises(ValueError, match="overflow.*Scale the rows"):
+    with pytest.raises(ValueError, match=r"overflow.*Scale the rows"):
         whiten(np.array([[np.inf]]))
 
 

@@ -79,20 +79,21 @@ class Statistics:
 
     def shifted_back(self, shift: Array) -> Statistics:
         """Return the statistics of the features ``f + shift``."""
-        weighted = self.weighted_gram is not None and self.weighted_total is not None
+        weighted_gram, weighted_total = self.weighted_gram, self.weighted_total
+        if weighted_gram is not None and weighted_total is not None:
+            weighted_gram = _shifted_gram(weighted_gram, weighted_total, self.weight, shift)
+            weighted_total = weighted_total + self.weight * shift
         return replace(
             self,
             gram=_shifted_gram(self.gram, self.total, self.count, shift),
             total=self.total + self.count * shift,
             cross=self.cross + np.outer(shift, self.target_total),
-            weighted_gram=_shifted_gram(self.weighted_gram, self.weighted_total, self.weight, shift)
-            if weighted
-            else None,
-            weighted_total=self.weighted_total + self.weight * shift if weighted else None,
+            weighted_gram=weighted_gram,
+            weighted_total=weighted_total,
         )
 
 
-def _shifted_gram(gram: Array | None, total: Array | None, weight: float, shift: Array) -> Array:
+def _shifted_gram(gram: Array, total: Array, weight: float, shift: Array) -> Array:
     """Return ``Σ (f + s)(f + s)ᵀ`` from ``Σ f fᵀ`` and ``Σ f``."""
     across = np.outer(shift, total)
     return gram + across + across.T + weight * np.outer(shift, shift)

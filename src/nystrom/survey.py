@@ -114,9 +114,7 @@ class Survey:
         self._moments = done.moments
         return done.result  # type: ignore[return-value]
 
-    def map_rows(
-        self, step: Callable[[Block], Matrix], n_columns: int, dtype: object, *, label: str
-    ) -> RowBlocks:
+    def map_rows(self, step: Callable[[Block], Matrix], n_columns: int, dtype: object, *, label: str) -> RowBlocks:
         """Return the rows that ``step`` makes of each block, and take the moments with it if not known yet."""
         self.n_passes += 1
         if self._moments is not None:

@@ -26,7 +26,7 @@ def _controller() -> ThreadpoolController:
 
 def blas_threads(count: int) -> AbstractContextManager[Any]:
     """Limit BLAS to ``count`` threads inside the ``with`` block."""
-    return _controller().limit(limits=count, user_api="blas")  # type: ignore[no-any-return]
+    return _controller().limit(limits=count, user_api="blas")
 
 
 def available_cores() -> int:

@@ -88,7 +88,7 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
         kernel: Any = "gaussian",
         *,
         gamma: Any = "scale",
-        degree: float = 3,
+        degree: int = 3,
         coef0: float = 1,
         n_components: int | None = 100,
         n_landmarks: int | None = None,
