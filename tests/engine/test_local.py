@@ -1,0 +1,94 @@
+"""Passes in this process: the result depends on the blocks, not on the threads."""
+
+import copy
+import pickle
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nystrom.engine import LocalEngine, Sums, TreeMerger, resolve_n_jobs
+from nystrom.rows import as_blocks
+
+X = np.random.default_rng(0).normal(size=(1000, 4)).astype(np.float32)
+
+
+def gram(block):
+    return Sums(block.X.T @ block.X, block.X.shape[0])
+
+
+def test_a_fold_has_the_same_bits_for_any_number_of_threads():
+    one, *others = (LocalEngine(jobs).fold(as_blocks(X, block_rows=64), gram, label="gram") for jobs in (1, 2, 7))
+    for other in others:
+        np.testing.assert_array_equal(one[0], other[0])
+        assert other[1] == 1000
+
+
+def test_a_map_yields_every_block_in_order():
+    found = list(LocalEngine(3).map(as_blocks(X, block_rows=64), lambda block: block.X[:, 0], label="first"))
+    assert [start for start, _ in found] == list(range(0, 1000, 64))
+    np.testing.assert_array_equal(np.concatenate([part for _, part in found]), X[:, 0])
+
+
+@pytest.mark.parametrize("n_columns", [None, 2])
+def test_emitted_rows_are_those_of_the_blocks(n_columns):
+    def step(block):
+        return block.X[:, 0] if n_columns is None else block.X[:, :2]
+
+    out = LocalEngine(2).emit(as_blocks(X, block_rows=64), step, n_columns, np.float32, label="emit")
+    np.testing.assert_array_equal(out, X[:, 0] if n_columns is None else X[:, :2])
+
+
+def test_rows_made_and_sums_taken_in_one_pass_are_those_of_two():
+    rows, engine = as_blocks(X, block_rows=64), LocalEngine(2)
+    made, folded = engine.map_rows_and_fold(
+        rows, lambda block: (block.X[:, :2], gram(block)), 2, np.float32, label="both"
+    )
+    alone = engine.map_rows(rows, lambda block: block.X[:, :2], 2, np.float32, label="rows")
+    numbers = np.arange(1000)
+    np.testing.assert_array_equal(made.take(numbers), alone.take(numbers))
+    np.testing.assert_array_equal(folded[0], engine.fold(rows, gram, label="gram")[0])
+
+
+def test_an_error_in_a_step_ends_the_pass_and_its_threads():
+    def step(block):
+        if block.index == 3:
+            raise ZeroDivisionError("in block 3")
+        return Sums(1)
+
+    before = threading.active_count()
+    with pytest.raises(ZeroDivisionError, match="in block 3"):
+        LocalEngine(2).fold(as_blocks(X, block_rows=64), step, label="fails")
+    assert threading.active_count() == before
+
+
+@given(st.integers(min_value=1, max_value=70))
+def test_the_tree_keeps_the_order_and_its_shape_depends_on_the_count_alone(count):
+    merger = TreeMerger(lambda a, b: f"({a} {b})")
+    for i in range(count):
+        merger.push(str(i))
+    tree = merger.result()
+    assert tree.replace("(", "").replace(")", "").split() == [str(i) for i in range(count)]
+    depth = max(tree[:i].count("(") - tree[:i].count(")") for i in range(len(tree) + 1))
+    assert depth <= np.ceil(np.log2(count)) + 1
+
+
+def test_no_blocks_is_a_clear_error():
+    with pytest.raises(ValueError, match="X has 0 samples"):
+        TreeMerger(max).result()
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda sums: pickle.loads(pickle.dumps(sums))])
+def test_sums_survive_copying_and_pickling(duplicate):
+    sums = Sums(np.ones(3), 2)
+    twin = duplicate(sums)
+    np.testing.assert_array_equal(twin.merge(sums)[0], 2 * np.ones(3))
+    assert (len(twin), twin[1]) == (2, 2)
+
+
+@pytest.mark.parametrize("n_jobs", [0, 1.5, True, "two"])
+def test_wrong_numbers_of_threads_are_named(n_jobs):
+    with pytest.raises(ValueError, match="n_jobs must be None, a positive number of threads"):
+        resolve_n_jobs(n_jobs)
