@@ -8,8 +8,9 @@ import numpy as np
 from sklearn.utils.validation import check_array
 
 from nystrom.engine import LocalEngine
-from nystrom.estimators.base import make_generator, resolve_sizes
+from nystrom.estimators.base import resolve_sizes
 from nystrom.factor import FACTORS, naive_eigh, orthonormal_eigh
+from nystrom.generator import make_generator
 from nystrom.kernels import make_kernel
 from nystrom.landmarks import make_selector
 from nystrom.rows import Array, Matrix, RowBlocks, array_rows
@@ -22,7 +23,7 @@ def kernel_eigh(
     n_components: int,
     kernel: Any = "gaussian",
     gamma: Any = "scale",
-    degree: float = 3,
+    degree: int = 3,
     coef0: float = 1,
     n_landmarks: int | None = None,
     landmarks: Any = "auto",
@@ -32,9 +33,9 @@ def kernel_eigh(
 ) -> tuple[Array, Array]:
     """Return the leading eigenvalues and eigenvectors of the kernel matrix of the rows.
 
-    The output of the paper's Algorithm 2 (``factor="optimal"``) or Algorithm 1 (``factor="standard"``), with orthonormal
-    eigenvectors; ``factor="naive"`` gives the paper's first estimate, ``(n/m) Σ_r`` and ``√(m/n) C V_r Σ_r⁺``, which are not
-    orthonormal and are here for comparison only.
+    The output of the paper's Algorithm 2 (``factor="optimal"``) or Algorithm 1 (``factor="standard"``), with
+    orthonormal eigenvectors; ``factor="naive"`` gives the paper's first estimate, ``(n/m) Σ_r`` and ``√(m/n) C V_r
+    Σ_r⁺``, which are not orthonormal and are here for comparison only.
 
     Parameters
     ----------
