@@ -22,7 +22,7 @@ import zarr
 from sklearn.datasets import dump_svmlight_file
 
 import nystrom
-from nystrom import Nystroem, open_rows
+from nystrom import KernelRidge, Nystroem, open_rows
 from nystrom.exceptions import DataFileError, MissingDependencyError, RowsChangedError
 from nystrom.rows import array_rows
 
@@ -101,16 +101,20 @@ def test_a_dense_file_gives_the_blocks_of_the_array(kind: str, dtype: Any, tmp_p
 
 @pytest.mark.parametrize("kind", ["npy", "parquet", "hdf5", "hdf5-chunked", "zarr"])
 def test_a_fit_from_a_file_is_bit_for_bit_the_fit_in_memory(kind: str, tmp_path: Path) -> None:
-    X, _ = _data()
-    settings: dict[str, Any] = {"n_components": 8, "n_landmarks": 20, "random_state": 3}
+    X, y = _data()
+    rows = open_rows(_write(kind, tmp_path, X), target=y)
     for landmarks in ("auto", "sketched-kmeans", "uniform"):
-        memory = Nystroem(landmarks=landmarks, **settings).fit(X)
-        rows = open_rows(_write(kind, tmp_path, X)) if landmarks == "auto" else rows  # noqa: F821
-        file = Nystroem(landmarks=landmarks, **settings).fit(rows)
+        settings: dict[str, Any] = {"n_components": 8, "n_landmarks": 20, "landmarks": landmarks, "random_state": 3}
+        memory, file = Nystroem(**settings).fit(X), Nystroem(**settings).fit(rows)
         assert np.array_equal(file.landmarks_, memory.landmarks_)
         assert np.array_equal(file.projection_, memory.projection_)
         assert np.array_equal(file.eigenvalues_, memory.eigenvalues_)
         assert np.array_equal(file.transform(rows), memory.transform(X))
+    ridge, ridge_of_file = KernelRidge(**settings).fit(X, y), KernelRidge(**settings).fit(rows)
+    assert np.array_equal(ridge_of_file.landmark_coef_, ridge.landmark_coef_)
+    assert np.array_equal(ridge_of_file.predict(rows), ridge.predict(X))
+    assert np.array_equal(ridge_of_file.dual_coef_, ridge.dual_coef_)
+    assert ridge_of_file.score(rows) == ridge.score(X, y)
 
 
 def test_the_default_block_is_that_of_the_array(tmp_path: Path) -> None:
