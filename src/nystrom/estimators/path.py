@@ -14,11 +14,13 @@ import numpy as np
 from nystrom.engine import Engine, Sums
 from nystrom.factor import NystromMap
 from nystrom.linalg import psd_eigh
-from nystrom.rows import Array, Block, RowBlocks
+from nystrom.rows import Array, ArrayRows, Block, RowBlocks, SparseRows, TargetedRows
 
 N_AUTO = 100
 # From where the factor's own rounding begins to show to where nothing of the target is left.
 _AUTO_RANGE = (1e-10, 10.0)
+# Rows at a time where the kernel was kept: their features stay in the cache between the three products.
+_HELD_BLOCK_ROWS = 512
 _TINY = float(np.finfo(np.float64).tiny)
 _EPS = float(np.finfo(np.float64).eps)
 
@@ -152,17 +154,21 @@ def leave_one_out(
     (r, a), t = inverse.shape, problem.cross.shape[1]
     weights = (inverse[:, :, None] * problem.cross[:, None, :]).reshape(r, a * t)
     weight_of_mean = 1 / problem.weight if problem.fit_intercept else 0.0
-    evaluate = fitted.evaluate
+    held = C is not None and isinstance(rows, TargetedRows) and isinstance(rows.rows, (ArrayRows, SparseRows))
+    evaluate = (lambda K: K) if held else fitted.evaluate
 
     def step(block: Block) -> Sums:
-        K = evaluate(block.X) if C is None else C[block.start : block.stop]
-        phi = K.astype(np.float64, copy=False) @ projection - offset
+        phi = evaluate(block.X).astype(np.float64, copy=False) @ projection
+        phi -= offset
         y = np.asarray(block.y, dtype=np.float64).reshape(len(phi), 1, t) - problem.target_mean
         w = np.ones(len(phi)) if block.weight is None else np.asarray(block.weight, dtype=np.float64)
-        errors = y - (phi @ weights).reshape(len(phi), a, t)
+        errors = (phi @ weights).reshape(len(phi), a, t)
+        np.subtract(y, errors, out=errors)
         left = 1 - w[:, None] * (np.square(phi, out=phi) @ inverse + weight_of_mean)
         errors /= np.maximum(left, _EPS)[:, :, None]
-        return Sums(np.einsum("i,iat,iat->a", w, errors, errors))
+        return Sums(np.einsum("iat,iat->ia", errors, errors).T @ w)
 
+    if held:
+        rows = ArrayRows(C, block_rows=_HELD_BLOCK_ROWS).with_target(rows.y, rows.weight)  # type: ignore
     (squares,) = engine.fold(rows, step, label="leave-one-out")
     return np.asarray(squares / (problem.weight * t))
