@@ -25,6 +25,7 @@ import nystrom
 from nystrom import KernelRidge, Nystroem, open_rows
 from nystrom.exceptions import DataFileError, MissingDependencyError, RowsChangedError
 from nystrom.rows import array_rows
+from nystrom.rows.binary import BinaryRows
 
 N, P = 3000, 6
 BLOCK = 256
@@ -223,6 +224,15 @@ def test_a_memmap_is_read_from_its_file(tmp_path: Path) -> None:
     raw = np.memmap(tmp_path / "raw", np.float32, "w+", offset=4100, shape=X.shape)
     raw[:] = X
     assert np.array_equal(open_rows(raw).take(np.array([7, 2500])), X[[7, 2500]])
+
+
+def test_estimators_read_a_memmap_from_its_file(tmp_path: Path) -> None:
+    X, y = _data()
+    np.save(tmp_path / "X.npy", X)
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    model = KernelRidge(n_landmarks=20, random_state=0).fit(mapped, y)
+    assert isinstance(model._fit_rows.rows, BinaryRows)
+    assert np.array_equal(model.predict(mapped), KernelRidge(n_landmarks=20, random_state=0).fit(X, y).predict(X))
 
 
 def test_opened_files_can_be_pickled(tmp_path: Path) -> None:

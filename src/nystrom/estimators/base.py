@@ -64,6 +64,12 @@ def resolve_sizes(n_components: Any, n_landmarks: Any, n_rows: int) -> tuple[int
     return rank, min(m, n_rows)
 
 
+def unmapped(X: Any) -> Any:
+    """Return a memmap as rows that are read from its file, so that its pages do not become this process's memory."""
+    mapped = isinstance(X, np.memmap) and X.ndim == 2 and X.size > 0 and X.dtype.kind in "fiub"
+    return open_rows(X) if mapped else X
+
+
 class KernelMachine(BaseEstimator):
     """Base of the estimators: from parameters and rows to one fitted :class:`NystromMap`.
 
@@ -93,8 +99,7 @@ class KernelMachine(BaseEstimator):
         """Return the rows of X, checked for shape, dtype and number of columns; finiteness is checked in the pass."""
         if is_dask_collection(X):
             X = collection_rows(X)
-        if isinstance(X, np.memmap) and X.ndim == 2 and X.size and X.dtype.kind in "fiub":
-            X = open_rows(X)  # read as a file, so that its pages do not become this process's memory
+        X = unmapped(X)
         if isinstance(X, RowBlocks):
             self._check_columns(X.n_columns, reset=reset)
             return place_rows(X, self.engine)

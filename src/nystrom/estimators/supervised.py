@@ -14,7 +14,7 @@ from sklearn.utils.validation import (
 )
 
 from nystrom.engine import Engine, is_dask_collection, place_rows
-from nystrom.estimators.base import KernelMachine
+from nystrom.estimators.base import KernelMachine, unmapped
 from nystrom.rows import Array, RowBlocks, array_rows
 
 
@@ -30,6 +30,7 @@ class SupervisedMachine(KernelMachine):
         self, X: Any, y: Any, sample_weight: Any = None, *, numeric: bool = True, multi_output: bool = True
     ) -> tuple[RowBlocks, Array | None, Array | None]:
         """Return the rows, the target (None where it lies inside the rows) and the weights, all checked."""
+        X = unmapped(X)
         if isinstance(X, RowBlocks) or is_dask_collection(X):
             rows = self._check_X(X, reset=True)
             if is_dask_collection(y) and numeric and rows.on_cluster:
