@@ -170,6 +170,15 @@ def test_rows_are_taken_in_the_order_asked_for(client, X):
         assert_same_bits(rows.take(numbers), engine_dask.collection_rows(lazy).take(numbers))
 
 
+@pytest.mark.parametrize("landmarks", ["auto", "sketched-kmeans"])
+def test_persisted_chunks_are_read_where_they_are(client, X, landmarks):
+    rows, lazy = in_memory_and_on_cluster(X, "dense")
+    held = lazy.persist()
+    assert_same_fit(make(landmarks).fit(rows), make(landmarks).fit(held))
+    assert_same_fit(make(landmarks).fit(as_blocks(X + 1, block_rows=CHUNK)), make(landmarks).fit(held + 1))
+    np.testing.assert_array_equal(make().fit(held).transform(held).compute(), make().fit(rows).transform(rows))
+
+
 def test_select_landmarks_reads_dask_collections(client, X):
     rows, lazy = in_memory_and_on_cluster(X, "dense")
     local, remote = (select_landmarks(data, 20, random_state=3) for data in (rows, lazy))

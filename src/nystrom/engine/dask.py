@@ -115,7 +115,12 @@ class DaskRows(RowBlocks):
     @cached_property
     def _optimized(self) -> dict[Any, Any]:
         held = [A for A in (self.X, self.y, self.weight) if A is not None]
-        return {key: task for A in optimize(*held) for key, task in A.__dask_graph__().items()}
+        graph = {key: task for A in optimize(*held) for key, task in A.__dask_graph__().items()}
+        # Optimizing drops chunks that are persisted under their own key; tasks must still see that it is a key.
+        for A in held:
+            kept = A.__dask_graph__().items()
+            graph.update({key: value for key, value in kept if isinstance(value, distributed.Future)})
+        return graph
 
     def arguments(self, i: int) -> tuple[Any, Any, Any, Any, Any]:
         """Return what a task needs to make block i: its number and first row, and the keys of X, y and weight."""
