@@ -46,14 +46,16 @@ def path() -> None:
 
 def exact() -> None:
     """Steps to a relative residual of 1e-8 with and without the factor, n = 20,000, and the peak memory."""
-    X, y = regression(20_000)
+    X, y = regression(20_000, 5)
     alpha = 0.1
     model = KernelRidge(alpha, solver="exact", n_landmarks=1000, random_state=0)
     start = time.perf_counter()
     model.fit(X, y)
     took = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(f"exact: {model.n_iter_} steps to {model.residuals_[-1]:.1e} in {took:.0f} s, peak {peak:.2f} GiB")
+    print(
+        f"exact: {model.n_iter_} steps to {model.residuals_[-1]:.1e} in {took:.0f} s, peak {peak:.2f} GiB", flush=True
+    )
     tiles = TiledRows(model.training_rows_)
     product = KernelProduct(tiles, model.kernel_, LocalEngine())
     limit = 3 * model.n_iter_

@@ -25,14 +25,10 @@ SCALE_IGNORES_WEIGHTS = {
 
 
 # These checks call partial_fit, which the exact solver refuses by its name: it needs the kernel between all rows.
-EXACT_NEEDS_ALL_ROWS = {
-    name: "solver='exact' has no partial_fit: it needs all rows at once"
-    for name in (
-        "check_fit_score_takes_y",
-        "check_n_features_in_after_fitting",
-        "check_estimators_partial_fit_n_features",
-    )
-}
+EXACT_NEEDS_ALL_ROWS = dict.fromkeys(
+    ("check_fit_score_takes_y", "check_n_features_in_after_fitting", "check_estimators_partial_fit_n_features"),
+    "solver='exact' has no partial_fit: it needs all rows at once",
+)
 
 
 @parametrize_with_checks(
