@@ -35,7 +35,7 @@ nav a:hover,nav a:focus-visible{border-color:var(--accent)}
 .counts b{display:block;font-size:1.8rem;line-height:1.1;color:var(--c)}
 .held{--c:var(--held)}.failed{--c:var(--failed)}.open{--c:var(--open)}
 section{border-top:1px solid var(--line);padding:1.75rem 0 .75rem}
-figure{margin:.75rem 0;overflow-x:auto}figure svg{display:block;width:100%;height:auto;min-width:34rem}
+figure{margin:.75rem 0}figure svg{display:block;width:100%;height:auto}figure.narrow{display:none}
 .says{border-left:3px solid var(--accent);padding:.1rem 0 .1rem .9rem;color:#33404a;max-width:46rem}
 .note{background:#fdf3e7;border:1px solid #f0c896;border-radius:.5rem;padding:.55rem .8rem;margin:.6rem 0;
 font-size:.92rem;max-width:none}
@@ -49,7 +49,7 @@ overflow-wrap:anywhere}
 .counts div{padding:.55rem .6rem;font-size:.82rem}.counts b{font-size:1.4rem}
 table,tbody,tr,td{display:block}thead{display:none}tr{border-bottom:1px solid var(--line);padding:.6rem 0}
 td{border:0;padding:.1rem 0}td.measured{color:var(--soft)}dl{grid-template-columns:1fr}dt{margin-top:.35rem}
-figure{margin-left:-1rem;margin-right:-1rem;padding:0 1rem}}
+figure.wide{display:none}figure.narrow{display:block;margin:.75rem -.5rem}}
 @media print{nav{display:none}section{break-inside:avoid-page}}
 """
 
@@ -70,7 +70,7 @@ def build_html(
     experiments: Sequence[Experiment],
     rows: Iterable[Row],
     checked: Sequence[Checked],
-    figures: Mapping[str, str],
+    figures: Mapping[str, tuple[str, str]],
     facts: Facts,
 ) -> str:
     """Return the page: every figure, what the paper says, what was measured, and the verdicts.
@@ -80,7 +80,7 @@ def build_html(
     experiments, rows, checked
         What was run, its rows, and the claims with their verdicts.
     figures : mapping
-        SVG text by experiment key.
+        By experiment key, two SVG texts: for a wide and for a narrow screen.
     facts : Facts
         The machine, versions, command, and what was missing.
     """
@@ -150,7 +150,7 @@ def _section(
     experiment: Experiment,
     rows: list[Row],
     checked: Sequence[Checked],
-    figures: Mapping[str, str],
+    figures: Mapping[str, tuple[str, str]],
     facts: Facts,
 ) -> str:
     mine = [item for item in checked if item.claim.experiment == experiment.key]
@@ -165,7 +165,8 @@ def _section(
     parts.extend(_studies(experiment, rows))
     if picture:
         label = html.escape(experiment.title, quote=True)
-        parts.append(f'<figure role="img" aria-label="{label}">{inline_svg(picture)}</figure>')
+        for width, text in zip(("wide", "narrow"), picture, strict=True):
+            parts.append(f'<figure class="{width}" role="img" aria-label="{label}">{inline_svg(text)}</figure>')
     if mine:
         parts.append(_table(mine))
     return "".join([*parts, "</section>"])

@@ -55,7 +55,7 @@ def close(method: str, other: str, tolerance: float = _CLOSE) -> Check:
 def reaches_best(method: str, m: int, r: int, tolerance: float = _CLOSE) -> Check:
     def check(summary: Summary) -> Verdict:
         gap = mean(summary, method, m, r) / best(summary, r) - 1
-        return verdict(gap <= tolerance, f"{gap:+.1%} above the SVD at m = {m}; held means at most {tolerance:.0%}")
+        return verdict(gap <= tolerance, f"{gap:+.1%} above the SVD at m = {m}; held means at most {tolerance:.1%}")
 
     return check
 
@@ -201,7 +201,7 @@ def always(norm: str) -> Check:
 
 
 def trace(_: Summary) -> Verdict:
-    return verdict(trace_norm_never_breached(), "never breached on 2,000 random 5 × 5 kernels (what does hold always)")
+    return verdict(trace_norm_never_breached(), "never breached on 200 random 5 × 5 kernels (what does hold always)")
 
 
 def formula(_: Summary) -> Verdict:

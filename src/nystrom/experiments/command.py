@@ -82,7 +82,7 @@ def write_outputs(experiments: Any, rows: Any, args: argparse.Namespace, outcome
     """Draw the figures, check the claims, write the page; return it. Nothing is computed but from the rows."""
     from nystrom.experiments.claims import check_all
     from nystrom.experiments.environment import machine, versions
-    from nystrom.experiments.figures import save
+    from nystrom.experiments.figures import as_svg, draw, save
     from nystrom.experiments.sentences import CLAIMS
     from nystrom.report import Facts, build_html, build_markdown, write_report
     from nystrom.terminal import print_table
@@ -91,7 +91,8 @@ def write_outputs(experiments: Any, rows: Any, args: argparse.Namespace, outcome
     for experiment in experiments:
         written = save(experiment, rows, args.output / "figures")
         if written:
-            figures[experiment.key] = written["svg"].read_text(encoding="utf-8")
+            narrow = as_svg(draw(experiment, rows, columns=1), f"{experiment.key} narrow")
+            figures[experiment.key] = (written["svg"].read_text(encoding="utf-8"), narrow)
     checked = check_all(CLAIMS, rows, experiments)
     facts = Facts(
         command=shlex.join(["nystrom", "reproduce", *_words(args)]),

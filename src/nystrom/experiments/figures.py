@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ _ROUND: Any = {
 }
 
 
-def draw(experiment: Experiment, rows: Iterable[Row]) -> Any:
+def draw(experiment: Experiment, rows: Iterable[Row], *, columns: int = 2) -> Any:
     """Return a matplotlib figure in the paper's layout, or None if there are no rows for it.
 
     Parameters
@@ -55,6 +56,8 @@ def draw(experiment: Experiment, rows: Iterable[Row]) -> Any:
         Its panels say what to draw.
     rows : iterable of mappings
         Stored rows, of any experiments.
+    columns : int
+        Panels side by side: 2 as in the paper, 1 for a narrow screen.
     """
     try:
         import matplotlib
@@ -67,10 +70,10 @@ def draw(experiment: Experiment, rows: Iterable[Row]) -> Any:
     if not panels:
         return None
     labels = {method.key: method.label for study in experiment.studies for method in study.methods}
-    lines = -(-len(panels) // 2)
-    with matplotlib.rc_context({**_ROUND, "svg.hashsalt": experiment.key}):
-        figure = Figure(figsize=(8.6, 3.2 * lines), layout="constrained")
-        axes = figure.subplots(lines, 2, squeeze=False).ravel()
+    lines = -(-len(panels) // columns)
+    with matplotlib.rc_context(_ROUND):
+        figure = Figure(figsize=(4.3 * columns, 3.2 * lines), layout="constrained")
+        axes = figure.subplots(lines, columns, squeeze=False).ravel()
         for ax, panel in zip(axes, panels, strict=False):
             _draw_panel(ax, panel, summaries[panel.study], labels)
         for ax in axes[len(panels) :]:
@@ -80,20 +83,24 @@ def draw(experiment: Experiment, rows: Iterable[Row]) -> Any:
 
 def save(experiment: Experiment, rows: Iterable[Row], folder: Path) -> dict[str, Path]:
     """Draw and write one figure as PNG and SVG; return the files by format, none if there are no rows."""
-    import matplotlib
-
     figure = draw(experiment, rows)
     if figure is None:
         return {}
     folder.mkdir(parents=True, exist_ok=True)
-    written = {}
-    with matplotlib.rc_context({**_ROUND, "svg.hashsalt": experiment.key}):
-        for kind in ("png", "svg"):
-            path = folder / f"{experiment.key}.{kind}"
-            extra: dict[str, Any] = {"metadata": {"Date": None}} if kind == "svg" else {}
-            figure.savefig(path, dpi=130, **extra)
-            written[kind] = path
-    return written
+    png, svg = (folder / f"{experiment.key}.{kind}" for kind in ("png", "svg"))
+    figure.savefig(png, dpi=110)
+    svg.write_text(as_svg(figure, experiment.key), encoding="utf-8")
+    return {"png": png, "svg": svg}
+
+
+def as_svg(figure: Any, salt: str) -> str:
+    """Return a figure as SVG text: the same text for the same rows; ``salt`` keeps the names of several apart."""
+    import matplotlib
+
+    stream = io.StringIO()
+    with matplotlib.rc_context({**_ROUND, "svg.hashsalt": salt}):
+        figure.savefig(stream, format="svg", metadata={"Date": None})
+    return stream.getvalue()
 
 
 def _draw_panel(ax: Any, panel: Panel, summary: Summary, labels: dict[str, str]) -> None:
