@@ -2,11 +2,11 @@
 
 from nystrom.datasets.download import DataUnavailableError
 from nystrom.datasets.home import data_homes
-from nystrom.datasets.libsvm import read_libsvm
 from nystrom.datasets.loader import is_available, list_datasets, load
 from nystrom.datasets.registry import DatasetInfo, info
 from nystrom.datasets.synthetic import make_rings
 from nystrom.exceptions import DataFileError
+from nystrom.rows.libsvm_text import read_libsvm
 
 __all__ = [
     "DataFileError",

@@ -11,11 +11,11 @@ import scipy.sparse as sp
 from nystrom.datasets.cache import cached
 from nystrom.datasets.download import fetch, missing
 from nystrom.datasets.home import download_folder, find_file
-from nystrom.datasets.libsvm import read_libsvm
 from nystrom.datasets.registry import DatasetInfo, Split, info, registry
 from nystrom.datasets.synthetic import GENERATORS
 from nystrom.exceptions import DataFileError
 from nystrom.rows.base import Array, Matrix
+from nystrom.rows.libsvm_text import read_libsvm
 
 
 def load(

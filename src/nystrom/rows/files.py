@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from nystrom.datasets.libsvm import open_text
 from nystrom.exceptions import DataFileError
 from nystrom.rows.arrays import array_rows
 from nystrom.rows.arrow import ArrowRows, CsvRows, FeatherRows, ParquetRows
@@ -20,6 +19,7 @@ from nystrom.rows.binary import matrix_rows, memmap_file, open_npy, read_npy_hea
 from nystrom.rows.columns import check_dtype
 from nystrom.rows.hdf5 import open_hdf5, read_hdf5_vector
 from nystrom.rows.libsvm import LibsvmRows, open_npz
+from nystrom.rows.libsvm_text import open_text
 from nystrom.rows.spool import spool as spool_rows
 from nystrom.rows.stamp import require_file
 from nystrom.rows.stream import StreamRows, iterable_rows

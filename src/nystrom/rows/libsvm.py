@@ -10,11 +10,11 @@ from typing import IO, Any
 import numpy as np
 import scipy.sparse as sp
 
-from nystrom.datasets.libsvm import iterate_libsvm
 from nystrom.exceptions import DataFileError
 from nystrom.rows.arrays import SparseRows
 from nystrom.rows.base import Array, RowBlocks
 from nystrom.rows.columns import check_dtype
+from nystrom.rows.libsvm_text import iterate_libsvm
 from nystrom.rows.stamp import Stamp
 from nystrom.rows.stream import Piece, StreamRows
 
