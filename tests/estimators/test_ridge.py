@@ -99,6 +99,16 @@ def test_leave_one_out_equals_fitting_without_each_row(data, intercept, weighted
     assert model.alpha_ == alphas[int(np.argmin(model.alpha_scores_))]
 
 
+def test_a_sample_of_rows_judges_as_all_do(monkeypatch):
+    X, y = smooth_target(1500)
+    model = KernelRidge("auto", n_landmarks=50, random_state=0)
+    scores = model.fit(X, y).alpha_scores_
+    monkeypatch.setattr("nystrom.estimators.path.MOST_JUDGED", 700)
+    sampled = model.fit(X, y).alpha_scores_
+    assert not np.array_equal(scores, sampled)
+    np.testing.assert_allclose(sampled, scores, rtol=0.15)
+
+
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_generalised_cross_validation_equals_its_definition(data, intercept, weighted):

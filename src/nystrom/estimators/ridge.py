@@ -69,14 +69,12 @@ class RidgeMachine(SupervisedMachine):
 
         return search_gamma(survey, kernel.resolve(survey.moments), landmarks, criterion, rng)
 
-    def _scores(
-        self, problem: RidgeProblem, fitted: NystromMap, rows: RowBlocks, alphas: Array, C: Array | None = None
-    ) -> Array:
+    def _scores(self, problem: RidgeProblem, fitted: NystromMap, rows: RowBlocks, alphas: Array) -> Array:
         if self.selection == "gcv":
             return problem.gcv(alphas)
         if self.selection == "likelihood":
             return problem.negative_log_likelihood(alphas)
-        return leave_one_out(problem, fitted, rows, self._engine(rows), alphas, C=C)
+        return leave_one_out(problem, fitted, rows, self._engine(rows), alphas)
 
     def _fit_ridge(self, bare: RowBlocks, y: Array | None, weight: Array | None) -> None:
         """Fit the map of the rows, choose the regularisation, and solve."""
@@ -85,13 +83,13 @@ class RidgeMachine(SupervisedMachine):
         check_choice(self.solver, "solver", _SOLVERS)
         rows = bare if y is None and weight is None else bare.with_target(y, weight)
         several = alphas is None or len(alphas) > 1
-        fitted, C = self._fit_map(rows, keep_kernel=several and self.selection == "loo")
+        fitted, _ = self._fit_map(rows)
         problem = ridge_problem(fitted, fit_intercept=self.fit_intercept)
         if not np.isfinite(problem.squares).all():
             raise ValueError("Input y contains NaN or infinity: drop such rows before the fit.")
         self.alphas_ = auto_alphas(problem.values) if alphas is None else alphas
         if several:
-            self.alpha_scores_ = self._scores(problem, fitted, rows, self.alphas_, C)
+            self.alpha_scores_ = self._scores(problem, fitted, rows, self.alphas_)
         self.alpha_ = float(self.alphas_[np.argmin(self.alpha_scores_) if several else 0])
         weights, self.intercept_ = problem.solve(self.alpha_)
         self.landmark_coef_ = fitted.projection @ weights
@@ -233,7 +231,8 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, RidgeMachine):
         λ of the paper, added to the eigenvalues (not scaled by n). From a list, or from 100 values in proportion to the
         largest eigenvalue ("auto"), the best by ``selection`` is taken; all of them together cost about one fit.
     selection : {"loo", "gcv", "likelihood"}, default="loo"
-        Mean squared leave-one-out error (one more pass), generalised cross-validation, or marginal likelihood.
+        Mean squared leave-one-out error (one more pass, 5,000 rows judged), generalised cross-validation, or marginal
+        likelihood.
     fit_intercept : bool, default=False
         Whether to add an unregularised constant b.
     kernel : str, Kernel or callable, default="gaussian"
