@@ -215,8 +215,8 @@ def _run(facts: Facts, rows: list[Row]) -> str:
         ("versions", html.escape(packages)),
         (
             "times",
-            "medians over trials; “run time” is choosing the landmarks, C and W, and the factorisation. Timed on a "
-            "shared machine: compare them within a figure, not across.",
+            "the shortest over the trials; “run time” is choosing the landmarks, C and W, and the factorisation. "
+            "Other work on the machine slows them: compare them within a figure, not across.",
         ),
         (
             "errors",

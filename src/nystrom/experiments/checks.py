@@ -15,20 +15,28 @@ _SAME = 1e-3  # "exactly the same": rounding of float32 and of the literal algor
 Check = Callable[[Summary], Verdict]
 
 
-def beats(winner: str, *losers: str) -> Check:
-    """Every mean error of the winner is below those of the losers."""
+def beats(winner: str, *losers: str, share: float = 1.0) -> Check:
+    """Every mean error of the winner is below those of the losers, or below a share of them."""
 
     def check(summary: Summary) -> Verdict:
         ratios = {}
         for m, r in sizes(summary, winner, *losers):
             lowest = min(mean(summary, loser, m, r) for loser in losers)
             ratios[m, r] = mean(summary, winner, m, r) / lowest
+            possible = summary.best(r)
+            if share < 1 and possible is not None and possible >= share * lowest:
+                raise UntestableError(
+                    f"not even the SVD is below {share:.0%} of the best of {' and '.join(losers)}: at m = {m} it is at "
+                    f"{possible / lowest:.0%} (errors {possible:.3g} and {lowest:.3g}), {winner} at {ratios[m, r]:.0%}"
+                )
         worst = max(ratios, key=ratios.__getitem__)
         text = (
             f"error is {min(ratios.values()):.0%} to {max(ratios.values()):.0%} of the best of "
             f"{' and '.join(losers)} (closest at m = {worst[0]}, r = {worst[1]})"
         )
-        return verdict(ratios[worst] < 1, text)
+        if share < 1:
+            text += f"; held means below {share:.0%}"
+        return verdict(ratios[worst] < share, text)
 
     return check
 
