@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file
 
-from nystrom.datasets import DataFileError, libsvm, read_libsvm
+from nystrom.exceptions import DataFileError
+from nystrom.rows import libsvm_text
+from nystrom.rows.libsvm_text import read_libsvm
 
 
 def write(tmp_path, text, name="data"):
@@ -61,7 +63,7 @@ def test_the_result_does_not_depend_on_the_size_of_the_pieces(tmp_path, monkeypa
     lines = [f"{i % 3} " + " ".join(f"{j}:{i * j}" for j in range(1, 2 + i % 5)) for i in range(50)]
     path = write(tmp_path, "\n".join(lines))
     whole, _ = read_libsvm(path)
-    monkeypatch.setattr(libsvm, "_PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(libsvm_text, "_PIECE_BYTES", piece_bytes)
     pieces, _ = read_libsvm(path)
     assert (whole != pieces).nnz == 0
 
@@ -101,7 +103,7 @@ def test_a_malformed_line_is_named_with_its_number(tmp_path, bad, message):
 
 
 def test_the_line_number_counts_from_the_start_of_the_file_not_of_the_piece(tmp_path, monkeypatch):
-    monkeypatch.setattr(libsvm, "_PIECE_BYTES", 64)
+    monkeypatch.setattr(libsvm_text, "_PIECE_BYTES", 64)
     path = write(tmp_path, "1 1:1\n" * 500 + "1 0:1\n")
     with pytest.raises(DataFileError, match="line 501: index 0"):
         read_libsvm(path)
@@ -119,8 +121,8 @@ def test_a_truncated_or_damaged_archive_is_an_error_that_says_so(tmp_path, suffi
 
 
 def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(libsvm, "_PIECE_BYTES", 64)
-    monkeypatch.setattr(libsvm, "_LONGEST_LINE", 512)
+    monkeypatch.setattr(libsvm_text, "_PIECE_BYTES", 64)
+    monkeypatch.setattr(libsvm_text, "_LONGEST_LINE", 512)
     with pytest.raises(DataFileError, match="line 2: longer than"):
         read_libsvm(write(tmp_path, "1 1:1\n" + "7" * 5000))
 
@@ -133,10 +135,10 @@ def test_an_empty_file_is_an_error(tmp_path):
 @given(st.text(alphabet="0123456789+-.eE: \t\n", max_size=60))
 def test_the_fast_way_accepts_only_what_the_line_by_line_way_accepts_and_agrees_with_it(text):
     raw = text.encode() + b"\n"
-    fast = libsvm._parse_fast(raw, 50)
+    fast = libsvm_text._parse_fast(raw, 50)
     if fast is None:
         return
-    slow = libsvm._parse_lines(raw, 50, "data", 1)
+    slow = libsvm_text._parse_lines(raw, 50, "data", 1)
     np.testing.assert_array_equal(fast.y, slow.y)
     np.testing.assert_array_equal(fast.counts, slow.counts)
     np.testing.assert_array_equal(fast.columns, slow.columns)
