@@ -215,8 +215,8 @@ def _run(facts: Facts, rows: list[Row]) -> str:
         ("versions", html.escape(packages)),
         (
             "times",
-            "the shortest over the trials; “run time” is choosing the landmarks, C and W, and the factorisation. "
-            "Other work on the machine slows them: compare them within a figure, not across.",
+            "processor seconds, the least over the trials; “run time” is choosing the landmarks, forming C and W, and "
+            "the factorisation. Rows hold wall-clock seconds too, which other work on the machine distorts.",
         ),
         (
             "errors",

@@ -32,7 +32,7 @@ def made_up_rows(*, wins=True, stand_in=False):
                 {
                     "experiment": experiment, "study": name, "method": key, "m": m, "r": r, "trial": 0,
                     "data_sha256": "x", "dataset": study.stand_in or study.dataset, "stand_in": stand_in,
-                    "error": error, "seconds": seconds_of(key, m, wins), "passes": 2 if wins else 3,
+                    "error": error, "cpu_seconds": seconds_of(key, m, wins), "passes": 2 if wins else 3,
                     "separability": 1.0 if key == "optimal" else 0.9, "n": 10, "p": 2,
                 }
             )  # fmt: skip

@@ -54,7 +54,7 @@ def test_points_are_means_and_sample_deviations_over_trials(tiny, rows):
 
 def test_the_equal_time_line_ends_where_the_other_method_takes_as_long():
     def points(rate):
-        return [Point(m, 2, 0.1, 0.0, 1, ({"seconds": {"factor": rate * m}},)) for m in (2, 4, 8, 16)]
+        return [Point(m, 2, 0.1, 0.0, 1, ({"cpu_seconds": {"factor": rate * m}},)) for m in (2, 4, 8, 16)]
 
     at, level, other = equal_time(points(2.0), points(1.0), "algorithm")
     assert (level, other) == (pytest.approx(2 * at), pytest.approx(2 * at))

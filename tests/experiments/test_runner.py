@@ -21,6 +21,8 @@ def test_a_row_holds_all_that_is_needed_to_read_it_alone(tiny, tmp_path):
     assert (row["n"], row["p"], row["sketch_dim"]) == (300, 64, 13)
     assert 0 < row["error"] < 1
     assert set(row["seconds"]) == {"landmarks", "factor", "error"}
+    assert set(row["cpu_seconds"]) == {"landmarks", "factor"}
+    assert min(row["cpu_seconds"].values()) > 0
     assert row["passes"] == 2
     assert {"numpy", "python", "nystrom"} <= set(row["versions"])
     assert len(row["data_sha256"]) == 16

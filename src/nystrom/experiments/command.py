@@ -106,7 +106,7 @@ def write_outputs(experiments: Any, rows: Any, args: argparse.Namespace, outcome
     write_report(page, build_html(experiments, rows, checked, figures, facts))
     (args.output / "verdicts.md").write_text(build_markdown(checked), encoding="utf-8")
     print_table(["claim", "verdict"], [[item.claim.name, item.verdict.status] for item in checked])
-    for key, dataset in outcome.missing:
+    for key, dataset in dict.fromkeys(outcome.missing):
         print(f"missing: {dataset} ({key})")
     return page
 

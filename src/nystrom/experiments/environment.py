@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import time
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -43,6 +44,33 @@ def machine() -> str:
     except (OSError, ValueError, IndexError):
         pass
     return f"{model}, {available_cores()} cores{memory}, {platform.system()}"
+
+
+class Clock:
+    """Measure the wall-clock and the processor seconds of a ``with`` block.
+
+    Processor seconds add up the threads of this process and leave out the time that others had the processor, so on
+    a busy machine they are what can be compared.
+    """
+
+    wall = 0.0
+    cpu = 0.0
+
+    def __enter__(self) -> Self:
+        self._began = time.perf_counter(), time.process_time()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.wall = time.perf_counter() - self._began[0]
+        self.cpu = time.process_time() - self._began[1]
+
+    def plus(self, other: Clock) -> Clock:
+        """Return the time of both."""
+        both = Clock()
+        both.wall, both.cpu = self.wall + other.wall, self.cpu + other.cpu
+        return both
 
 
 class PeakMemory:

@@ -133,7 +133,7 @@ def _draw_lines(ax: Any, panel: Panel, summary: Summary, labels: dict[str, str])
         _draw_best(ax, panel, summary)
         ax.set_ylabel("‖α̂ − α*‖ / ‖α*‖" if summary.study.task == "ridge" else "‖K − LLᵀ‖ / ‖K‖")
     else:
-        ax.set(yscale="log", ylabel="seconds (best of the trials)")
+        ax.set(yscale="log", ylabel="processor seconds")
         _draw_equal_time(ax, panel, summary)
     ax.set_xlabel("landmarks m" if panel.x == "m" else "rank r")
     ax.legend(loc="best")

@@ -17,7 +17,7 @@ from nystrom.engine import LocalEngine, blas_threads
 from nystrom.engine.base import Progress, Silent
 from nystrom.exceptions import AccuracyWarning, FewerLandmarksWarning
 from nystrom.experiments.catalogue import RIDGE, Experiment, Method, Study
-from nystrom.experiments.environment import PeakMemory, versions
+from nystrom.experiments.environment import Clock, PeakMemory, versions
 from nystrom.experiments.literal import optimal_as_written, standard_as_written
 from nystrom.experiments.measure import KernelRows, Measured, RidgeAnswer
 from nystrom.experiments.prepare import Prepared, prepare_study
@@ -154,7 +154,7 @@ class Bench:
         self.methods = {method.key: method for method in study.methods}
         self._kernel_rows: KernelRows | None = None
         self._ridge: RidgeAnswer | None = None
-        self._norms: tuple[Array, float] | None = None
+        self._norms: tuple[Array, Clock] | None = None
 
     @property
     def kernel_rows(self) -> KernelRows:
@@ -171,12 +171,12 @@ class Bench:
         return self._ridge
 
     @property
-    def norms(self) -> tuple[Array, float]:
-        """The squared norms of K's columns and the seconds that they took."""
+    def norms(self) -> tuple[Array, Clock]:
+        """The squared norms of K's columns and the time that they took."""
         if self._norms is None:
-            began = time.perf_counter()
-            norms = column_norms(Survey(self.rows, self.engine), self.data.kernel)
-            self._norms = norms, time.perf_counter() - began
+            with Clock() as clock:
+                norms = column_norms(Survey(self.rows, self.engine), self.data.kernel)
+            self._norms = norms, clock
         return self._norms
 
     def blank(self, method: str, m: int, r: int, trial: int) -> Row:
@@ -225,7 +225,7 @@ class Bench:
 
     def run_trial(self, blanks: list[Row]) -> list[Row]:
         """Return the rows of one trial at one size: all methods, those with equal landmarks on the same C and W."""
-        chosen: dict[int, tuple[Landmarks, float, int]] = {}
+        chosen: dict[int, tuple[Landmarks, Clock, int]] = {}
         factors: list[Array] = []
         done: list[Row] = []
         for row in blanks:
@@ -233,11 +233,13 @@ class Bench:
             with PeakMemory() as peak:
                 if row["seed"] not in chosen:
                     chosen[row["seed"]] = self._choose(method, row["m"], row["seed"])
-                landmarks, seconds, passes = chosen[row["seed"]]
+                landmarks, choosing, passes = chosen[row["seed"]]
                 L, stages = self._approximate(method, landmarks, row["r"])
             factors.append(L)
-            stages["landmarks"] = seconds
-            done.append({**row, "passes": passes, "seconds": stages, "peak_mb": peak.megabytes})
+            stages["landmarks"] = choosing
+            wall = {stage: clock.wall for stage, clock in stages.items()}
+            cpu = {stage: round(clock.cpu, 6) for stage, clock in stages.items()}
+            done.append({**row, "passes": passes, "seconds": wall, "cpu_seconds": cpu, "peak_mb": peak.megabytes})
         began = time.perf_counter()
         errors = self._errors(factors)
         share = (time.perf_counter() - began) / len(blanks)
@@ -251,40 +253,40 @@ class Bench:
             return [Measured(error, error, error) for error in map(self.ridge.error, factors)]
         return self.kernel_rows.errors(factors)
 
-    def _choose(self, method: Method, m: int, seed: int) -> tuple[Landmarks, float, int]:
-        """Return landmarks, seconds and passes over the rows."""
+    def _choose(self, method: Method, m: int, seed: int) -> tuple[Landmarks, Clock, int]:
+        """Return landmarks, the time and the passes over the rows that they took."""
         rng = np.random.default_rng(seed)
         survey = Survey(self.rows, self.engine)
         if method.landmarks == "column-norm":
-            norms, norm_seconds = self.norms
-            began = time.perf_counter()
-            found = draw_weighted(survey, norms, m, rng)
-            return found, norm_seconds + time.perf_counter() - began, survey.n_passes + 1
+            norms, spent = self.norms
+            with Clock() as clock:
+                found = draw_weighted(survey, norms, m, rng)
+            return found, clock.plus(spent), survey.n_passes + 1
         if method.landmarks == "sketched-kmeans":
             selector: Any = SketchedKMeans(compression=method.compression, n_iter=10)
         else:
             selector = KMeans(n_iter=10) if method.landmarks == "kmeans" else Uniform()
-        began = time.perf_counter()
-        found = selector.select(survey, m, self.data.kernel, rng)
-        return found, time.perf_counter() - began, survey.n_passes
+        with Clock() as clock:
+            found = selector.select(survey, m, self.data.kernel, rng)
+        return found, clock, survey.n_passes
 
-    def _approximate(self, method: Method, landmarks: Landmarks, r: int) -> tuple[Array, dict[str, float]]:
-        """Return L (n × r) and the seconds of forming C, W and L."""
-        began = time.perf_counter()
+    def _approximate(self, method: Method, landmarks: Landmarks, r: int) -> tuple[Array, dict[str, Clock]]:
+        """Return L (n × r) and the time that C, W and L took."""
         if method.factor.startswith("written"):
-            C = factor.prepare(self.data.kernel, landmarks)(self.data.X)
-            W = factor.landmark_kernel(self.data.kernel, landmarks)
-            formed = time.perf_counter()
+            with Clock() as forming:
+                C = factor.prepare(self.data.kernel, landmarks)(self.data.X)
+                W = factor.landmark_kernel(self.data.kernel, landmarks)
             written = standard_as_written if method.factor == "written-standard" else optimal_as_written
             # Many threads only get in each other's way in matrices this small.
-            with blas_threads(1):
+            with blas_threads(1), Clock() as clock:
                 L = written(C, W.astype(C.dtype), r)
-            return L, {"kernel": formed - began, "factor": time.perf_counter() - formed}
-        C = np.empty((self.rows.shape[0], landmarks.points.shape[0]), dtype=self.rows.dtype)
-        survey = Survey(self.rows, self.engine)
-        fitted = factor.FACTORS[method.factor](survey, self.data.kernel, landmarks, r, keep=C)
-        L = factor.emit_features(self.rows, self.engine, fitted, C=C)
-        return L, {"factor": time.perf_counter() - began}
+            return L, {"kernel": forming, "factor": clock}
+        with Clock() as clock:
+            C = np.empty((self.rows.shape[0], landmarks.points.shape[0]), dtype=self.rows.dtype)
+            survey = Survey(self.rows, self.engine)
+            fitted = factor.FACTORS[method.factor](survey, self.data.kernel, landmarks, r, keep=C)
+            L = factor.emit_features(self.rows, self.engine, fitted, C=C)
+        return L, {"factor": clock}
 
     def _extra(self, row: Row, L: Array) -> Row:
         """Return what Figure 1 needs besides errors: how well a line separates the map, and some of its points."""

@@ -27,8 +27,8 @@ class Point:
     rows: tuple[Row, ...]
 
     def seconds(self, stage: Stage = "total") -> float:
-        """Return the shortest over trials: what slows a run down, on a shared machine, is other work."""
-        return min(_stage(row["seconds"], stage) for row in self.rows)
+        """Return the processor seconds of a stage, the least over trials: what slows a run down is other work."""
+        return min(_stage(row["cpu_seconds"], stage) for row in self.rows)
 
 
 def _stage(seconds: dict[str, float], stage: Stage) -> float:
