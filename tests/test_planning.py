@@ -5,8 +5,8 @@ import pytest
 
 from nystrom import Nystroem
 from nystrom.cli import main
+from nystrom.engine import LocalEngine
 from nystrom.planning import Calibration, calibrate, format_bytes, plan
-from nystrom.survey import Survey
 
 KNOWN = Calibration((0.1, 1e-6), (0.5, 1e-5), 2.0, 50e6, 150e6, 10_000, 1)
 
@@ -42,11 +42,18 @@ def test_a_slow_disk_takes_over():
 
 def test_the_passes_are_those_that_a_fit_makes(monkeypatch):
     made = []
-    fold = Survey.fold
-    monkeypatch.setattr(Survey, "fold", lambda self, *a, **k: made.append(k["label"]) or fold(self, *a, **k))
-    Nystroem(n_components=5, n_landmarks=10, random_state=0).fit(np.random.default_rng(0).normal(size=(500, 3)))
-    planned = plan(500, 3, 10, calibration=KNOWN)
-    assert made == [stage.name for stage in planned.stages if stage.n_passes]
+    fold = LocalEngine.fold
+
+    def recorded(self, rows, step, *, label):
+        made.append((rows.shape[0], label))
+        return fold(self, rows, step, label=label)
+
+    monkeypatch.setattr(LocalEngine, "fold", recorded)
+    X = np.random.default_rng(0).normal(size=(20_000, 3))
+    Nystroem(n_components=5, n_landmarks=10, random_state=0).fit(X)
+    planned = plan(20_000, 3, 10, calibration=KNOWN)
+    passes = [label for n, label in made if n == 20_000]
+    assert passes == [stage.name for stage in planned.stages if stage.n_passes]
 
 
 def test_memory_of_a_worker_does_not_grow_with_rows_that_are_read_from_disk():
@@ -87,7 +94,7 @@ def test_the_command_prints_a_plan(capsys, monkeypatch):
     sizes = ["--rows", "1e9", "--columns", "1000", "--landmarks", "500"]
     assert main(["plan", *sizes, "--workers", "50", "--worker-memory", "16GB"]) == 0
     printed = capsys.readouterr().out
-    assert "means of clusters" in printed
+    assert "survey" in printed
     assert "blocks: 1,953,125 a pass" in printed
     with pytest.raises(SystemExit):
         main(["plan", *sizes, "--worker-memory", "much"])

@@ -10,6 +10,7 @@ import time
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,8 @@ from nystrom.engine import LocalEngine, resolve_n_jobs
 from nystrom.factor import optimal
 from nystrom.kernels import Gaussian
 from nystrom.kmeans import kmeans
-from nystrom.landmarks.auto import fit_sketch, sample_size
+from nystrom.landmarks.auto import sample_size, sketch_columns
 from nystrom.landmarks.base import Landmarks
-from nystrom.landmarks.clustered import cluster_means
 from nystrom.progress import format_seconds
 from nystrom.rows import ArrayRows, Matrix, array_rows, default_block_rows
 from nystrom.survey import Survey
@@ -93,7 +93,7 @@ class Calibration:
 
     Attributes
     ----------
-    means, factor : tuple of float
+    survey, factor : tuple of float
         Seconds that do not depend on the rows, and seconds a row, of the two passes, with ``n_jobs`` threads.
     clustering : float
         Seconds of k-means on the sample.
@@ -105,7 +105,7 @@ class Calibration:
         Most rows that were timed, and threads.
     """
 
-    means: tuple[float, float]
+    survey: tuple[float, float]
     factor: tuple[float, float]
     clustering: float
     step_bytes: float
@@ -233,7 +233,7 @@ def _stages(job: _Job, measured: Calibration, read_bandwidth: float | None, netw
     return (
         sample,
         Stage("cluster the sample", 0, 0.0, 0.0, measured.clustering),
-        one_pass("means of clusters", *measured.means, points, float(job.m * 20 * 8 + job.p * 20 * 8)),
+        one_pass("survey", *measured.survey, float(job.p * 8), 0.0),
         one_pass("factor", *measured.factor, gram, points + gram),
     )
 
@@ -297,15 +297,16 @@ def calibrate(
     Z = _make_rows(n_landmarks, n_features, density, dtype, rng)
     kernel = Gaussian(1.0)
     engine = LocalEngine(n_jobs)
-    sketch = fit_sketch(Z if n_landmarks > 30 else block, rng)
-    centers = sketch(Z)
+
+    @cache
+    def stack(n_blocks: int) -> Matrix:
+        return sp.vstack([block] * n_blocks, format="csr") if density is not None else np.tile(block, (n_blocks, 1))
 
     def survey(n_blocks: int) -> Survey:
-        stack = sp.vstack([block] * n_blocks, format="csr") if density is not None else np.tile(block, (n_blocks, 1))
-        return Survey(array_rows(stack, block_rows=block_rows), engine)
+        return Survey(array_rows(stack(n_blocks), block_rows=block_rows), engine)
 
-    def means(n_blocks: int) -> None:
-        cluster_means(survey(n_blocks), sketch, centers)
+    def moments(n_blocks: int) -> None:
+        survey(n_blocks).moments  # noqa: B018 - reading it makes the pass
 
     def factor(n_blocks: int) -> None:
         prepared = survey(n_blocks)
@@ -313,14 +314,14 @@ def calibrate(
         optimal(prepared, kernel, Landmarks(Z), None)
 
     known = survey(1).moments
-    rates_means, _ = _two_points(means, block_rows, n_jobs, clock)
+    rates_survey, _ = _two_points(moments, block_rows, n_jobs, clock)
     rates_factor, n_timed = _two_points(factor, block_rows, n_jobs, clock)
     tracemalloc.start()
     factor(1)
     step_bytes = float(tracemalloc.get_traced_memory()[1])
     tracemalloc.stop()
     clustering = _clustering_seconds(n_features, n_landmarks, dtype, rng, engine, clock)
-    return Calibration(rates_means, rates_factor, clustering, step_bytes, base_bytes, n_timed, n_jobs)
+    return Calibration(rates_survey, rates_factor, clustering, step_bytes, base_bytes, n_timed, n_jobs)
 
 
 def _two_points(
@@ -356,7 +357,7 @@ def _clustering_seconds(
 ) -> float:
     """Return the seconds of k-means on the sample of m landmarks, from fewer of both where they are many."""
     few = min(m, _MAX_CALIBRATION_LANDMARKS)
-    dim = min(p, 20)
+    dim = sketch_columns(p)
     sample = ArrayRows(rng.normal(size=(sample_size(few), dim)).astype(dtype))
 
     def cluster(n_iter: int) -> None:

@@ -1,6 +1,7 @@
 """Passes in this process: the result depends on the blocks, not on the threads."""
 
 import copy
+import gc
 import pickle
 import threading
 
@@ -52,16 +53,34 @@ def test_rows_made_and_sums_taken_in_one_pass_are_those_of_two():
     np.testing.assert_array_equal(folded[0], engine.fold(rows, gram, label="gram")[0])
 
 
-def test_an_error_in_a_step_ends_the_pass_and_its_threads():
+def test_an_error_in_a_step_ends_the_pass_and_leaves_the_engine_usable():
+    begun = []
+
     def step(block):
+        begun.append(block.index)
         if block.index == 3:
             raise ZeroDivisionError("in block 3")
         return Sums(1)
 
-    before = threading.active_count()
+    engine, rows = LocalEngine(2), as_blocks(X, block_rows=64)
+    assert rows.n_blocks > 10
     with pytest.raises(ZeroDivisionError, match="in block 3"):
-        LocalEngine(2).fold(as_blocks(X, block_rows=64), step, label="fails")
-    assert threading.active_count() == before
+        engine.fold(rows, step, label="fails")
+    assert max(begun) <= 6  # block 3, and those that were in flight with it
+    assert engine.fold(rows, lambda block: Sums(1), label="works")[0] == rows.n_blocks
+
+
+def test_the_threads_end_with_their_engine():
+    others = set(threading.enumerate())
+    engine = LocalEngine(2)
+    engine.fold(as_blocks(X, block_rows=64), lambda block: Sums(1), label="count")
+    own = set(threading.enumerate()) - others
+    assert own
+    del engine
+    gc.collect()
+    for thread in own:
+        thread.join(timeout=10)
+    assert not any(thread.is_alive() for thread in own)
 
 
 @given(st.integers(min_value=1, max_value=70))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any
@@ -69,6 +69,13 @@ class LocalEngine:
         self.n_jobs = resolve_n_jobs(n_jobs)
         self.progress: Progress = progress or Silent()
         self.room = room
+        self._pool: ThreadPoolExecutor | None = None
+
+    def _threads(self) -> ThreadPoolExecutor:
+        # Made once for all passes: k-means on a sample makes many short ones. The threads end with the engine.
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.n_jobs, thread_name_prefix="nystrom")
+        return self._pool
 
     def _run(self, rows: RowBlocks, step: Callable[[Block], T], label: str) -> Iterator[tuple[int, T]]:
         self.progress.start(label, rows.shape[0])
@@ -96,7 +103,7 @@ class LocalEngine:
             return block.start, block.stop, step(block)
 
         pending: deque[Future[tuple[int, int, T]]] = deque()
-        pool = ThreadPoolExecutor(self.n_jobs, thread_name_prefix="nystrom")
+        pool = self._threads()
         try:
             # With one thread, this one reads the next block while that one computes.
             if rows.random_access and self.n_jobs > 1:
@@ -111,7 +118,7 @@ class LocalEngine:
                 yield pending.popleft().result()
         finally:
             # An interrupt or an error: blocks not yet begun are dropped, those under way end by themselves.
-            pool.shutdown(wait=True, cancel_futures=True)
+            wait([job for job in pending if not job.cancel()])
 
     def fold(self, rows: RowBlocks, step: Callable[[Block], M], *, label: str) -> M:
         merger: TreeMerger[M] = TreeMerger(merge_two)
