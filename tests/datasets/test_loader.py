@@ -31,16 +31,12 @@ def write_dna(folder, n=2000, name="dna.scale.bz2", line="%d 1:1 180:0.5\n"):
 
 def test_every_entry_of_the_registry_can_be_found_somewhere():
     for entry in registry().values():
-        assert entry.generator or entry.stand_in or entry.address_of("train").startswith("https://"), (
-            entry.name
-        )
+        assert entry.generator or entry.stand_in or entry.address_of("train").startswith("https://"), entry.name
         assert entry.p > 0
         assert entry.task in ("classification", "regression", "none")
 
 
-@pytest.mark.parametrize(
-    "name", ["satimage", "dna", "protein", "mnist", "epsilon", "cpusmall", "E2006-tfidf"]
-)
+@pytest.mark.parametrize("name", ["satimage", "dna", "protein", "mnist", "epsilon", "cpusmall", "E2006-tfidf"])
 def test_the_sets_of_the_paper_are_known_and_are_not_stand_ins(name):
     assert not datasets.info(name).stand_in
 
@@ -139,13 +135,23 @@ def test_an_interrupted_write_of_the_cache_leaves_nothing_behind(data_home, monk
 
 
 def test_a_missing_file_is_an_error_that_says_where_to_get_it_and_where_to_put_it(data_home):
-    with pytest.raises(
-        DataUnavailableError, match=r"'mnist\.bz2'.*https://\S+/multiclass/mnist\.bz2.*"
-    ) as caught:
+    with pytest.raises(DataUnavailableError, match=r"'mnist\.bz2'.*https://\S+/multiclass/mnist\.bz2.*") as caught:
         load("mnist", download=False)
     assert str(data_home) in str(caught.value)
     with pytest.raises(DataUnavailableError, match="not part of the LIBSVM archive"):
         load("protein-mix")
+
+
+def test_a_data_home_that_does_not_exist_is_made_by_a_download_and_not_by_an_error(tmp_path, monkeypatch):
+    folder = tmp_path / "new" / "home"
+    monkeypatch.setenv("NYSTROM_DATA", str(folder))
+    with pytest.raises(DataUnavailableError, match="new"):
+        load("dna", download=False)
+    assert not folder.exists()
+    pooch = pytest.importorskip("pooch")
+    monkeypatch.setattr(pooch, "retrieve", lambda *, path, **_: pytest.fail("not made") if not path.is_dir() else 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        load("dna")
 
 
 def test_a_failed_download_is_the_same_error_with_the_reason(data_home, monkeypatch):

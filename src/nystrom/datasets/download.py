@@ -23,6 +23,7 @@ def fetch(address: str, folder: Path, *, sha256: str | None, progress: bool | No
     except ImportError as error:
         raise MissingDependencyError("pooch", "io", "downloading data") from error
     name = address.rsplit("/", 1)[1]
+    folder.mkdir(parents=True, exist_ok=True)
     try:
         path = pooch.retrieve(
             url=address,

@@ -61,19 +61,12 @@ def is_writable(folder: Path) -> bool:
 
 
 def download_folder() -> Path:
-    """Return the first data home that can be written to (it is made if it does not exist)."""
+    """Return the first data home that exists and can be written to, or that could be made; nothing is made here."""
     for home in data_homes():
-        if home.is_dir() and is_writable(home):
+        parent = next((folder for folder in (home, *home.parents) if folder.exists()), home)
+        if parent.is_dir() and is_writable(parent):
             return home
-        if not home.exists():
-            try:
-                home.mkdir(parents=True)
-            except OSError:
-                continue
-            return home
-    fallback = user_cache()
-    fallback.mkdir(parents=True, exist_ok=True)
-    return fallback
+    return user_cache()
 
 
 def cache_paths(source: Path) -> tuple[Path, ...]:
