@@ -23,7 +23,7 @@ from nystrom.engine.base import Engine
 from nystrom.exceptions import AccuracyWarning
 from nystrom.kernels import Kernel, Precomputed
 from nystrom.landmarks.base import Landmarks
-from nystrom.linalg import column_signs, correct_orthonormal, psd_eigh, whiten
+from nystrom.linalg import algebra_threads, column_signs, correct_orthonormal, psd_eigh, whiten
 from nystrom.rows.arrays import ArrayRows
 from nystrom.rows.base import Array, Block, Matrix, RowBlocks, require_finite
 from nystrom.statistics import Statistics, block_statistics
@@ -131,7 +131,8 @@ def standard(
 
     See :func:`optimal` for the parameters. Cost: O(n m (p + r)) time, one pass.
     """
-    return _fit(survey, kernel, landmarks, rank, cut_first=True, keep=keep)
+    with algebra_threads(len(landmarks)):
+        return _fit(survey, kernel, landmarks, rank, cut_first=True, keep=keep)
 
 
 def optimal(
@@ -160,7 +161,8 @@ def optimal(
     -----
     Cost: O(n m (p + m)) time, one pass, O(m²) memory beyond the blocks.
     """
-    return _fit(survey, kernel, landmarks, rank, cut_first=False, keep=keep)
+    with algebra_threads(len(landmarks)):
+        return _fit(survey, kernel, landmarks, rank, cut_first=False, keep=keep)
 
 
 FACTORS: dict[str, Callable[..., NystromMap]] = {"optimal": optimal, "standard": standard}
@@ -288,8 +290,7 @@ def emit_features(rows: RowBlocks, engine: Engine, fitted: NystromMap, *, C: Arr
     if C is None:
         return _emit(rows, engine, fitted.features, fitted.n_components, rows.dtype)
     projection = fitted.projection.astype(C.dtype, copy=False)
-    held = ArrayRows(C, block_rows=rows.block_rows)
-    return _emit(held, engine, lambda block: block @ projection, fitted.n_components, rows.dtype)
+    return _emit(ArrayRows(C), engine, lambda block: block @ projection, fitted.n_components, rows.dtype)
 
 
 def _emit(rows: RowBlocks, engine: Engine, function: Callable[[Matrix], Array], n_columns: int, dtype: Any) -> Any:

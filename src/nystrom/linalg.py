@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
 
-from nystrom.engine.local import blas_threads
+from nystrom.engine.local import available_cores, blas_threads
 from nystrom.exceptions import NotPositiveSemidefiniteError
 from nystrom.rows.base import Array
 
-# Below this order one BLAS thread is faster: waking the others for small LAPACK calls costs 10 to 40 times the work.
+# Below this order one BLAS thread is faster. Waking the others for small LAPACK calls costs 10 to 40 times the work,
+# and OpenBLAS's go on spinning for a while after a call: on 2 cores that halves the speed of the pass that follows.
 _SMALL_ORDER = 800
 # A negative eigenvalue this far below the largest is no rounding error of any kernel in float32.
 _INDEFINITE = 1e-5
+
+
+def algebra_threads(order: int) -> AbstractContextManager[Any]:
+    """Limit BLAS to the threads that suit matrices of this order, inside the ``with`` block."""
+    return blas_threads(1 if order < _SMALL_ORDER else available_cores())
 
 
 class Eigen(NamedTuple):
@@ -59,7 +65,7 @@ def psd_eigh(A: Array) -> Eigen:
     # Scaling by a power of two is exact and keeps squares inside LAPACK from overflowing or vanishing.
     peak = float(np.max(np.abs(np.diag(A)), initial=0.0))
     scale = 2.0 ** np.round(np.log2(peak)) if peak > 0 and np.isfinite(peak) else 1.0
-    with blas_threads(1) if A.shape[0] < _SMALL_ORDER else nullcontext():
+    with algebra_threads(A.shape[0]):
         values, vectors = scipy.linalg.eigh(A / scale, driver="evd", check_finite=False)
     vectors = vectors[:, ::-1]
     return Eigen(values[::-1] * scale, vectors * column_signs(vectors))

@@ -26,7 +26,7 @@ from nystrom.progress import format_seconds
 from nystrom.rows import ArrayRows, Matrix, array_rows, default_block_rows
 from nystrom.survey import Survey
 
-_N_ITER = 10
+_N_ITER = 5  # of the default selector
 _CALIBRATION_SECONDS = 0.5
 _MAX_CALIBRATION_LANDMARKS = 500
 # Measured on a cluster of this machine (docs/cluster.md): what a block costs a worker beside its work.

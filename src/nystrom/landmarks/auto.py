@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from nystrom.engine.local import blas_threads
 from nystrom.kernels import Kernel, Precomputed
 from nystrom.landmarks.base import Landmarks, Selector, check_whole, resolve, sample_rows
-from nystrom.landmarks.clustered import AllColumns, cluster, cluster_means
+from nystrom.landmarks.clustered import AllColumns, cluster, cluster_means, labelled_means
 from nystrom.landmarks.lloyd import lloyd
 from nystrom.landmarks.pivoted import RPCholesky, cholesky_pivots
 from nystrom.linalg import whiten
@@ -17,13 +16,14 @@ from nystrom.sketch import PCASketch, Sketch
 from nystrom.survey import Survey
 
 _SKETCH_DIM = 20
+_SKETCH_ROWS = 1000
 # Up to this many columns a sketch saves little time, and where no few directions hold the variance it costs accuracy.
 _FEW_COLUMNS = 64
-# Means over 128 rows a landmark rather than over all rows cost 0.8 % of the error at most, over 64 from 256 landmarks
-# on none that could be measured: mnist, epsilon-like and protein-mix, m = 10 to 500 (docs/landmarks.md).
+# More rows a landmark gained next to nothing (docs/landmarks.md): on mnist the error with 500 landmarks is 0.0351 with
+# 32 rows each and with 64; means over 82 rows rather than over all cost at most 1.3 %, on three sets and m = 10 to 500.
 _SAMPLE_ROWS = 8192
-_SAMPLE_ROWS_PER_LANDMARK = 64
-_SAMPLE_ROWS_FOR_MEANS = 16_384
+_SAMPLE_ROWS_PER_LANDMARK = 32
+_SAMPLE_ROWS_OF_FEW_LANDMARKS = 16_384
 # Greedy seeding looks at six rows for each landmark; among these many it costs less than the Lloyd steps.
 _SEED_ROWS = 4096
 _SEED_ROWS_PER_LANDMARK = 16
@@ -38,9 +38,8 @@ _TRIAL_LLOYD = 2
 
 def sample_size(m: int) -> int:
     """Return the number of rows that are clustered for m landmarks."""
-    return max(
-        _SAMPLE_ROWS, min(2 * _SAMPLE_ROWS_PER_LANDMARK * m, _SAMPLE_ROWS_FOR_MEANS), _SAMPLE_ROWS_PER_LANDMARK * m
-    )
+    few = min(2 * _SAMPLE_ROWS_PER_LANDMARK * m, _SAMPLE_ROWS_OF_FEW_LANDMARKS)
+    return max(_SAMPLE_ROWS, few, _SAMPLE_ROWS_PER_LANDMARK * m)
 
 
 def sketch_columns(n_features: int) -> int:
@@ -51,9 +50,9 @@ def sketch_columns(n_features: int) -> int:
 class Auto(Selector):
     """Cluster a sampled-PCA sketch of a sample of rows, and take the means of the sampled rows themselves.
 
-    1. Draw 64 to 128 rows a landmark, at least 8,192 where there are so many. They are read by number; from a source
+    1. Draw 64 rows a landmark (32 from 512 landmarks on), at least 8,192 where there are so many. They are read by number; from a source
        that can only be read from its beginning they take a pass.
-    2. With more than 64 columns, sketch them by the 20 leading principal directions of 2,000 of them.
+    2. With more than 64 columns, sketch them by the 20 leading principal directions of 1,000 of them.
     3. K-means on the sketch of the sample; the landmarks are the means of the clusters' rows.
     4. If many clusters hold next to no rows, k-means has spent them on outliers, which a bounded kernel hardly feels.
        Then draw landmarks of the sample by randomly pivoted Cholesky with three Lloyd steps, and keep whichever of the
@@ -77,7 +76,7 @@ class Auto(Selector):
     (10, 100)
     """
 
-    def __init__(self, n_iter: int = 10) -> None:
+    def __init__(self, n_iter: int = 5) -> None:
         self.n_iter = n_iter
 
     def held_bytes(self, rows: RowBlocks, n_landmarks: int) -> int:
@@ -89,15 +88,14 @@ class Auto(Selector):
             return RPCholesky()._select(survey, m, kernel, rng)
         n_iter = check_whole("n_iter", self.n_iter, least=0)
         sample = sample_rows(survey, sample_size(m), rng)
-        with blas_threads(1):
-            sketch = fit_sketch(sample, rng)
+        sketch = fit_sketch(sample, rng)
         inside = Survey(array_rows(sample), survey.engine)
         sketched = inside.map_rows(
             lambda block: sketch(block.X), sketch.dim, sample.dtype, label="sketch of the sample"
         )
         seed_rows = max(_SEED_ROWS, _SEED_ROWS_PER_LANDMARK * m)
-        found = cluster(sketched, m, survey.engine, rng, n_iter, seed_rows=seed_rows)
-        points = cluster_means(inside, sketch, found.centers)
+        found = cluster(sketched, m, survey.engine, rng, n_iter, seed_rows=seed_rows, want_labels=True)
+        points = labelled_means(inside, found)
         if spent_on_outliers(found.counts):
             points = _better_for_kernel(points, inside, sketched, sketch, kernel, rng)
         return Landmarks(points, None)
@@ -109,7 +107,7 @@ def fit_sketch(sample: Matrix, rng: np.random.Generator) -> Sketch:
     if p <= _FEW_COLUMNS:
         return AllColumns(p)
     # A second power iteration gained 0.1 % of the error, and took as long as a tenth of the pass.
-    recipe = PCASketch(n_power=1)
+    recipe = PCASketch(max_rows=_SKETCH_ROWS, n_power=1)
     # The sample is in the order of the source, which may be sorted: take rows from all over it.
     spread = sample[:: max(1, size // recipe.max_rows)]
     return recipe.fit(p, _SKETCH_DIM, rng, sample=spread)
@@ -139,7 +137,6 @@ def _better_for_kernel(
 
 def _unexplained(kernel: Kernel, X: Matrix, points: Matrix) -> float:
     """Return the sum over rows x of k(x, x) − ‖φ(x)‖² with these landmarks."""
-    with blas_threads(1):
-        T = whiten(np.asarray(kernel(points, points), dtype=np.float64), block_dtype=X.dtype).T
-        features = np.asarray(kernel(X, points), dtype=np.float64) @ T
-        return float(kernel.diag(X).sum() - np.einsum("ij,ij->", features, features))
+    T = whiten(np.asarray(kernel(points, points), dtype=np.float64), block_dtype=X.dtype).T
+    features = np.asarray(kernel(X, points), dtype=np.float64) @ T
+    return float(kernel.diag(X).sum() - np.einsum("ij,ij->", features, features))

@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator
 
 from nystrom.exceptions import FewerLandmarksWarning
 from nystrom.kernels import Kernel, Precomputed
+from nystrom.linalg import algebra_threads
 from nystrom.rows.base import Array, Block, Matrix, RowBlocks, require_finite
 from nystrom.survey import Survey
 
@@ -74,7 +75,8 @@ class Selector(BaseEstimator, ABC):
                 f"rows are rows of K. Use landmarks='rpcholesky', 'uniform', 'diagonal', 'column-norm' or 'leverage', "
                 f"or an array of row numbers."
             )
-        found = self._select(survey, wanted, kernel, rng)
+        with algebra_threads(wanted):
+            found = self._select(survey, wanted, kernel, rng)
         if len(found) < wanted:
             warnings.warn(
                 f"Found {len(found)} landmarks where {wanted} were asked for: {survey.rows.name} has no more rows that "

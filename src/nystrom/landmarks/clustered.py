@@ -11,11 +11,11 @@ import scipy.sparse as sp
 from nystrom.engine.base import Engine
 from nystrom.exceptions import FewerLandmarksWarning
 from nystrom.kernels import Kernel
-from nystrom.kmeans import KMeansResult, Nearest, kmeans
+from nystrom.kmeans import ClusterSums, KMeansResult, Nearest, cluster_sums, kmeans
 from nystrom.landmarks.base import Landmarks, Selector, check_whole, sample_rows, smaller_form
 from nystrom.landmarks.lloyd import MeansStep, lloyd
 from nystrom.rows.arrays import ArrayRows, array_rows
-from nystrom.rows.base import Array, Matrix, RowBlocks
+from nystrom.rows.base import Array, Block, Matrix, RowBlocks
 from nystrom.sketch import SignSketch, Sketch, sketch_dimension
 from nystrom.survey import Survey
 
@@ -93,12 +93,13 @@ def cluster(
     n_iter: int,
     n_init: int = 1,
     seed_rows: int | None = None,
+    want_labels: bool = False,
 ) -> KMeansResult:
     """Run k-means; the selector warns of fewer than m centres, once, in its own words."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FewerLandmarksWarning)
         return kmeans(
-            rows, m, engine=engine, rng=rng, n_iter=n_iter, n_init=n_init, seed_rows=seed_rows, want_labels=False
+            rows, m, engine=engine, rng=rng, n_iter=n_iter, n_init=n_init, seed_rows=seed_rows, want_labels=want_labels
         )
 
 
@@ -106,6 +107,18 @@ def cluster_means(survey: Survey, sketch: Sketch, centers: Array) -> Matrix:
     """Return the means of the rows whose sketch is nearest to each centre: the second pass of Algorithm 3."""
     found = survey.fold(MeansStep(SketchedLabel(sketch, centers), len(centers)), label="means of clusters")
     return smaller_form(found.means().astype(survey.rows.dtype))
+
+
+def labelled_means(survey: Survey, found: KMeansResult) -> Matrix:
+    """Return the means of the rows of each cluster, whose labels k-means has kept: one pass."""
+    labels, m = found.labels, len(found.counts)
+    if labels is None:
+        raise ValueError("k-means kept no labels; ask for them with want_labels=True.")
+
+    def step(block: Block) -> ClusterSums:
+        return cluster_sums(labels[block.start : block.stop], block.X, m)
+
+    return smaller_form(survey.fold(step, label="means of clusters").means().astype(survey.rows.dtype))
 
 
 class AllColumns:
