@@ -1,7 +1,7 @@
 """Passes in this process: the result depends on the blocks, not on the threads."""
 
 import copy
-import gc
+import os
 import pickle
 import threading
 
@@ -70,17 +70,25 @@ def test_an_error_in_a_step_ends_the_pass_and_leaves_the_engine_usable():
     assert engine.fold(rows, lambda block: Sums(1), label="works")[0] == rows.n_blocks
 
 
-def test_the_threads_end_with_their_engine():
-    others = set(threading.enumerate())
-    engine = LocalEngine(2)
-    engine.fold(as_blocks(X, block_rows=64), lambda block: Sums(1), label="count")
-    own = set(threading.enumerate()) - others
-    assert own
-    del engine
-    gc.collect()
-    for thread in own:
-        thread.join(timeout=10)
-    assert not any(thread.is_alive() for thread in own)
+def test_engines_share_their_threads():
+    def names(engine):
+        found = engine.map(as_blocks(X, block_rows=64), lambda block: threading.current_thread().name, label="names")
+        return {name for _, name in found}
+
+    used = names(LocalEngine(2)) | names(LocalEngine(2)) | names(LocalEngine(2))
+    assert 1 <= len(used) <= 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_child_process_makes_threads_of_its_own():
+    rows = as_blocks(X, block_rows=64)
+    LocalEngine(2).fold(rows, lambda block: Sums(1), label="parent")
+    child = os.fork()
+    if child == 0:
+        count = LocalEngine(2).fold(rows, lambda block: Sums(1), label="child")[0]
+        os._exit(0 if count == rows.n_blocks else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 @given(st.integers(min_value=1, max_value=70))

@@ -43,9 +43,7 @@ def test_every_compression_gives_the_same_rows(tmp_path, suffix, compress):
     np.testing.assert_array_equal(y, [1, -1])
 
 
-@pytest.mark.parametrize(
-    "text", ["1 1:2\r\n2 2:3\r\n", "1\t1:2 # note\n\n2 2:3", "# head\n1 qid:7 1:2\n2 2:3\n"]
-)
+@pytest.mark.parametrize("text", ["1 1:2\r\n2 2:3\r\n", "1\t1:2 # note\n\n2 2:3", "# head\n1 qid:7 1:2\n2 2:3\n"])
 def test_line_ends_comments_blank_lines_and_query_numbers_are_understood(tmp_path, text):
     X, y = read_libsvm(write(tmp_path, text))
     np.testing.assert_array_equal(X.toarray(), [[2, 0], [0, 3]])

@@ -29,6 +29,18 @@ def blas_threads(count: int) -> AbstractContextManager[Any]:
     return _controller().limit(limits=count, user_api="blas")
 
 
+@cache
+def _pool(n_threads: int) -> ThreadPoolExecutor:
+    # One for the process: k-means on a sample makes many short passes, and every new thread would bring its own arena
+    # of memory and BLAS buffers. A step never hands work to a pool, so passes that share one cannot block each other.
+    return ThreadPoolExecutor(n_threads, thread_name_prefix="nystrom")
+
+
+if hasattr(os, "register_at_fork"):
+    # A child process has the pool but none of its threads.
+    os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
 def available_cores() -> int:
     """Return the cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
@@ -69,13 +81,6 @@ class LocalEngine:
         self.n_jobs = resolve_n_jobs(n_jobs)
         self.progress: Progress = progress or Silent()
         self.room = room
-        self._pool: ThreadPoolExecutor | None = None
-
-    def _threads(self) -> ThreadPoolExecutor:
-        # Made once for all passes: k-means on a sample makes many short ones. The threads end with the engine.
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.n_jobs, thread_name_prefix="nystrom")
-        return self._pool
 
     def _run(self, rows: RowBlocks, step: Callable[[Block], T], label: str) -> Iterator[tuple[int, T]]:
         self.progress.start(label, rows.shape[0])
@@ -103,7 +108,7 @@ class LocalEngine:
             return block.start, block.stop, step(block)
 
         pending: deque[Future[tuple[int, int, T]]] = deque()
-        pool = self._threads()
+        pool = _pool(self.n_jobs)
         try:
             # With one thread, this one reads the next block while that one computes.
             if rows.random_access and self.n_jobs > 1:

@@ -50,8 +50,8 @@ def sketch_columns(n_features: int) -> int:
 class Auto(Selector):
     """Cluster a sampled-PCA sketch of a sample of rows, and take the means of the sampled rows themselves.
 
-    1. Draw 64 rows a landmark (32 from 512 landmarks on), at least 8,192 where there are so many. They are read by number; from a source
-       that can only be read from its beginning they take a pass.
+    1. Draw 64 rows a landmark (32 from 512 landmarks on), at least 8,192 where there are so many. They are read by
+       number; from a source that can only be read from its beginning they take a pass.
     2. With more than 64 columns, sketch them by the 20 leading principal directions of 1,000 of them.
     3. K-means on the sketch of the sample; the landmarks are the means of the clusters' rows.
     4. If many clusters hold next to no rows, k-means has spent them on outliers, which a bounded kernel hardly feels.
