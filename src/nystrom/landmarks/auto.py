@@ -26,7 +26,7 @@ _SAMPLE_ROWS_PER_LANDMARK = 32
 _SAMPLE_ROWS_OF_FEW_LANDMARKS = 16_384
 # Greedy seeding looks at six rows for each landmark; among these many it costs less than the Lloyd steps.
 _SEED_ROWS = 4096
-_SEED_ROWS_PER_LANDMARK = 16
+_SEED_ROWS_PER_LANDMARK = 8
 # A cluster with less than this share of an even one's rows is spent on outliers; so many such clusters, and the
 # choice is made again by what the kernel sees.
 _TINY = 1 / 16
