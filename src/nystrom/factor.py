@@ -13,13 +13,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from nystrom.engine.base import Engine
+from nystrom.engine.local import merge_two
 from nystrom.exceptions import AccuracyWarning
 from nystrom.kernels import Kernel, Precomputed
 from nystrom.landmarks.base import Landmarks
@@ -34,6 +35,10 @@ from nystrom.survey import Survey
 # is off by 3e-5 at condition 2e4 and 4e-4 at 8e5 (without: 2e-4 and 0.6), and the trace error by 2e-7 and 1e-6.
 _CONDITION_LIMIT = {"float32": 1e5, "float64": 1e8}
 _MAX_CAUTIONS = 4
+# Kernel values are taken this many bytes at a time: they stay in the cache, and many landmarks do not need much memory.
+# Fewer rows than the least would cost more in adding up the m × m results than they save.
+_TILE_BYTES = 16 * 2**20
+_MIN_TILE_ROWS = 1024
 
 
 @dataclass(frozen=True)
@@ -233,7 +238,9 @@ def _fold(
     # Past the limit, float32 blocks are summed in float64; float64 blocks are whitened first.
     sum_dtype = dtype if condition < _CONDITION_LIMIT[dtype.name] else np.float64
 
-    def step(block: Block) -> Statistics:
+    tile_rows = max(_TILE_BYTES // (8 * m), _MIN_TILE_ROWS)
+
+    def tile(block: Block) -> Statistics:
         C = evaluate(block.X)
         if keep is not None:
             keep[block.start : block.stop] = C
@@ -242,6 +249,9 @@ def _fold(
             return block_statistics(np.subtract(C, shift, dtype=sum_dtype), diagonal, block, whitened=False)
         F = C @ T.astype(C.dtype, copy=False)
         return block_statistics(F.astype(np.float64, copy=False), diagonal, block, whitened=True)
+
+    def step(block: Block) -> Statistics:
+        return reduce(merge_two, map(tile, block.split(tile_rows)))
 
     statistics = survey.fold(step, label="factor")
     return statistics.shifted_back(shift.astype(np.float64)).in_basis(T) if whiten_later else statistics

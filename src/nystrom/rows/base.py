@@ -50,6 +50,21 @@ class Block:
     def stop(self) -> int:
         return self.start + int(self.X.shape[0])
 
+    def split(self, n_rows: int) -> Iterator[Block]:
+        """Yield the block in pieces of at most ``n_rows`` rows."""
+        if self.X.shape[0] <= n_rows:
+            yield self
+            return
+        for first in range(0, self.X.shape[0], n_rows):
+            piece = slice(first, first + n_rows)
+            yield Block(
+                self.index,
+                self.start + first,
+                self.X[piece],
+                None if self.y is None else self.y[piece],
+                None if self.weight is None else self.weight[piece],
+            )
+
 
 class RowBlocks(ABC):
     """A matrix of rows that is read block by block.
