@@ -69,9 +69,9 @@ def test_dna_has_the_known_best_error():
 
 def test_on_satimage_more_landmarks_help_the_optimal_method():
     X = real("satimage")
-    low = [mean_error(X, "kmeans", 2, 2, factor, seeds=3) for factor in ("optimal", "standard")]
+    low = [mean_error(X, "kmeans", 2, 2, factor, seeds=6) for factor in ("optimal", "standard")]
     assert low[0] == pytest.approx(low[1], rel=1e-9)
-    assert 0.36 < low[0] < 0.44
+    assert 0.37 < low[0] < 0.43
     assert mean_error(X, "kmeans", 4, 2, seeds=5) == pytest.approx(0.307, rel=0.02)
     assert mean_error(X, "kmeans", 8, 2, seeds=5) == pytest.approx(0.3024, rel=0.02)
     assert mean_error(X, "kmeans", 4, 2, "standard", seeds=5) > 0.45
