@@ -11,6 +11,11 @@ from hypothesis import settings
 if "PYTEST_XDIST_WORKER" in os.environ:
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
+    # A plugin may have imported NumPy before this file, and then the variables come too late.
+    import scipy.linalg  # noqa: F401 - loads SciPy's own BLAS, so that it is limited too
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(1, user_api="blas")
 
 # No test asserts a time, so neither does hypothesis; derandomized, so that a run can be repeated.
 settings.register_profile("nystrom", deadline=None, derandomize=True)
