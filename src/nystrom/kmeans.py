@@ -14,7 +14,8 @@ import scipy.sparse as sp
 
 from nystrom.clusters import ClusterSums, Nearest, assign, cluster_sums, row_squares
 from nystrom.engine.base import Engine, TreeMerger
-from nystrom.engine.local import blas_threads, merge_two
+from nystrom.engine.blas import blas_threads
+from nystrom.engine.local import merge_two
 from nystrom.exceptions import FewerLandmarksWarning
 from nystrom.rows.arrays import array_rows
 from nystrom.rows.base import Array, Block, Matrix, RowBlocks, default_block_rows

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.linalg
 
-from nystrom.engine.local import available_cores, blas_threads
+from nystrom.engine.blas import blas_threads
+from nystrom.engine.local import available_cores
 from nystrom.exceptions import NotPositiveSemidefiniteError
 from nystrom.rows.base import Array
 

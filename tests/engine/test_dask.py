@@ -10,7 +10,6 @@ import threading
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from threadpoolctl import ThreadpoolController
 
 from nystrom import Nystroem
 from nystrom.engine import LocalEngine, Silent, Sums
@@ -237,29 +236,6 @@ def test_progress_counts_every_row_of_every_pass(client, X, monkeypatch):
     assert recorder.passes[0][0] == "sketch"
     assert recorder.passes[-1][0] == "factor"
     assert all(done == total for _, total, done in recorder.passes)
-
-
-def test_one_blas_thread_while_any_task_runs_and_as_before_after():
-    def count():
-        return [info["num_threads"] for info in ThreadpoolController().select(user_api="blas").info()]
-
-    before = count()
-    inside, leave = threading.Event(), threading.Event()
-
-    def long_task():
-        with engine_dask._one_blas_thread():
-            inside.set()
-            leave.wait(10)
-
-    thread = threading.Thread(target=long_task)
-    thread.start()
-    inside.wait(10)
-    with engine_dask._one_blas_thread():
-        pass
-    assert all(n == 1 for n in count())  # the short task has left, the long one is still inside
-    leave.set()
-    thread.join()
-    assert count() == before
 
 
 def test_without_a_client_passes_run_in_threads(X):

@@ -23,7 +23,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from nystrom.engine.base import M, Progress, Silent, T, TreeMerger
-from nystrom.engine.local import LocalEngine, blas_threads, merge_two
+from nystrom.engine.blas import blas_threads
+from nystrom.engine.local import LocalEngine, merge_two
 from nystrom.exceptions import ClusterLostError, MissingDependencyError
 from nystrom.rows.base import Array, Block, Matrix, RowBlocks, TargetedRows, blocks_to_join
 
@@ -240,7 +241,7 @@ class _Run:
 
     def __call__(self, step: Callable[[Block], Any], *arguments: Any) -> Any:
         block = self.form.block(*arguments)
-        with _one_blas_thread():
+        with blas_threads(1):
             result = step(block)
         if self.topic is not None:
             distributed.get_worker().log_event(self.topic, (block.index, block.stop - block.start))
@@ -259,14 +260,14 @@ class _Emit:
         block = self.form.block(*arguments)
         if block.X.shape[0] == 0:
             return np.empty((0,) if self.n_columns is None else (0, self.n_columns), self.dtype)
-        with _one_blas_thread():
+        with blas_threads(1):
             return np.asarray(step(block), dtype=self.dtype)
 
 
 def _merge(a: M, b: M) -> M:
     # Results of tasks may be needed again (another worker asks, or one was lost), and merging may overwrite its left
     # side. A copy keeps it; adding gives the same bits.
-    with _one_blas_thread():
+    with blas_threads(1):
         return merge_two(copy.deepcopy(a), b)
 
 
@@ -276,31 +277,6 @@ def _first(pair: tuple[Any, Any]) -> Any:
 
 def _second(pair: tuple[Any, Any]) -> Any:
     return pair[1]
-
-
-_limit_lock = threading.Lock()
-_limit: list[Any] = [0, None]
-
-
-@contextmanager
-def _one_blas_thread() -> Iterator[None]:
-    """Limit BLAS to one thread while any task of this worker is inside.
-
-    The limit is the process's, not the thread's: with several threads the first one in sets it and the last one out
-    lifts it.
-    """
-    with _limit_lock:
-        if _limit[0] == 0:
-            _limit[1] = blas_threads(1)
-            _limit[1].__enter__()
-        _limit[0] += 1
-    try:
-        yield
-    finally:
-        with _limit_lock:
-            _limit[0] -= 1
-            if _limit[0] == 0:
-                _limit[1].__exit__(None, None, None)
 
 
 class DaskEngine:

@@ -6,27 +6,15 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from nystrom.engine.base import M, Mergeable, Progress, Silent, T, TreeMerger
+from nystrom.engine.blas import blas_threads
 from nystrom.engine.held import hold
 from nystrom.rows.base import Array, Block, Matrix, RowBlocks
-
-
-@cache
-def _controller() -> ThreadpoolController:
-    # Looking the BLAS libraries up costs milliseconds, so it is done once for the process.
-    return ThreadpoolController()
-
-
-def blas_threads(count: int) -> AbstractContextManager[Any]:
-    """Limit BLAS to ``count`` threads inside the ``with`` block."""
-    return _controller().limit(limits=count, user_api="blas")
 
 
 @cache
@@ -105,7 +93,9 @@ class LocalEngine:
             return given(rows.block(index))
 
         def given(block: Block) -> tuple[int, int, T]:
-            return block.start, block.stop, step(block)
+            # Here too, for BLAS libraries that have a setting for each thread.
+            with blas_threads(1):
+                return block.start, block.stop, step(block)
 
         pending: deque[Future[tuple[int, int, T]]] = deque()
         pool = _pool(self.n_jobs)
@@ -180,4 +170,4 @@ def merge_two(a: M, b: M) -> M:
     return a.merge(b)
 
 
-__all__ = ["LocalEngine", "Mergeable", "available_cores", "blas_threads", "merge_two", "resolve_n_jobs"]
+__all__ = ["LocalEngine", "Mergeable", "available_cores", "merge_two", "resolve_n_jobs"]
