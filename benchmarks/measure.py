@@ -45,6 +45,8 @@ def contest(
             if name in slow:
                 continue
             gc.collect()
+            # BLAS threads of the one before spin for some 30 ms after their last call; each starts on idle cores.
+            time.sleep(0.1)
             before = _reset_peak()
             start = time.perf_counter()
             with warnings.catch_warnings():

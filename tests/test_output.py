@@ -119,7 +119,7 @@ def test_a_full_disk_names_the_file_and_row_and_leaves_nothing(tmp_path: Path) -
     done = subprocess.run(
         [sys.executable, "-c", _FULL_DISK, str(tmp_path / "F.npy")], capture_output=True, text=True, check=True
     )
-    assert "F.npy cannot be written at row 24576: File too large. Free some disk and call again" in done.stdout
+    assert "F.npy cannot be written at row 25000: File too large. Free some disk and call again" in done.stdout
     assert not list(tmp_path.iterdir())
 
 

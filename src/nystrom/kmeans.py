@@ -157,7 +157,7 @@ def _draw(n: int, size: int, rng: np.random.Generator) -> Array:
 def _in_wide_blocks(rows: RowBlocks) -> RowBlocks:
     # A sketch keeps the few rows a block of the rows it was made from; for so few columns they are too small. With
     # more than 4,096, the sample that "auto" clusters would keep one thread busy and the others idle.
-    wanted = min(default_block_rows(rows.shape[1] * rows.dtype.itemsize), _MAX_BLOCK_ROWS)
+    wanted = min(default_block_rows(rows.shape[1] * rows.dtype.itemsize, rows.shape[0]), _MAX_BLOCK_ROWS)
     return rows if rows.is_sparse else rows.widened(wanted)
 
 

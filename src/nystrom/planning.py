@@ -31,6 +31,8 @@ _CALIBRATION_SECONDS = 0.5
 _MAX_CALIBRATION_LANDMARKS = 500
 # Measured on a cluster of this machine (docs/cluster.md): what a block costs a worker beside its work.
 _SECONDS_A_BLOCK = 0.006
+# For blocks whose size does not depend on the number of rows.
+_MANY_ROWS = 10**9
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,7 @@ def plan(
     dtype = np.dtype(dtype)
     m = min(n_landmarks, n_rows)
     row_bytes = _row_bytes(n_rows, n_features, nnz, dtype)
-    block_rows = min(block_rows or default_block_rows(row_bytes), n_rows)
+    block_rows = min(block_rows or default_block_rows(row_bytes, n_rows), n_rows)
     density = None if nnz is None else nnz / (n_rows * n_features)
     n_jobs = (threads or 1) if workers else resolve_n_jobs(threads)
     if calibration is None:
@@ -291,7 +293,9 @@ def calibrate(
     """
     dtype = np.dtype(dtype)
     rng = np.random.default_rng(0)
-    block_rows = block_rows or default_block_rows(n_features * dtype.itemsize * (1 if density is None else density))
+    if block_rows is None:
+        row_bytes = n_features * dtype.itemsize * (1 if density is None else density)
+        block_rows = default_block_rows(row_bytes, _MANY_ROWS)
     base_bytes = _resident_bytes()
     block = _make_rows(block_rows, n_features, density, dtype, rng)
     Z = _make_rows(n_landmarks, n_features, density, dtype, rng)

@@ -7,7 +7,10 @@ ride along with whichever fold comes first.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Event
 
 import numpy as np
 import scipy.sparse as sp
@@ -86,23 +89,53 @@ class Survey:
         self.engine = engine
         self.n_passes = 0
         self._moments: Moments | None = None
+        self._coming: Future[Moments] | None = None
 
     @property
     def has_moments(self) -> bool:
-        return self._moments is not None
+        return self._moments is not None or self._coming is not None
 
     @property
     def moments(self) -> Moments:
         """The moments of all rows; costs a pass if no pass was made yet."""
+        if self._moments is None and self._coming is not None:
+            self._moments = self._coming.result()
         if self._moments is None:
             self.n_passes += 1
             self._moments = self.engine.fold(self.rows, _moments_step(self.rows.name), label="survey")
         return self._moments
 
+    @contextmanager
+    def moments_meanwhile(self) -> Iterator[None]:
+        """Take the moments while the ``with`` block runs, where the engine has a thread to spare.
+
+        For work that is mostly on one thread and does not read all rows.
+        """
+        spare = None if self.has_moments else self.engine.spare(self.rows)
+        if spare is None:
+            yield
+            return
+        stopped = Event()
+        step = _moments_step(self.rows.name)
+
+        def unless_stopped(block: Block) -> Moments:
+            if stopped.is_set():
+                raise CancelledError
+            return step(block)
+
+        with ThreadPoolExecutor(1, thread_name_prefix="nystrom-survey") as beside:
+            self.n_passes += 1
+            self._coming = beside.submit(spare.fold, self.rows, unless_stopped, label="survey")
+            try:
+                yield
+            except BaseException:
+                stopped.set()
+                raise
+
     def fold(self, step: Callable[[Block], M], *, label: str) -> M:
         """Fold ``step`` over the rows, and the moments with it if they are not known yet."""
         self.n_passes += 1
-        if self._moments is not None:
+        if self.has_moments:
             return self.engine.fold(self.rows, step, label=label)
         survey = _moments_step(self.rows.name)
 
@@ -117,7 +150,7 @@ class Survey:
     def map_rows(self, step: Callable[[Block], Matrix], n_columns: int, dtype: object, *, label: str) -> RowBlocks:
         """Return the rows that ``step`` makes of each block, and take the moments with it if not known yet."""
         self.n_passes += 1
-        if self._moments is not None:
+        if self.has_moments:
             return self.engine.map_rows(self.rows, step, n_columns, dtype, label=label)
         survey = _moments_step(self.rows.name)
 
@@ -131,7 +164,7 @@ class Survey:
     def map(self, step: Callable[[Block], T], *, label: str) -> Iterator[tuple[int, T]]:
         """Yield ``(start row, result)`` for every block, in block order; the moments ride along if all are drawn."""
         self.n_passes += 1
-        if self._moments is not None:
+        if self.has_moments:
             yield from self.engine.map(self.rows, step, label=label)
             return
         survey = _moments_step(self.rows.name)

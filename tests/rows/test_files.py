@@ -121,7 +121,7 @@ def test_a_fit_from_a_file_is_bit_for_bit_the_fit_in_memory(kind: str, tmp_path:
 def test_the_default_block_is_that_of_the_array(tmp_path: Path) -> None:
     X = np.zeros((5000, 400), dtype=np.float32)
     for kind in ("npy", "parquet", "zarr"):
-        assert open_rows(_write(kind, tmp_path, X)).block_rows == array_rows(X).block_rows == 2048
+        assert open_rows(_write(kind, tmp_path, X)).block_rows == array_rows(X).block_rows == 2500
 
 
 @pytest.mark.parametrize("suffix", ["", ".bz2", ".gz", ".xz"])

@@ -93,6 +93,10 @@ class Silent:
 class Engine(Protocol):
     """How a pass runs."""
 
+    def spare(self, rows: RowBlocks) -> Engine | None:
+        """Return an engine for a pass over these rows beside the caller's own work; None without a thread for it."""
+        ...
+
     def fold(self, rows: RowBlocks, step: Callable[[Block], M], *, label: str) -> M:
         """Run ``step`` on every block and merge the results as :class:`TreeMerger` does: one pass."""
         ...

@@ -290,6 +290,9 @@ class DaskEngine:
         self.local = LocalEngine(n_jobs, progress)
         self._client = _client()
 
+    def spare(self, rows: RowBlocks) -> LocalEngine | None:
+        return None if isinstance(rows, DaskRows) else self.local.spare(rows)
+
     def fold(self, rows: RowBlocks, step: Callable[[Block], M], *, label: str) -> M:
         if not isinstance(rows, DaskRows):
             return self.local.fold(rows, step, label=label)

@@ -70,6 +70,12 @@ class LocalEngine:
         self.progress: Progress = progress or Silent()
         self.room = room
 
+    def spare(self, rows: RowBlocks) -> LocalEngine | None:
+        # A bar shows one pass at a time, and a file has one reader.
+        if self.n_jobs > 1 and rows.in_memory and rows.n_blocks > 1 and isinstance(self.progress, Silent):
+            return LocalEngine(self.n_jobs - 1)
+        return None
+
     def _run(self, rows: RowBlocks, step: Callable[[Block], T], label: str) -> Iterator[tuple[int, T]]:
         self.progress.start(label, rows.shape[0])
         try:

@@ -16,16 +16,14 @@ from nystrom.sketch import PCASketch, Sketch
 from nystrom.survey import Survey
 
 _SKETCH_DIM = 20
-_SKETCH_ROWS = 1000
+_SKETCH_ROWS = 500
 # Up to this many columns a sketch saves little time, and where no few directions hold the variance it costs accuracy.
 _FEW_COLUMNS = 64
-# More rows gained next to nothing: on mnist at m = 100 the error is that of k-means on all rows, within 0.1 %
-# (`python -m benchmarks landmarks`).
-_SAMPLE_ROWS = 8192
+# Twice the rows and one more step took 1 % off the error on mnist, and as much time as a tenth of the fit.
+_SAMPLE_ROWS = 4096
 _SAMPLE_ROWS_PER_LANDMARK = 32
-_SAMPLE_ROWS_OF_FEW_LANDMARKS = 16_384
 # Greedy seeding looks at six rows for each landmark; among these many it costs less than the Lloyd steps.
-_SEED_ROWS = 4096
+_SEED_ROWS = 2048
 _SEED_ROWS_PER_LANDMARK = 8
 # A cluster with less than this share of an even one's rows is spent on outliers; so many such clusters, and the
 # choice is made again by what the kernel sees.
@@ -38,8 +36,7 @@ _TRIAL_LLOYD = 2
 
 def sample_size(m: int) -> int:
     """Return the number of rows that are clustered for m landmarks."""
-    few = min(2 * _SAMPLE_ROWS_PER_LANDMARK * m, _SAMPLE_ROWS_OF_FEW_LANDMARKS)
-    return max(_SAMPLE_ROWS, few, _SAMPLE_ROWS_PER_LANDMARK * m)
+    return max(_SAMPLE_ROWS, _SAMPLE_ROWS_PER_LANDMARK * m)
 
 
 def sketch_columns(n_features: int) -> int:
@@ -50,9 +47,9 @@ def sketch_columns(n_features: int) -> int:
 class Auto(Selector):
     """Cluster a sampled-PCA sketch of a sample of rows, and take the means of the sampled rows themselves.
 
-    1. Draw 64 rows a landmark (32 from 512 landmarks on), at least 8,192 where there are so many. They are read by
-       number; from a source that can only be read from its beginning they take a pass.
-    2. With more than 64 columns, sketch them by the 20 leading principal directions of 1,000 of them.
+    1. Draw 32 rows a landmark, at least 4,096 where there are so many. They are read by number; from a source that can
+       only be read from its beginning they take a pass.
+    2. With more than 64 columns, sketch them by the 20 leading principal directions of 500 of them.
     3. K-means on the sketch of the sample; the landmarks are the means of the clusters' rows.
     4. If many clusters hold next to no rows, k-means has spent them on outliers, which a bounded kernel hardly feels.
        Then draw landmarks of the sample by randomly pivoted Cholesky with three Lloyd steps, and keep whichever of the
@@ -76,7 +73,7 @@ class Auto(Selector):
     (10, 100)
     """
 
-    def __init__(self, n_iter: int = 5) -> None:
+    def __init__(self, n_iter: int = 4) -> None:
         self.n_iter = n_iter
 
     def held_bytes(self, rows: RowBlocks, n_landmarks: int) -> int:
@@ -86,7 +83,13 @@ class Auto(Selector):
     def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
         if isinstance(kernel, Precomputed):
             return RPCholesky()._select(survey, m, kernel, rng)
-        n_iter = check_whole("n_iter", self.n_iter, least=0)
+        check_whole("n_iter", self.n_iter, least=0)
+        if not kernel.needs_moments:
+            return self._cluster(survey, m, kernel, rng)
+        with survey.moments_meanwhile():
+            return self._cluster(survey, m, kernel, rng)
+
+    def _cluster(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
         sample = sample_rows(survey, sample_size(m), rng)
         sketch = fit_sketch(sample, rng)
         inside = Survey(array_rows(sample), survey.engine)
@@ -94,7 +97,7 @@ class Auto(Selector):
             lambda block: sketch(block.X), sketch.dim, sample.dtype, label="sketch of the sample"
         )
         seed_rows = max(_SEED_ROWS, _SEED_ROWS_PER_LANDMARK * m)
-        found = cluster(sketched, m, survey.engine, rng, n_iter, seed_rows=seed_rows, want_labels=True)
+        found = cluster(sketched, m, survey.engine, rng, self.n_iter, seed_rows=seed_rows, want_labels=True)
         points = labelled_means(inside, found)
         if spent_on_outliers(found.counts):
             points = _better_for_kernel(points, inside, sketched, sketch, kernel, rng)

@@ -121,8 +121,9 @@ def check_whole(name: str, value: Any, *, least: int) -> int:
 def sample_rows(survey: Survey, size: int, rng: np.random.Generator) -> Matrix:
     """Return ``size`` rows drawn without replacement, in the order of the source; checked to be finite."""
     n = survey.rows.shape[0]
-    sample = gather(survey, np.sort(rng.choice(n, size=min(size, n), replace=False)))
-    require_finite(sample, survey.rows.name)
+    numbers = np.sort(rng.choice(n, size=min(size, n), replace=False))
+    sample = gather(survey, numbers)
+    require_finite(sample, survey.rows.name, numbers=numbers)
     return sample
 
 

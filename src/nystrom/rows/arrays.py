@@ -17,7 +17,7 @@ class ArrayRows(RowBlocks):
         self._X = X
         self.shape = (int(X.shape[0]), int(X.shape[1]))
         self.dtype = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
-        self.block_rows = block_rows or default_block_rows(self.shape[1] * self.dtype.itemsize)
+        self.block_rows = block_rows or default_block_rows(self.shape[1] * self.dtype.itemsize, self.shape[0])
         self.name = name
 
     def block(self, index: int) -> Block:
@@ -44,7 +44,7 @@ class SparseRows(RowBlocks):
         self.shape = (int(X.shape[0]), int(X.shape[1]))
         self.dtype = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
         row_bytes = (self.dtype.itemsize + 4) * self._X.nnz / max(self.shape[0], 1)
-        self.block_rows = block_rows or default_block_rows(row_bytes)
+        self.block_rows = block_rows or default_block_rows(row_bytes, self.shape[0])
         self.name = name
 
     def block(self, index: int) -> Block:

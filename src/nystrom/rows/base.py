@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,20 +16,28 @@ Array: TypeAlias = NDArray[Any]
 # A dense ndarray or a scipy CSR matrix; scipy ships no types, so the union cannot be spelled for the checker.
 Matrix: TypeAlias = Any
 
-_BLOCK_BYTES = 4 * 2**20
+_BLOCK_BYTES = 8 * 2**20
 _MIN_BLOCK_ROWS = 256
 _MAX_BLOCK_ROWS = 8192
+# Blocks with more rows are worth sharing among threads.
+_SHARED_ROWS = 2048
+# With so many blocks threads end a pass together, even or not.
+_MANY_BLOCKS = 64
 
 
-def default_block_rows(row_bytes: float) -> int:
-    """Return the rows of a block: a power of two near 4 MiB, from 256 to 8192.
+def default_block_rows(row_bytes: float, n_rows: int) -> int:
+    """Return the rows of a block: at most 8 MiB, but from 256 to 8192 rows.
 
-    The size depends on the rows alone, never on threads or on ``max_memory``: sums are taken block by
-    block, so this is what keeps results the same bits on every machine.
+    Blocks are as even as can be, and 2, 4 or a multiple of 8 of them, so that the threads end a pass together; fewer
+    than 8 only where they would have less than 2048 rows. The size depends on the rows alone, never on threads or on
+    ``max_memory``: sums are taken block by block, so this is what keeps results the same bits on every machine.
     """
-    wanted = _BLOCK_BYTES / max(row_bytes, 1.0)
-    power = 2 ** int(np.log2(max(wanted, 1.0)))
-    return int(min(max(power, _MIN_BLOCK_ROWS), _MAX_BLOCK_ROWS))
+    most = int(min(max(_BLOCK_BYTES / max(row_bytes, 1.0), _MIN_BLOCK_ROWS), _MAX_BLOCK_ROWS))
+    count = max(math.ceil(n_rows / most), min(n_rows // _SHARED_ROWS, 8), 1)
+    if count > _MANY_BLOCKS:
+        return most
+    even = -(-count // 8) * 8 if count > 4 else 1 << (count - 1).bit_length()
+    return max(-(-n_rows // even), 1)
 
 
 def blocks_to_join(have: int, want: int) -> int:
@@ -173,8 +182,11 @@ class TargetedRows(RowBlocks):
         return self.rows.target() if self.y is None else np.asarray(self.y)
 
 
-def require_finite(X: Matrix, name: str, start: int = 0) -> None:
-    """Raise ``ValueError`` naming the first row of ``X`` that holds NaN or infinity."""
+def require_finite(X: Matrix, name: str, start: int = 0, *, numbers: Array | None = None) -> None:
+    """Raise ``ValueError`` naming the first row of ``X`` that holds NaN or infinity.
+
+    Rows are numbered from ``start``, or as ``numbers`` says.
+    """
     values = X.data if sp.issparse(X) else X
     if values.size == 0:
         return
@@ -191,7 +203,8 @@ def require_finite(X: Matrix, name: str, start: int = 0) -> None:
         row = int(bad[0]) if bad.size else -1
     if row >= 0:
         kind = "NaN" if np.isnan(X[[row]].data if sp.issparse(X) else X[row]).any() else "infinity"
+        number = start + row if numbers is None else int(numbers[row])
         raise ValueError(
-            f"Input {name} contains {kind} (first in row {start + row}). Rows must be finite: drop such rows or "
+            f"Input {name} contains {kind} (first in row {number}). Rows must be finite: drop such rows or "
             f"fill them in, for example with sklearn.impute.SimpleImputer."
         )

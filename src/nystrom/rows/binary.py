@@ -117,7 +117,7 @@ class BinaryRows(RowBlocks):
         self.name = name or str(file.path)
         self.shape = (file.shape[0], columns.n_features)
         self.dtype = check_dtype(file.dtype, dtype, self.name)
-        self.block_rows = block_rows or default_block_rows(self.shape[1] * self.dtype.itemsize)
+        self.block_rows = block_rows or default_block_rows(self.shape[1] * self.dtype.itemsize, self.shape[0])
         self.has_target = columns.target is not None
 
     @property

@@ -100,5 +100,5 @@ class _Spool:
         indptr = self._file("indptr", (self.count + 1,), np.int64)
         indices = self._file("indices", (self.entries,), np.int32)
         data = self._file("data", (self.entries,), kind)
-        wanted = block_rows or default_block_rows((kind.itemsize + 4) * self.entries / self.count)
+        wanted = block_rows or default_block_rows((kind.itemsize + 4) * self.entries / self.count, self.count)
         return SparseBinaryRows(indptr, indices, data, n_features, block_rows=wanted, name=self.source.name)

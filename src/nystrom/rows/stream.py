@@ -66,7 +66,7 @@ class StreamRows(RowBlocks):
         row_bytes = float(shape[1] * self.dtype.itemsize)
         if self.is_sparse:
             row_bytes = (self.dtype.itemsize + 4) * entries / max(shape[0], 1)
-        self.block_rows = block_rows or default_block_rows(row_bytes)
+        self.block_rows = block_rows or default_block_rows(row_bytes, shape[0])
         self._block_bytes = row_bytes * self.block_rows
 
     @property
