@@ -14,8 +14,8 @@ import scipy.sparse as sp
 
 from nystrom.rows.base import Array, Matrix
 
-# Scores of one tile (rows × centres) that fit a core's second-level cache.
-_TILE_SCORES = 2**17
+# Scores of one tile (rows × centres): more calls of less work would have threads wait for the interpreter.
+_TILE_SCORES = 2**20
 # Up to this many columns a float32 block is summed in float64 at once: it costs little, and repeated rows stay exact.
 _NARROW = 64
 

@@ -21,8 +21,8 @@ from nystrom.rows.arrays import array_rows
 from nystrom.rows.base import Array, Block, Matrix, RowBlocks, default_block_rows
 from nystrom.seeding import Init, seed
 
-_SEED_ROWS = 10_000
-_SEED_ROWS_PER_CLUSTER = 16
+_SEED_ROWS = 4096
+_SEED_ROWS_PER_CLUSTER = 8
 _MAX_BLOCK_ROWS = 4096
 _MAX_REPAIRS = 20
 
@@ -87,7 +87,7 @@ def kmeans(
         Seedings to try; the one with the least inertia is kept.
     init : "greedy" or "kmeans++"
         Draw each seed with probability in proportion to its squared distance from those before. "greedy" draws
-        2 + log m candidates and keeps the one that lowers the inertia most, as scikit-learn does.
+        up to four candidates and keeps the one that lowers the inertia most.
     sample : int, optional
         Cluster this many rows drawn at random, and only assign the others. None clusters all.
     seed_rows : int, optional

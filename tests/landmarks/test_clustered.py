@@ -145,3 +145,17 @@ def test_auto_is_as_good_as_kmeans_on_ordinary_rows(p):
         for name in ("auto", "kmeans")
     )
     assert ours < 1.1 * theirs
+
+
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_matrix], ids=["dense", "sparse"])
+def test_auto_has_all_landmarks_although_clusters_lost_their_rows(make):
+    rng = np.random.default_rng(7)
+    X = rng.standard_normal((1500, 6))
+    X[:40] *= rng.lognormal(4, 1, size=(40, 1))
+    for seed in range(8):
+        found = select_landmarks(make(X), 40, kernel=Gaussian(1 / 6), random_state=seed)
+        assert len(distinct(found.points)) == 40
+
+
+def distinct(points):
+    return np.unique(points.toarray() if sp.issparse(points) else points, axis=0)
