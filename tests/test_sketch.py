@@ -209,3 +209,21 @@ def test_dimension_and_compression_together_are_refused():
 def test_a_sparse_sketch_without_entries_is_refused():
     with pytest.raises(ValueError, match="nonzeros must be at least 1"):
         SparseSign(nonzeros=0)
+
+
+@pytest.mark.parametrize("n", [12, 60])
+def test_directions_of_few_sparse_rows_are_those_of_the_svd(n):
+    rng = np.random.default_rng(1)
+    X = sp.random(n, 200, density=0.2, random_state=2, format="csr")
+    X.data += 3
+    sketch = PCASketch().fit(200, 5, rng, sample=X)
+    _, _, right = np.linalg.svd(X.toarray() - X.toarray().mean(axis=0), full_matrices=False)
+    expected = (X.toarray() - X.toarray().mean(axis=0)) @ right[:5].T
+    found = sketch(X)
+    found = found - found.mean(axis=0)
+    np.testing.assert_allclose(found @ found.T, expected @ expected.T, atol=1e-9 * np.abs(expected).max() ** 2)
+
+
+def test_directions_beyond_the_rank_of_sparse_rows_are_zero():
+    X = sp.csr_matrix(np.vstack([np.ones((3, 50)), np.zeros((3, 50))]))
+    assert np.count_nonzero(np.abs(PCASketch().fit(50, 4, np.random.default_rng(0), sample=X)(X)).max(axis=0)) == 1

@@ -15,14 +15,18 @@ import numpy as np
 import scipy.sparse.linalg
 import scipy.stats
 
+from nystrom.engine.base import Engine, Sums
 from nystrom.factor import NystromMap
 from nystrom.kernels import Kernel, Precomputed
-from nystrom.rows.base import Array, Matrix, RowBlocks
+from nystrom.rows.base import Array, Block, Matrix, RowBlocks, require_finite
 
 # Up to this many rows all pairs are cheaper than a good sample of them.
 _EXACT_ROWS = 3000
 _TILE = 512
 _PAIR_TILE = 32
+# Pairs of rows held at a time, and the bytes of them that may come from a cluster at once.
+_PAIRS_HERE = 4096
+_PAIR_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
@@ -83,12 +87,16 @@ def certify(fitted: NystromMap) -> Certificate:
     return Certificate(max(trace - float(fitted.eigenvalues.sum()), 0.0), trace, fitted.statistics.count)
 
 
-def trace_error(rows: RowBlocks, fitted: NystromMap) -> ErrorEstimate:
+def trace_error(rows: RowBlocks, fitted: NystromMap, engine: Engine) -> ErrorEstimate:
     """Return the exact relative trace-norm error on any rows: one pass."""
-    left = total = 0.0
-    for block in rows.iterate():
-        total += float(np.sum(fitted.kernel.diag(block.X, start=block.start)))
-        left += float(fitted.residual(block.X, start=block.start).sum())
+    name = rows.name
+
+    def step(block: Block) -> Sums:
+        require_finite(block.X, name, block.start)
+        diagonal = fitted.kernel.diag(block.X, start=block.start)
+        return Sums(float(np.sum(diagonal)), float(fitted.residual(block.X, start=block.start).sum()))
+
+    total, left = engine.fold(rows, step, label="trace error")
     value = left / total if total > 0 else 0.0
     return ErrorEstimate(value, value, value, "trace")
 
@@ -103,6 +111,7 @@ class _Pairs(NamedTuple):
 def frobenius_error(
     rows: RowBlocks,
     fitted: NystromMap,
+    engine: Engine,
     *,
     rng: np.random.Generator,
     n_pairs: int = 100_000,
@@ -114,14 +123,15 @@ def frobenius_error(
     the pairs are drawn uniformly, half among rows that share their nearest landmark, where both matrices are large.
     The diagonal is added exactly. The interval is the delta method's on the root of the ratio.
 
-    Cost: O(n m p) for the diagonal and the nearest landmarks (one pass), O(n_pairs (m + p)) for the pairs.
+    Cost: O(n m p) for the diagonal and the nearest landmarks (one pass, on the cluster for Dask rows), one number a row
+    and O(n_pairs (m + p)) for the pairs here.
     """
     n = rows.shape[0]
     if n <= _EXACT_ROWS:
         X = rows.take(np.arange(n))
         value = float(np.sqrt(_all_pairs_ratio(X, fitted)))
         return ErrorEstimate(value, value, value, "fro")
-    diagonal_error, diagonal_kernel, labels = _diagonal_and_labels(rows, fitted)
+    diagonal_error, diagonal_kernel, labels = _diagonal_and_labels(rows, fitted, engine)
     pairs = _sample_pairs(rows, fitted, labels, rng, n_pairs)
     error = pairs.error.mean() + diagonal_error
     kernel = pairs.kernel.mean() + diagonal_kernel
@@ -164,17 +174,24 @@ def _all_pairs_ratio(X: Matrix, fitted: NystromMap) -> float:
     return error / kernel if kernel > 0 else 0.0
 
 
-def _diagonal_and_labels(rows: RowBlocks, fitted: NystromMap) -> tuple[float, float, Array]:
-    labels = np.empty(rows.shape[0], dtype=np.int32)
-    error = kernel = 0.0
-    for block in rows.iterate():
+def _diagonal_and_labels(rows: RowBlocks, fitted: NystromMap, engine: Engine) -> tuple[float, float, Array]:
+    """Return Σ (K_ii − ‖φ_i‖²)², Σ K_ii² and the landmark most like each row: one pass."""
+    name = rows.name
+
+    def step(block: Block) -> tuple[float, float, Array]:
+        require_finite(block.X, name, block.start)
         C = fitted.evaluate(block.X)
         diagonal = fitted.kernel.diag(block.X, start=block.start)
         phi = (C @ fitted.projection.astype(C.dtype, copy=False)).astype(np.float64)
-        labels[block.start : block.stop] = np.argmax(C, axis=1)
         left = diagonal - np.einsum("ij,ij->i", phi, phi)
-        error += float(left @ left)
-        kernel += float(diagonal @ diagonal)
+        return float(left @ left), float(diagonal @ diagonal), np.argmax(C, axis=1).astype(np.int32)
+
+    labels = np.empty(rows.shape[0], dtype=np.int32)
+    error = kernel = 0.0
+    for start, (left, whole, nearest) in engine.map(rows, step, label="diagonal of the error"):
+        labels[start : start + len(nearest)] = nearest
+        error += left
+        kernel += whole
     return error, kernel, labels
 
 
@@ -198,9 +215,14 @@ def _sample_pairs(rows: RowBlocks, fitted: NystromMap, labels: Array, rng: np.ra
         labels[first] == labels[second], share / max(within_pairs, 1.0), 0.0
     )
     error, kernel = np.empty(n_pairs), np.empty(n_pairs)
-    for start in range(0, n_pairs, 4096):
-        piece = slice(start, start + 4096)
-        A, B = rows.take(first[piece]), rows.take(second[piece])
+    # A cluster looks through all its chunks for each piece, so there should be few; elsewhere small ones are best.
+    row_bytes = max(rows.block_bytes // rows.block_rows, 1)
+    size = max(_PAIRS_HERE, _PAIR_BYTES // (2 * row_bytes)) if rows.on_cluster else _PAIRS_HERE
+    for start in range(0, n_pairs, size):
+        piece = slice(start, start + size)
+        both = rows.take(np.concatenate([first[piece], second[piece]]))
+        count = both.shape[0] // 2
+        A, B = both[:count], both[count:]
         K = _kernel_of_pairs(fitted.kernel, A, B, second[piece])
         phi = np.einsum("ij,ij->i", fitted.features(A).astype(np.float64), fitted.features(B).astype(np.float64))
         kernel[piece] = K**2

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from nystrom.engine.base import Engine
+from nystrom.engine.base import Engine, Sums
 from nystrom.engine.local import merge_two
 from nystrom.exceptions import AccuracyWarning
 from nystrom.kernels import Kernel, Precomputed
@@ -39,6 +39,8 @@ _MAX_CAUTIONS = 4
 # Fewer rows than the least would cost more in adding up the m × m results than they save.
 _TILE_BYTES = 16 * 2**20
 _MIN_TILE_ROWS = 1024
+# Cholesky-QR steps that take eigenvectors from orthonormal to within rounding to orthonormal.
+_CORRECTIONS = 2
 
 
 @dataclass(frozen=True)
@@ -279,20 +281,48 @@ def naive_eigh(survey: Survey, kernel: Kernel, landmarks: Landmarks, rank: int) 
     return n / m * values, vectors
 
 
-def orthonormal_eigh(survey: Survey, fitted: NystromMap) -> tuple[Array, Array]:
+def orthonormal_eigh(survey: Survey, fitted: NystromMap) -> tuple[Array, Any]:
     """Return eigenvalues and orthonormal eigenvectors of ``L Lᵀ`` for the rows: the output of Algorithms 1 and 2.
 
-    Eigenvectors whose eigenvalue is below the rounding error of the largest are left out.
+    Eigenvectors whose eigenvalue is below the rounding error of the largest are left out. Of Dask rows they are lazy,
+    so what makes them orthonormal is found by a pass for each correction, and applied to the projection.
     """
     values = fitted.eigenvalues
     eps = float(np.finfo(survey.rows.dtype).eps)
     values = values[values > 10 * eps * values[0]]
     projection = fitted.projection[:, : len(values)] / np.sqrt(values)
-    evaluate = fitted.evaluate
-    vectors = _emit(survey.rows, survey.engine, lambda X: evaluate(X) @ projection, len(values), np.float64)
-    for _ in range(2):
+    if survey.rows.on_cluster:
+        for _ in range(_CORRECTIONS):
+            gram = survey.fold(_GramStep(fitted, projection), label="orthonormality")[0]
+            projection = correct_orthonormal(projection, gram)
+        return values, _emit(survey.rows, survey.engine, _Project(fitted, projection), len(values), np.float64)
+    vectors = _emit(survey.rows, survey.engine, _Project(fitted, projection), len(values), np.float64)
+    for _ in range(_CORRECTIONS):
         vectors = correct_orthonormal(vectors, vectors.T @ vectors)
     return values, vectors
+
+
+@dataclass(frozen=True)
+class _Project:
+    """``k(X, Z) @ projection``, in float64."""
+
+    fitted: NystromMap
+    projection: Array
+
+    def __call__(self, X: Matrix) -> Array:
+        return self.fitted.evaluate(X) @ self.projection
+
+
+@dataclass(frozen=True)
+class _GramStep:
+    """What a block adds to the Gram matrix of the projected rows."""
+
+    fitted: NystromMap
+    projection: Array
+
+    def __call__(self, block: Block) -> Sums:
+        F = _Project(self.fitted, self.projection)(block.X)
+        return Sums(F.T @ F)
 
 
 def emit_features(rows: RowBlocks, engine: Engine, fitted: NystromMap, *, C: Array | None = None) -> Any:

@@ -251,7 +251,7 @@ class GaussianSketch:
 
 @dataclass(frozen=True)
 class PCASketch:
-    """The leading principal directions of a sample of rows, found by a randomised SVD.
+    """The leading principal directions of a sample of rows, found by a randomised SVD (few sparse rows: exactly).
 
     It never lengthens a distance, and keeps as much of the sample's variance as p' directions can. Time
     O(s p p') for s sampled rows (at most ``max_rows``; the rest are not used), and memory O(p p'). Sparse
@@ -280,7 +280,10 @@ class PCASketch:
             )
         rows = sample[: self.max_rows]
         mean = np.asarray(rows.mean(axis=0, dtype=np.float64)).ravel()
-        V = _principal_directions(rows, mean, dim, rng, self.n_power)
+        if sp.issparse(rows) and rows.shape[0] < n_features:
+            V = _directions_from_rows(rows, mean, dim)
+        else:
+            V = _principal_directions(rows, mean, dim, rng, self.n_power)
         return LinearSketch(V, mean @ V)
 
 
@@ -307,6 +310,22 @@ def _principal_directions(X: Matrix, mean: Array, dim: int, rng: np.random.Gener
     directions = np.zeros((p, dim))
     kept = min(dim, width)
     directions[:, :kept] = (Q @ left)[:, :kept]
+    return directions
+
+
+def _directions_from_rows(X: Matrix, mean: Array, dim: int) -> Array:
+    """Return the same for few sparse rows of many columns, exactly, from the inner products of the rows.
+
+    The matrices of p × p' that a randomised SVD makes orthonormal, again and again, would cost far more.
+    """
+    X = X.astype(np.float64)
+    along = X @ mean
+    gram = (X @ X.T).toarray() - along[:, None] - along + mean @ mean
+    values, U = np.linalg.eigh(gram)
+    kept = values[::-1][:dim] > max(values[-1], 0.0) * X.shape[0] * np.finfo(np.float64).eps
+    U = U[:, ::-1][:, :dim][:, kept] / np.sqrt(values[::-1][:dim][kept])
+    directions = np.zeros((X.shape[1], dim))
+    directions[:, : U.shape[1]] = X.T @ U - np.outer(mean, U.sum(axis=0))
     return directions
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from nystrom import Nystroem
+from nystrom import Nystroem, kernel_eigh
 from nystrom.engine import LocalEngine, Silent, Sums
 from nystrom.exceptions import ClusterLostError
 from nystrom.landmarks import SketchedKMeans, select_landmarks
@@ -116,6 +116,28 @@ def test_residuals_are_lazy_too(client, X):
     residual = fitted.residual(lazy)
     assert residual.chunks == (lazy.chunks[0],)
     assert_same_bits(fitted.residual(rows), residual.compute())
+
+
+@pytest.mark.parametrize("norm", ["trace", "fro"])
+def test_errors_are_measured_on_the_cluster(client, norm, monkeypatch):
+    monkeypatch.setattr("nystrom.certificate._EXACT_ROWS", 100)
+    X = np.random.default_rng(3).normal(size=(2_000, 5))
+    rows, lazy = in_memory_and_on_cluster(X, "dense")
+    fitted = make().fit(rows)
+    here, there = (fitted.approximation_error(A, norm, n_pairs=10_000) for A in (rows, lazy))
+    assert here == there
+
+
+@pytest.mark.parametrize("factor", ["optimal", "standard", "naive"])
+def test_eigenvectors_are_lazy_and_those_of_a_local_fit(client, X, factor):
+    rows, lazy = in_memory_and_on_cluster(X, "dense")
+    here, there = (kernel_eigh(A, n_components=5, n_landmarks=30, factor=factor, random_state=0) for A in (rows, lazy))
+    assert_same_bits(here[0], there[0])
+    assert there[1].chunks[0] == lazy.chunks[0]
+    U = there[1].compute()
+    np.testing.assert_allclose(U, here[1], atol=1e-9)
+    if factor != "naive":
+        np.testing.assert_allclose(U.T @ U, np.eye(5), atol=1e-13)
 
 
 @pytest.mark.parametrize("container", ["dense", "csr"])
@@ -290,7 +312,7 @@ def test_everything_else_works_without_dask():
         for name in ("dask", "distributed"):
             sys.modules[name] = None  # importing it now raises ImportError
         import numpy as np
-        from nystrom import Nystroem
+        from nystrom import Nystroem, kernel_eigh
         X = np.random.default_rng(0).normal(size=(100, 3))
         assert Nystroem(n_components=5).fit_transform(X).shape == (100, 5)
         try:

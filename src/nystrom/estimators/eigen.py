@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_array
 
-from nystrom.engine import LocalEngine
+from nystrom.engine import collection_rows, is_dask_collection, make_engine
 from nystrom.estimators.base import resolve_sizes
 from nystrom.factor import FACTORS, naive_eigh, orthonormal_eigh
 from nystrom.generator import make_generator
@@ -30,7 +30,7 @@ def kernel_eigh(
     factor: str = "optimal",
     n_jobs: int | None = None,
     random_state: Any = None,
-) -> tuple[Array, Array]:
+) -> tuple[Array, Any]:
     """Return the leading eigenvalues and eigenvectors of the kernel matrix of the rows.
 
     The output of the paper's Algorithm 2 (``factor="optimal"``) or Algorithm 1 (``factor="standard"``), with
@@ -39,7 +39,7 @@ def kernel_eigh(
 
     Parameters
     ----------
-    X : array, CSR or RowBlocks of shape (n, p)
+    X : array, CSR, RowBlocks, Dask array or dataframe of shape (n, p)
         The rows.
     n_components : int
         How many eigenvalues; fewer come back where the numerical rank is lower.
@@ -53,11 +53,11 @@ def kernel_eigh(
     eigenvalues : array of shape (r,)
         Descending.
     eigenvectors : array of shape (n, r)
-        In float64.
+        In float64; a lazy Dask array in the chunks of X where X is a Dask collection.
 
     Notes
     -----
-    Cost: O(n m (p + m)) time, O(n r + m²) memory.
+    Cost: O(n m (p + m)) time, O(n r + m²) memory. On a cluster two more passes make the eigenvectors orthonormal.
 
     Examples
     --------
@@ -69,7 +69,9 @@ def kernel_eigh(
     allowed = (*sorted(FACTORS), "naive")
     if factor not in allowed:
         raise ValueError(f"factor must be one of {allowed}; got {factor!r}.")
-    if isinstance(X, RowBlocks):
+    if is_dask_collection(X):
+        rows = collection_rows(X)
+    elif isinstance(X, RowBlocks):
         rows = X
     else:
         rows = array_rows(check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32], input_name="X"))
@@ -77,7 +79,7 @@ def kernel_eigh(
     if rank is None:
         raise ValueError("n_components must be a whole number of at least 1; got None.")
     parsed = make_kernel(kernel, gamma=gamma, degree=degree, coef0=coef0)
-    survey = Survey(rows, LocalEngine(n_jobs))
+    survey = Survey(rows, make_engine(rows, n_jobs))
     chosen = make_selector(landmarks).select(survey, m, parsed, make_generator(random_state))
     if parsed.needs_moments:
         parsed = parsed.resolve(survey.moments)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -185,10 +186,11 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
         check_is_fitted(self)
         rows = self._check_X(X, reset=False)
         rng = make_generator(random_state)
+        engine = self._emit_engine(rows, 1, np.float64, to_file=False)
         if norm == "fro":
-            return certificate.frobenius_error(rows, self.map_, rng=rng, n_pairs=n_pairs, confidence=confidence)
+            return certificate.frobenius_error(rows, self.map_, engine, rng=rng, n_pairs=n_pairs, confidence=confidence)
         if norm == "trace":
-            return certificate.trace_error(rows, self.map_)
+            return certificate.trace_error(rows, self.map_, engine)
         if norm == "spectral":
             return certificate.spectral_error(rows, self.map_, rng=rng)
         raise ValueError(f"norm must be one of {_NORMS}; got {norm!r}.")

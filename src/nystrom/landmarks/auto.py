@@ -50,31 +50,30 @@ def sketch_columns(n_features: int) -> int:
 class Auto(Selector):
     """Cluster a sampled-PCA sketch of a sample of rows, and take the means of the sampled rows themselves.
 
-        1. Draw 32 rows a landmark, at least 4,096 where there are so many. They are read by number; from a source that can
-           only be read from its beginning they take a pass.
-        2. With more than 64 columns, sketch them by the 20 leading principal directions of 500 of them.
-        3. K-means on the sketch of the sample; the landmarks are the means of the clusters' rows.
-        4. If many clusters hold next to no rows, k-means has spent them on outliers, which a bounded kernel hardly feels.
-           Then draw landmarks of the sample by randomly pivoted Cholesky with three Lloyd steps, and keep whichever of the
-           two leaves the smaller part of the kernel's diagonal unexplained on 1,000 rows of the sample.
+    1. Draw 32 rows a landmark, at least 4,096 where there are so many. They are read by number; from a source that can
+       only be read from its beginning they take a pass.
+    2. With more than 64 columns, sketch them by the 20 leading principal directions of 500 of them.
+    3. K-means on the sketch of the sample; the landmarks are the means of the clusters' rows.
+    4. If many clusters hold next to no rows, k-means has spent them on outliers, which a bounded kernel hardly feels.
+       Then draw landmarks of the sample by randomly pivoted Cholesky with three Lloyd steps, and keep whichever of the
+       two leaves the smaller part of the kernel's diagonal unexplained on 1,000 rows of the sample.
 
-        A precomputed kernel has no coordinates, and goes to :class:`RPCholesky`.
+    A precomputed kernel has no coordinates, and goes to :class:`RPCholesky`.
 
-        Cost: O(m² p') time a Lloyd step, whatever the number of rows; no pass over them by itself.
+    Cost: O(m² p') time a Lloyd step, whatever the number of rows; no pass over them by itself.
 
-        Parameters
-        ----------
-        n_iter : int
-            Lloyd steps.
+    Parameters
+    ----------
+    n_iter : int
+        Lloyd steps.
 
-        Examples
-        --------
-        >>> import numpy as np
-    import scipy.sparse as sp
-        >>> from nystrom import select_landmarks
-        >>> X = np.random.default_rng(0).normal(size=(1000, 100))
-        >>> select_landmarks(X, 10, random_state=0).points.shape
-        (10, 100)
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nystrom import select_landmarks
+    >>> X = np.random.default_rng(0).normal(size=(1000, 100))
+    >>> select_landmarks(X, 10, random_state=0).points.shape
+    (10, 100)
     """
 
     def __init__(self, n_iter: int = 4) -> None:
