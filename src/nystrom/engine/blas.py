@@ -82,7 +82,7 @@ def _at_most(count: int, before: int | None) -> int:
 
 def _set(library: BlasLibrary, threads: int | None) -> None:
     # Control is taken from whichever thread has it, and left to nobody: the lock above is what orders the changes.
-    # threadpoolctl has such control since 3.7 only.
+    # Older releases of threadpoolctl have no such control.
     release = getattr(library, "clear_controlling_thread", None)
     if release is not None:
         release(force=True)
