@@ -79,8 +79,9 @@ def test_nan_is_found_beside_other_work():
         _ = survey.moments
 
 
-def test_nan_in_a_sample_is_named_by_its_row():
-    X = np.random.default_rng(0).normal(size=(20_000, 3))
+@pytest.mark.parametrize("p", [3, 80])
+def test_nan_in_a_sample_is_named_by_its_row(p):
+    X = np.random.default_rng(0).normal(size=(20_000, p))
     X[1234:1244] = np.inf
     with pytest.raises(ValueError, match=r"contains infinity \(first in row 12[34]\d\)"):
         select_landmarks(X, 10, random_state=0)

@@ -97,7 +97,8 @@ def test_sparse_and_dense_rows_give_the_same_kmeans_landmarks():
 @pytest.mark.parametrize(("p", "dim"), [(3, 3), (64, 64), (65, 20)])
 def test_auto_sketches_only_rows_of_many_columns(p, dim):
     sample = np.random.default_rng(0).standard_normal((300, p))
-    assert fit_sketch(sample, np.random.default_rng(0))(sample).shape == (300, dim)
+    rows = as_blocks(sample)
+    assert fit_sketch(rows, np.arange(300), np.random.default_rng(0))(sample).shape == (300, dim)
 
 
 def test_clusters_of_next_to_no_rows_are_seen_only_where_an_even_share_is_many():

@@ -6,13 +6,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from nystrom.kernels import Kernel, Precomputed
-from nystrom.landmarks.base import Landmarks, Selector, check_whole, resolve, sample_rows
+from nystrom.landmarks.base import Landmarks, Selector, check_whole, draw_numbers, gather, resolve
 from nystrom.landmarks.clustered import AllColumns, cluster, cluster_means, labelled_means
 from nystrom.landmarks.lloyd import lloyd
 from nystrom.landmarks.pivoted import RPCholesky, cholesky_pivots
 from nystrom.linalg import whiten
-from nystrom.rows.arrays import array_rows
-from nystrom.rows.base import Array, Matrix, RowBlocks
+from nystrom.rows.arrays import TakenRows, array_rows
+from nystrom.rows.base import Array, Block, Matrix, RowBlocks, require_finite
 from nystrom.sketch import PCASketch, Sketch
 from nystrom.survey import Survey
 
@@ -93,23 +93,35 @@ class Auto(Selector):
             return self._cluster(survey, m, kernel, rng)
 
     def _cluster(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
-        sample = sample_rows(survey, sample_size(m), rng)
-        sketch = fit_sketch(sample, rng)
-        inside = Survey(array_rows(sample), survey.engine)
-        sketched = inside.map_rows(
-            lambda block: sketch(block.X), sketch.dim, sample.dtype, label="sketch of the sample"
-        )
+        sample, numbers = _sample(survey, sample_size(m), rng)
+        sketch = fit_sketch(sample, numbers, rng)
+
+        def step(block: Block) -> Array:
+            require_finite(block.X, sample.name, numbers=numbers[block.start : block.stop])
+            return sketch(block.X)
+
+        sketched = survey.engine.map_rows(sample, step, sketch.dim, sample.dtype, label="sketch of the sample")
         seed_rows = max(_SEED_ROWS, _SEED_ROWS_PER_LANDMARK * m)
         found = cluster(
             _in_float32(sketched), m, survey.engine, rng, self.n_iter, seed_rows=seed_rows, want_labels=True
         )
-        points = labelled_means(inside, found)
+        points = labelled_means(sample, survey.engine, found)
         if spent_on_outliers(found.counts):
+            inside = Survey(sample, survey.engine)
             points = _better_for_kernel(points, inside, sketched, sketch, kernel, rng)
         return Landmarks(points, None)
 
 
-def fit_sketch(sample: Matrix, rng: np.random.Generator) -> Sketch:
+def _sample(survey: Survey, size: int, rng: np.random.Generator) -> tuple[RowBlocks, Array]:
+    """Return rows drawn without replacement, and their numbers; dense rows in memory are gathered as they are read."""
+    rows = survey.rows
+    numbers = draw_numbers(rows, size, rng)
+    if rows.in_memory and not rows.is_sparse:
+        return TakenRows(rows, numbers), numbers
+    return array_rows(gather(survey, numbers), name=rows.name), numbers
+
+
+def fit_sketch(sample: RowBlocks, numbers: Array, rng: np.random.Generator) -> Sketch:
     """Return a sketch of 20 principal directions, or of all columns where there are few."""
     size, p = sample.shape
     if p <= _FEW_COLUMNS:
@@ -117,7 +129,9 @@ def fit_sketch(sample: Matrix, rng: np.random.Generator) -> Sketch:
     # A second power iteration gained 0.1 % of the error, and took as long as a tenth of the pass.
     recipe = PCASketch(max_rows=_SKETCH_ROWS, n_power=1)
     # The sample is in the order of the source, which may be sorted: take rows from all over it.
-    spread = sample[:: max(1, size // recipe.max_rows)]
+    some = np.arange(0, size, max(1, size // recipe.max_rows))
+    spread = sample.take(some)
+    require_finite(spread, sample.name, numbers=numbers[some])
     return recipe.fit(p, _SKETCH_DIM, rng, sample=spread)
 
 

@@ -120,11 +120,16 @@ def check_whole(name: str, value: Any, *, least: int) -> int:
 
 def sample_rows(survey: Survey, size: int, rng: np.random.Generator) -> Matrix:
     """Return ``size`` rows drawn without replacement, in the order of the source; checked to be finite."""
-    n = survey.rows.shape[0]
-    numbers = np.sort(rng.choice(n, size=min(size, n), replace=False))
+    numbers = draw_numbers(survey.rows, size, rng)
     sample = gather(survey, numbers)
     require_finite(sample, survey.rows.name, numbers=numbers)
     return sample
+
+
+def draw_numbers(rows: RowBlocks, size: int, rng: np.random.Generator) -> Array:
+    """Return the numbers of ``size`` rows drawn without replacement, in order."""
+    n = rows.shape[0]
+    return np.sort(rng.choice(n, size=min(size, n), replace=False))
 
 
 def gather(survey: Survey, indices: Array) -> Matrix:

@@ -109,7 +109,7 @@ def cluster_means(survey: Survey, sketch: Sketch, centers: Array) -> Matrix:
     return smaller_form(found.means().astype(survey.rows.dtype))
 
 
-def labelled_means(survey: Survey, found: KMeansResult) -> Matrix:
+def labelled_means(rows: RowBlocks, engine: Engine, found: KMeansResult) -> Matrix:
     """Return the means of the rows of each cluster, whose labels k-means has kept: one pass."""
     labels, m = found.labels, len(found.counts)
     if labels is None:
@@ -118,7 +118,7 @@ def labelled_means(survey: Survey, found: KMeansResult) -> Matrix:
     def step(block: Block) -> ClusterSums:
         return cluster_sums(labels[block.start : block.stop], block.X, m)
 
-    return smaller_form(survey.fold(step, label="means of clusters").means().astype(survey.rows.dtype))
+    return smaller_form(engine.fold(rows, step, label="means of clusters").means().astype(rows.dtype))
 
 
 class AllColumns:

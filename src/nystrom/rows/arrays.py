@@ -33,6 +33,27 @@ class ArrayRows(RowBlocks):
         return ArrayRows(self._X, block_rows=joined, name=self.name)
 
 
+class TakenRows(RowBlocks):
+    """Some of the dense rows in memory, by number; a block is gathered when it is read, by the thread that reads it."""
+
+    in_memory = True
+
+    def __init__(self, rows: RowBlocks, numbers: Array) -> None:
+        self.numbers = numbers
+        self._rows = rows
+        self.shape = (len(numbers), rows.shape[1])
+        self.dtype = rows.dtype
+        self.name = rows.name
+        self.block_rows = default_block_rows(self.shape[1] * self.dtype.itemsize, self.shape[0])
+
+    def block(self, index: int) -> Block:
+        start = index * self.block_rows
+        return Block(index, start, self._rows.take(self.numbers[start : start + self.block_rows]))
+
+    def take(self, indices: Array) -> Matrix:
+        return self._rows.take(self.numbers[indices])
+
+
 class SparseRows(RowBlocks):
     """A CSR matrix; blocks are CSR too and share its memory."""
 
