@@ -149,12 +149,16 @@ def cluster_sums(labels: Array, X: Matrix, n_clusters: int) -> ClusterSums:
     n = X.shape[0]
     counts = np.bincount(labels, minlength=n_clusters)
     if sp.issparse(X) or (X.dtype == np.float32 and X.shape[1] <= _NARROW):
-        X = X.astype(np.float64)
-    one_hot = sp.csc_matrix(
-        (np.ones(n, dtype=X.dtype), labels.astype(np.int32, copy=False), np.arange(n + 1, dtype=np.int32)),
-        shape=(n_clusters, n),
-        copy=False,
-    )
+        X = X.astype(np.float64, copy=False)
+    ones = np.ones(n, dtype=X.dtype)
+    if sp.issparse(X):
+        # By rows, as X is: a product of CSC and CSR would first turn X around.
+        order = np.argsort(labels, kind="stable").astype(np.int32)
+        ends = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+        one_hot = sp.csr_matrix((ones, order, ends), shape=(n_clusters, n), copy=False)
+    else:
+        columns = np.arange(n + 1, dtype=np.int32)
+        one_hot = sp.csc_matrix((ones, labels.astype(np.int32, copy=False), columns), shape=(n_clusters, n), copy=False)
     sums = one_hot @ X
     return ClusterSums(sums.tocsr() if sp.issparse(sums) else np.asarray(sums), counts)
 
