@@ -92,15 +92,12 @@ def cluster(
     rng: np.random.Generator,
     n_iter: int,
     n_init: int = 1,
-    seed_rows: int | None = None,
-    want_labels: bool = False,
+    **options: Any,
 ) -> KMeansResult:
     """Run k-means; the selector warns of fewer than m centres, once, in its own words."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FewerLandmarksWarning)
-        return kmeans(
-            rows, m, engine=engine, rng=rng, n_iter=n_iter, n_init=n_init, seed_rows=seed_rows, want_labels=want_labels
-        )
+        return kmeans(rows, m, engine=engine, rng=rng, n_iter=n_iter, n_init=n_init, **options)
 
 
 def cluster_means(survey: Survey, sketch: Sketch, centers: Array) -> Matrix:
