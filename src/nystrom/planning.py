@@ -19,14 +19,12 @@ import scipy.sparse as sp
 from nystrom.engine import LocalEngine, resolve_n_jobs
 from nystrom.factor import optimal
 from nystrom.kernels import Gaussian
-from nystrom.kmeans import kmeans
-from nystrom.landmarks.auto import sample_size, sketch_columns
+from nystrom.landmarks.auto import Auto, cluster_sample, sample_size, sketch_columns
 from nystrom.landmarks.base import Landmarks
 from nystrom.progress import format_seconds
 from nystrom.rows import ArrayRows, Matrix, array_rows, default_block_rows
 from nystrom.survey import Survey
 
-_N_ITER = 5  # of the default selector
 _CALIBRATION_SECONDS = 0.5
 _MAX_CALIBRATION_LANDMARKS = 500
 # Measured on a cluster of this machine (docs/cluster.md): what a block costs a worker beside its work.
@@ -365,12 +363,10 @@ def _clustering_seconds(
     sample = ArrayRows(rng.normal(size=(sample_size(few), dim)).astype(dtype))
 
     def cluster(n_iter: int) -> None:
-        kmeans(sample, few, engine=engine, rng=np.random.default_rng(0), n_iter=n_iter, tol=0.0, want_labels=False)
+        cluster_sample(sample, few, engine, np.random.default_rng(0), n_iter)
 
-    one, three = _best(cluster, 1, 1, clock), _best(cluster, 3, 1, clock)
-    iteration = max(three - one, 0.0) / 2
     scale = sample_size(m) * m / (sample_size(few) * few)
-    return (max(one - iteration, 0.0) + _N_ITER * iteration) * scale
+    return _best(cluster, Auto().n_iter, 2, clock) * scale
 
 
 def _make_rows(n: int, p: int, density: float | None, dtype: np.dtype[Any], rng: np.random.Generator) -> Matrix:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
+from nystrom.engine.base import Engine
 from nystrom.kernels import Kernel, Precomputed
+from nystrom.kmeans import KMeansResult
 from nystrom.landmarks.base import Landmarks, Selector, check_whole, draw_numbers, gather, resolve
 from nystrom.landmarks.clustered import AllColumns, cluster, cluster_means, labelled_means
 from nystrom.landmarks.lloyd import lloyd
@@ -103,21 +105,26 @@ class Auto(Selector):
             return sketch(block.X)
 
         sketched = survey.engine.map_rows(sample, step, sketch.dim, sample.dtype, label="sketch of the sample")
-        found = cluster(
-            _in_float32(sketched),
-            m,
-            survey.engine,
-            rng,
-            self.n_iter,
-            seed_rows=max(_SEED_ROWS, _SEED_ROWS_PER_LANDMARK * m),
-            most_candidates=_MOST_CANDIDATES,
-            want_labels=True,
-        )
+        found = cluster_sample(sketched, m, survey.engine, rng, self.n_iter)
         points = labelled_means(sample, survey.engine, found)
         if spent_on_outliers(found.counts):
             inside = Survey(sample, survey.engine)
             points = _better_for_kernel(points, inside, sketched, sketch, kernel, rng)
         return Landmarks(points, None)
+
+
+def cluster_sample(sketched: RowBlocks, m: int, engine: Engine, rng: np.random.Generator, n_iter: int) -> KMeansResult:
+    """Run k-means on the sketch of the sample, and keep the labels."""
+    return cluster(
+        _in_float32(sketched),
+        m,
+        engine,
+        rng,
+        n_iter,
+        seed_rows=max(_SEED_ROWS, _SEED_ROWS_PER_LANDMARK * m),
+        most_candidates=_MOST_CANDIDATES,
+        want_labels=True,
+    )
 
 
 def _sample(survey: Survey, size: int, rng: np.random.Generator) -> tuple[RowBlocks, Array]:
