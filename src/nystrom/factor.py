@@ -291,38 +291,23 @@ def orthonormal_eigh(survey: Survey, fitted: NystromMap) -> tuple[Array, Any]:
     eps = float(np.finfo(survey.rows.dtype).eps)
     values = values[values > 10 * eps * values[0]]
     projection = fitted.projection[:, : len(values)] / np.sqrt(values)
+    evaluate = fitted.evaluate
+
+    def project(X: Matrix) -> Array:
+        return evaluate(X) @ projection
+
+    def gram(block: Block) -> Sums:
+        F = project(block.X)
+        return Sums(F.T @ F)
+
     if survey.rows.on_cluster:
         for _ in range(_CORRECTIONS):
-            gram = survey.fold(_GramStep(fitted, projection), label="orthonormality")[0]
-            projection = correct_orthonormal(projection, gram)
-        return values, _emit(survey.rows, survey.engine, _Project(fitted, projection), len(values), np.float64)
-    vectors = _emit(survey.rows, survey.engine, _Project(fitted, projection), len(values), np.float64)
-    for _ in range(_CORRECTIONS):
-        vectors = correct_orthonormal(vectors, vectors.T @ vectors)
+            projection = correct_orthonormal(projection, survey.fold(gram, label="orthonormality")[0])
+    vectors = _emit(survey.rows, survey.engine, project, len(values), np.float64)
+    if not survey.rows.on_cluster:
+        for _ in range(_CORRECTIONS):
+            vectors = correct_orthonormal(vectors, vectors.T @ vectors)
     return values, vectors
-
-
-@dataclass(frozen=True)
-class _Project:
-    """``k(X, Z) @ projection``, in float64."""
-
-    fitted: NystromMap
-    projection: Array
-
-    def __call__(self, X: Matrix) -> Array:
-        return self.fitted.evaluate(X) @ self.projection
-
-
-@dataclass(frozen=True)
-class _GramStep:
-    """What a block adds to the Gram matrix of the projected rows."""
-
-    fitted: NystromMap
-    projection: Array
-
-    def __call__(self, block: Block) -> Sums:
-        F = _Project(self.fitted, self.projection)(block.X)
-        return Sums(F.T @ F)
 
 
 def emit_features(rows: RowBlocks, engine: Engine, fitted: NystromMap, *, C: Array | None = None) -> Any:

@@ -53,7 +53,6 @@ class BlasLimiter:
         with self._lock:
             if not self._asked:
                 self._before = [library.get_num_threads() for library in self._of_process]
-                self._now = 0
             self._asked[count] += 1
             self._apply()
         try:

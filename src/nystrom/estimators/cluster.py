@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -49,12 +50,12 @@ class _MappedRows(RowBlocks):
         return self._function(Block(0, 0, self._rows.take(indices)))
 
 
-class ClusterMachine(ClusterMixin, KernelMachine):
+class ClusterMachine(ClusterMixin, KernelMachine, ABC):
     """What both clusterings share: an embedding of the rows, k-means in it, and the nearest centre for new rows."""
 
+    @abstractmethod
     def _embed(self, block: Block) -> Array:
         """Return where the rows of a block lie in the space in which they are clustered."""
-        raise NotImplementedError
 
     def _cluster(self, rows: RowBlocks, engine: Engine, n_columns: int) -> None:
         n_clusters = check_count(self.n_clusters, "n_clusters", optional=False) or 1

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
-import scipy.sparse as sp
 
 from nystrom.engine.base import Engine
 from nystrom.kernels import Kernel, Precomputed
 from nystrom.kmeans import KMeansResult
-from nystrom.landmarks.base import Landmarks, Selector, check_whole, draw_numbers, gather, resolve
+from nystrom.landmarks.base import Landmarks, Selector, check_whole, draw_numbers, gather, resolve, stack_points
 from nystrom.landmarks.clustered import AllColumns, cluster, cluster_means, labelled_means
 from nystrom.landmarks.lloyd import lloyd
 from nystrom.landmarks.pivoted import RPCholesky, cholesky_pivots
@@ -91,9 +92,7 @@ class Auto(Selector):
         if isinstance(kernel, Precomputed):
             return RPCholesky()._select(survey, m, kernel, rng)
         check_whole("n_iter", self.n_iter, least=0)
-        if not kernel.needs_moments:
-            return self._cluster(survey, m, kernel, rng)
-        with survey.moments_meanwhile():
+        with survey.moments_meanwhile() if kernel.needs_moments else nullcontext():
             return self._cluster(survey, m, kernel, rng)
 
     def _cluster(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
@@ -181,21 +180,20 @@ def _better_for_kernel(
     if len(pivots) < m:
         return points
     grown = lloyd(Survey(sketched, inside.engine), sketched.take(pivots), _TRIAL_LLOYD)
-    others = _filled(cluster_means(inside, sketch, grown), inside.rows.take(pivots), kernel)
+    others = _filled(cluster_means(inside, sketch, grown), inside.rows, pivots, kernel)
     size = inside.rows.shape[0]
     trial = inside.rows.take(np.arange(0, size, max(1, size // _TRIAL_ROWS)))
     return others if _unexplained(kernel, trial, others) < _unexplained(kernel, trial, points) else points
 
 
-def _filled(points: Matrix, rows: Matrix, kernel: Kernel) -> Matrix:
-    """Return as many points as there are rows: for clusters that were left without, the rows most unlike the points."""
-    missing = rows.shape[0] - points.shape[0]
+def _filled(points: Matrix, rows: RowBlocks, pivots: Array, kernel: Kernel) -> Matrix:
+    """Return as many points as pivots: for clusters that were left without, the pivots' rows most unlike the points."""
+    missing = len(pivots) - points.shape[0]
     if not missing:
         return points
-    likeness = np.asarray(kernel(rows, points)).max(axis=1)
-    fresh = rows[np.argsort(likeness, kind="stable")[:missing]]
-    sparse = sp.issparse(points) or sp.issparse(fresh)
-    return sp.vstack([points, fresh], format="csr") if sparse else np.concatenate([points, fresh])
+    grown_from = rows.take(pivots)
+    likeness = np.asarray(kernel(grown_from, points)).max(axis=1)
+    return stack_points(points, grown_from[np.argsort(likeness, kind="stable")[:missing]])
 
 
 def _unexplained(kernel: Kernel, X: Matrix, points: Matrix) -> float:

@@ -152,6 +152,13 @@ def gather(survey: Survey, indices: Array) -> Matrix:
     return stacked[back]
 
 
+def stack_points(first: Matrix, second: Matrix) -> Matrix:
+    """Return the points of both, the first before the second; CSR if either is."""
+    if sp.issparse(first) or sp.issparse(second):
+        return sp.vstack([first, second], format="csr")
+    return np.concatenate([first, second])
+
+
 def smaller_form(points: Matrix) -> Matrix:
     """Return sparse points as CSR if that takes less memory than dense, and as an ndarray if not."""
     if not sp.issparse(points):

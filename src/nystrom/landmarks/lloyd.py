@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import scipy.sparse as sp
 
 from nystrom.kmeans import ClusterSums, Nearest, cluster_sums
-from nystrom.landmarks.base import smaller_form
+from nystrom.landmarks.base import smaller_form, stack_points
 from nystrom.rows.base import Array, Block, Matrix
 from nystrom.survey import Survey
 
@@ -44,7 +43,6 @@ def lloyd(survey: Survey, points: Matrix, n_iter: int) -> Matrix:
         stay = points[np.flatnonzero(found.counts == 0)]
         moved = found.means().astype(survey.rows.dtype)
         if stay.shape[0]:
-            sparse = sp.issparse(moved) or sp.issparse(stay)
-            moved = sp.vstack([moved, stay], format="csr") if sparse else np.concatenate([moved, stay])
+            moved = stack_points(moved, stay)
         points = smaller_form(moved)
     return points
