@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from nystrom import compiled
 from nystrom.rows.base import Array, Matrix
 
 # Scores of one tile (rows × centres): more calls of less work would have threads wait for the interpreter.
@@ -43,9 +44,14 @@ class Nearest:
             self.half = (squares / 2).astype(dtype)
         else:
             self.table = np.concatenate([centers.T, -squares[None, :] / 2]).astype(dtype)
+        self._loops: compiled.Nearest | None = None
+        if self.shift is not None and compiled.suits_nearest(centers.shape[1]):
+            self._loops = compiled.Nearest.prepare(self.table[:-1], -self.table[-1], self.shift)
 
     def __call__(self, X: Matrix) -> Array:
         """Return the number of the nearest centre of each row, as int32; of equals the first."""
+        if self._loops is not None and X.dtype == self.table.dtype:
+            return self._loops(X)
         n = X.shape[0]
         labels = np.empty(n, dtype=np.intp)
         tile = min(max(_TILE_SCORES // self.n_centers, 64), max(n, 1))
@@ -146,6 +152,9 @@ def cluster_sums(labels: Array, X: Matrix, n_clusters: int) -> ClusterSums:
     >>> cluster_sums(np.array([0, 1, 0]), np.array([[1.0], [5.0], [3.0]]), 2).means().ravel()
     array([2., 5.])
     """
+    if not sp.issparse(X) and compiled.available():
+        sums, counts, _ = compiled.cluster_sums(labels, X, n_clusters)
+        return ClusterSums(sums, counts)
     n = X.shape[0]
     counts = np.bincount(labels, minlength=n_clusters)
     if sp.issparse(X) or (X.dtype == np.float32 and X.shape[1] <= _NARROW):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
+from nystrom import compiled
 from nystrom.clusters import ClusterSums, Nearest, assign, cluster_sums, row_squares
 from nystrom.engine.base import Engine, TreeMerger
 from nystrom.engine.blas import blas_threads
@@ -191,10 +192,13 @@ class _Look:
     nearest: Nearest
 
     def __call__(self, block: Block) -> tuple[Array, _Totals]:
-        labels = self.nearest(block.X)
+        labels, m = self.nearest(block.X), self.nearest.n_centers
+        if self.nearest.shift is not None and compiled.available():
+            sums, counts, squares = compiled.cluster_sums(labels, block.X, m, self.nearest.shift)
+            return labels, _Totals(ClusterSums(sums, counts), squares)
         X = _centred(block.X, self.nearest.shift)
         flat = X.data if sp.issparse(X) else X.ravel()
-        totals = _Totals(cluster_sums(labels, X, self.nearest.n_centers), float(np.dot(flat, flat)))
+        totals = _Totals(cluster_sums(labels, X, m), float(np.dot(flat, flat)))
         return labels, totals
 
 

@@ -8,12 +8,14 @@ of each dtype and kept.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import manhattan_distances
 
+from nystrom import compiled
 from nystrom.rows.base import Array, Matrix
 
 # γ‖z‖² above which ‖x‖² − 2⟨x,z⟩ + ‖z‖² loses too much: the exponent −γ‖x − z‖² is then off by some 32 ε.
@@ -114,12 +116,18 @@ class InnerProducts:
         self._scale = scale
         # Filled by whichever thread comes first; two that race compute the same thing.
         self._columns: dict[np.dtype, Matrix] = {}
+        self._panels: dict[np.dtype, compiled.Panels] = {}
 
     def __call__(self, X: Matrix) -> Array:
         check_columns(X, self._Z.shape[1])
         if X.dtype not in self._columns:
             self._columns[X.dtype] = _columns(self._Z, self._scale, X.dtype)
-        return _product(X, self._columns[X.dtype])
+        columns = self._columns[X.dtype]
+        if sp.issparse(X) or sp.issparse(columns) or not compiled.suits_product(columns.shape[1]):
+            return _product(X, columns)
+        if X.dtype not in self._panels:
+            self._panels[X.dtype] = compiled.in_panels(columns)
+        return compiled.product(X, self._panels[X.dtype])
 
 
 @dataclass(frozen=True)
@@ -149,6 +157,10 @@ class _Landmarks:
 
     def _dense_exponents(self, X: Array, dtype: np.dtype, exp: bool) -> Array:
         out = np.empty((X.shape[0], self.norms.size), dtype)
+        loops = self._loops
+        if loops is not None and self.center is None and X.dtype == dtype:
+            loops(X, exp=exp, out=out)
+            return out
         size = min(max(_CHUNK_NUMBERS // self.norms.size, _MIN_CHUNK_ROWS), _MAX_CHUNK_ROWS)
         for start in range(0, X.shape[0], size):
             rows = X[start : start + size]
@@ -156,11 +168,20 @@ class _Landmarks:
                 rows = np.subtract(rows, self.center, dtype=dtype)
             elif rows.dtype != dtype:
                 rows = rows.astype(dtype)
+            if loops is not None:
+                loops(rows, exp=exp, out=out[start : start + size])
+                continue
             piece = np.matmul(rows, self.columns, out=out[start : start + size])
             norms = _row_dots(rows)
             norms *= self.gamma
             self._finish(piece, norms, exp)
         return out
+
+    @cached_property
+    def _loops(self) -> compiled.Exponents | None:
+        if not compiled.suits_product(self.norms.size):
+            return None
+        return compiled.Exponents.prepare(self.columns, self.norms, self.gamma)
 
     def _finish(self, product: Array, row_norms: Array, exp: bool) -> Array:
         product -= row_norms[:, None]

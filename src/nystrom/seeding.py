@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 import scipy.sparse as sp
 
+from nystrom import compiled
 from nystrom.clusters import row_squares
 from nystrom.rows.base import Array, Matrix
 
@@ -36,9 +37,13 @@ def seed(
     n_candidates = 1 if init == "kmeans++" else 2 + int(np.log(n_clusters))
     if most_candidates is not None:
         n_candidates = min(n_candidates, most_candidates)
+    first = int(rng.integers(n))
+    if not sp.issparse(A) and compiled.suits_seed(n_candidates):
+        uniform = rng.random((n_clusters - 1, n_candidates))
+        return A[compiled.seed(A, _short_squares(A), first, uniform, n_clusters)].astype(np.float64)
     distances = _SeedDistances(A)
     zeros, ones = np.zeros(distances.width, A.dtype), np.ones(distances.width, A.dtype)
-    chosen = [int(rng.integers(n))]
+    chosen = [first]
     closest = np.maximum(distances(np.array(chosen))[0], zeros)
     while len(chosen) < n_clusters:
         candidates = _draw_weighted(closest, rng.random(n_candidates))
@@ -71,6 +76,12 @@ def _draw_weighted(weights: Array, uniform: Array) -> Array | None:
     return np.asarray(stretch * _STRETCH + np.minimum(place, _STRETCH - 1))
 
 
+def _short_squares(A: Matrix) -> Array:
+    """Return the squared norms of the rows, slightly short: the distance of equal rows then comes out below 0."""
+    slack = 2.0 * (2.0 + np.sqrt(A.shape[1])) * np.finfo(A.dtype).eps
+    return np.asarray((row_squares(A) * (1.0 - slack)).astype(A.dtype))
+
+
 class _SeedDistances:
     """Squared distances from some rows to all rows of a sample, as one product; not above 0 where they are rounding.
 
@@ -78,12 +89,10 @@ class _SeedDistances:
     """
 
     def __init__(self, A: Matrix) -> None:
-        # ‖x‖² and ‖c‖² are taken slightly short, so that equal rows come out below 0.
-        slack = 2.0 * (2.0 + np.sqrt(A.shape[1])) * np.finfo(A.dtype).eps
         n = A.shape[0]
         self.A = A
         self.width = -(-n // _STRETCH) * _STRETCH
-        self.squares = (row_squares(A) * (1.0 - slack)).astype(A.dtype)
+        self.squares = _short_squares(A)
         if not sp.issparse(A):
             ones = np.ones_like(self.squares)
             self.left = np.column_stack([-2.0 * A, self.squares, ones]).astype(A.dtype, copy=False)

@@ -13,6 +13,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import scipy.sparse as sp
 
+from nystrom import compiled
 from nystrom.rows.base import Array, Matrix
 
 _DEFAULT_DIM = 10
@@ -91,20 +92,27 @@ class LinearSketch:
     matrix: Matrix
     offset: Array | None = None
     _cast: dict[np.dtype[np.generic], Matrix] = field(default_factory=dict, repr=False)
+    _panels: dict[np.dtype[np.generic], compiled.Panels] = field(default_factory=dict, repr=False)
 
     @property
     def dim(self) -> int:
         return int(self.matrix.shape[1])
 
     def __getstate__(self) -> dict[str, object]:
-        return {"matrix": self.matrix, "offset": self.offset, "_cast": {}}
+        return {"matrix": self.matrix, "offset": self.offset, "_cast": {}, "_panels": {}}
 
     def __call__(self, X: Matrix) -> Array:
         H = self._cast.get(X.dtype)
         if H is None:
             # Two threads may both cast; they store the same values, so it does not matter which one stays.
             H = self._cast[X.dtype] = self.matrix.astype(X.dtype)
-        out = _product(X, H)
+        if sp.issparse(X) or sp.issparse(H) or not compiled.suits_product(self.dim):
+            out = _product(X, H)
+        else:
+            panels = self._panels.get(X.dtype)
+            if panels is None:
+                panels = self._panels[X.dtype] = compiled.in_panels(H)
+            out = compiled.product(X, panels)
         if self.offset is not None:
             out -= self.offset.astype(X.dtype)
         return out

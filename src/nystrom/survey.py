@@ -15,6 +15,7 @@ from threading import Event
 import numpy as np
 import scipy.sparse as sp
 
+from nystrom import compiled
 from nystrom.engine.base import Engine, M, T, TreeMerger
 from nystrom.rows.base import Array, Block, Matrix, RowBlocks, require_finite
 
@@ -52,9 +53,13 @@ def block_moments(X: Matrix) -> Moments:
         data = X.data.astype(np.float64, copy=False)
         scatter = float(data @ data) - n * float(mean @ mean)
         return Moments(n, mean, max(scatter, 0.0))
-    mean = (np.ones(n, X.dtype) @ X).astype(np.float64) / n
-    flat = X.ravel()
-    total = float(np.dot(flat, flat))
+    if compiled.available():
+        sums, total = compiled.moments(X)
+        mean = sums / n
+    else:
+        mean = (np.ones(n, X.dtype) @ X).astype(np.float64) / n
+        flat = X.ravel()
+        total = float(np.dot(flat, flat))
     scatter = total - n * float(mean @ mean)
     if not scatter > 1e-2 * total or not np.isfinite(total):
         # The mean dominates, or the squares overflow: two digits or more would be lost.

@@ -1,0 +1,258 @@
+"""The compiled inner loops of ``compiled.c``: whether they are there, and how they are called.
+
+They are built when the package is installed on a machine with a C compiler. Without them, or with
+``NYSTROM_COMPILED=0`` in the environment, every caller takes the way through NumPy that stands beside its call, and the
+results differ by rounding only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from nystrom.rows.base import Array
+
+_VERSION = 1
+_VECTOR_BYTES = 32
+_TILE_ROWS = 6
+_PRODUCT, _EXPONENTS, _EXPONENTIAL = range(3)
+# Where the processor has wider vectors than the library uses, BLAS is faster on products with more columns.
+_NARROW = 64
+# The nearest of the centres is looked for with a whole row in the cache.
+_MAX_NEAREST_COLUMNS = 1024
+_STRETCH = 128
+_MAX_CANDIDATES = 64
+
+_P, _N, _REAL = ctypes.c_void_p, ctypes.c_ssize_t, {"float32": ctypes.c_float, "float64": ctypes.c_double}
+
+
+def _load() -> ctypes.CDLL | None:
+    """Return the library beside this file, or None if it is not there, not wanted, or not for this processor."""
+    if os.environ.get("NYSTROM_COMPILED", "1") == "0":
+        return None
+    for path in Path(__file__).parent.glob("_compiled.*"):
+        try:
+            library = ctypes.CDLL(str(path))
+            if library.nystrom_version() != _VERSION:
+                continue
+        except (OSError, AttributeError):
+            continue
+        for name, real in _REAL.items():
+            signatures = {
+                "product": [_P, _N, _N, _N, _P, _N, _P, _N, real, _P, ctypes.c_int],
+                "nearest": [_P, _N, _N, _N, _P, _P, _P, _N, _P, _P],
+                "sums": [_P, _N, _N, _N, _P, _P, _P, _P, _P],
+                "moments": [_P, _N, _N, _N, _P, _P, _P],
+                "seed": [_P, _N, _N, _P, _P, _N, _N, _P, _P, _P, _P, _P],
+            }
+            for function, arguments in signatures.items():
+                entry = getattr(library, f"nystrom_{function}_{name}")
+                entry.argtypes, entry.restype = arguments, _N if function == "seed" else None
+        return library
+    return None
+
+
+_library = _load()
+_wider_vectors = _library is not None and bool(_library.nystrom_wider_vectors())
+
+
+def available() -> bool:
+    """Whether the compiled loops are in use."""
+    return _library is not None
+
+
+def suits_product(n_columns: int) -> bool:
+    """Whether a product with so many columns is faster here than by BLAS."""
+    return available() and (not _wider_vectors or n_columns <= _NARROW)
+
+
+def suits_nearest(n_features: int) -> bool:
+    """Whether the nearest centre of rows with so many columns can be looked for here."""
+    return available() and n_features <= _MAX_NEAREST_COLUMNS
+
+
+def suits_seed(n_candidates: int) -> bool:
+    """Whether seeds with so many candidates each can be drawn here."""
+    return available() and n_candidates <= _MAX_CANDIDATES
+
+
+@dataclass(frozen=True)
+class Panels:
+    """A matrix (p, m) as the loops read it: panels of two vectors of columns, filled up with zeros."""
+
+    data: Array
+    shape: tuple[int, int]
+
+    @property
+    def width(self) -> int:
+        return int(self.data.shape[0] * self.data.shape[2])
+
+
+def in_panels(columns: Array) -> Panels:
+    """Return a float32 or float64 matrix (p, m) in panels."""
+    p, m = columns.shape
+    panel = _panel(columns.dtype)
+    count = -(-m // panel)
+    padded = np.zeros((p, count * panel), columns.dtype)
+    padded[:, :m] = columns
+    return Panels(np.ascontiguousarray(padded.reshape(p, count, panel).transpose(1, 0, 2)), (p, m))
+
+
+def _panel(dtype: np.dtype) -> int:
+    return 2 * _VECTOR_BYTES // dtype.itemsize
+
+
+def _padded(values: Array, panels: Panels, fill: float) -> Array:
+    wide = np.full(panels.width, fill, panels.data.dtype)
+    wide[: values.size] = values
+    return wide
+
+
+def _function(name: str, dtype: np.dtype) -> ctypes._NamedFuncPointer:
+    return getattr(_library, f"nystrom_{name}_{dtype.name}")
+
+
+def _by_rows(X: Array) -> tuple[Array, int]:
+    """Return the rows with the numbers of each one after the other, and the numbers from one row to the next."""
+    size = X.dtype.itemsize
+    if X.strides[1] != size or X.strides[0] % size or not X.flags.aligned:
+        X = np.ascontiguousarray(X)
+    return X, X.strides[0] // size
+
+
+def product(X: Array, columns: Panels) -> Array:
+    """Return ``X @ columns``, of the dtype of both."""
+    out = np.empty((X.shape[0], columns.shape[1]), X.dtype)
+    _call_product(X, columns, out, 0.0, None, _PRODUCT)
+    return out
+
+
+@dataclass(frozen=True)
+class Exponents:
+    """``X ↦ min(X @ columns − gamma ‖x‖² − norms, 0)``, or its exponential; X of the dtype of the columns."""
+
+    columns: Panels
+    norms: Array
+    gamma: float
+
+    @classmethod
+    def prepare(cls, columns: Array, norms: Array, gamma: float) -> Exponents:
+        panels = in_panels(columns)
+        return cls(panels, _padded(norms, panels, 0.0), gamma)
+
+    def __call__(self, X: Array, *, exp: bool, out: Array) -> None:
+        _call_product(X, self.columns, out, self.gamma, self.norms, _EXPONENTIAL if exp else _EXPONENTS)
+
+
+def _call_product(X: Array, columns: Panels, out: Array, gamma: float, norms: Array | None, mode: int) -> None:
+    X, stride = _by_rows(X)
+    _function("product", X.dtype)(
+        X.ctypes.data,
+        stride,
+        *X.shape,
+        columns.data.ctypes.data,
+        columns.shape[1],
+        out.ctypes.data,
+        out.strides[0] // out.itemsize,
+        gamma,
+        None if norms is None else norms.ctypes.data,
+        mode,
+    )
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """``X ↦`` the number of the first column j with the largest ``(x − shift) · column_j − half_j``, as int32."""
+
+    columns: Panels
+    half: Array
+    shift: Array
+
+    @classmethod
+    def prepare(cls, columns: Array, half: Array, shift: Array) -> Nearest:
+        panels = in_panels(columns)
+        return cls(panels, _padded(half, panels, np.inf), np.ascontiguousarray(shift))
+
+    def __call__(self, X: Array) -> Array:
+        X, stride = _by_rows(X)
+        labels = np.empty(X.shape[0], np.int32)
+        space = np.empty((_TILE_ROWS, X.shape[1]), X.dtype)
+        _function("nearest", X.dtype)(
+            X.ctypes.data,
+            stride,
+            *X.shape,
+            self.shift.ctypes.data,
+            self.columns.data.ctypes.data,
+            self.half.ctypes.data,
+            self.columns.shape[1],
+            space.ctypes.data,
+            labels.ctypes.data,
+        )
+        return labels
+
+
+def cluster_sums(labels: Array, X: Array, n_clusters: int, shift: Array | None = None) -> tuple[Array, Array, float]:
+    """Return, for rows less ``shift``, the sums by label, the counts, and the sum of all squared norms; in float64."""
+    X, stride = _by_rows(X)
+    labels = np.ascontiguousarray(labels, np.int32)
+    shift = None if shift is None else np.ascontiguousarray(shift, X.dtype)
+    sums, counts = np.zeros((n_clusters, X.shape[1])), np.zeros(n_clusters, np.int64)
+    squares = ctypes.c_double()
+    _function("sums", X.dtype)(
+        X.ctypes.data,
+        stride,
+        *X.shape,
+        None if shift is None else shift.ctypes.data,
+        labels.ctypes.data,
+        sums.ctypes.data,
+        counts.ctypes.data,
+        ctypes.addressof(squares),
+    )
+    return sums, counts, squares.value
+
+
+def moments(X: Array) -> tuple[Array, float]:
+    """Return the sum of the rows and the sum of their squared norms, in float64."""
+    X, stride = _by_rows(X)
+    sums, space, squares = np.zeros(X.shape[1]), np.empty(X.shape[1], X.dtype), ctypes.c_double()
+    _function("moments", X.dtype)(
+        X.ctypes.data, stride, *X.shape, space.ctypes.data, sums.ctypes.data, ctypes.addressof(squares)
+    )
+    return sums, squares.value
+
+
+def seed(A: Array, squares: Array, first: int, uniform: Array, n_clusters: int) -> Array:
+    """Return the numbers of up to ``n_clusters`` rows of ``A`` drawn by k-means++, the first of them given.
+
+    ``squares`` are the squared norms of the rows; ``uniform``, of shape (n_clusters − 1, candidates), draws.
+    """
+    n, p = A.shape
+    width = -(-n // _STRETCH) * _STRETCH
+    points, norms, closest = np.zeros((p, width), A.dtype), np.zeros(width, A.dtype), np.zeros(width, A.dtype)
+    points[:, :n] = A.T
+    norms[:n] = squares
+    closest[:n] = np.inf
+    chosen = np.empty(n_clusters, np.int64)
+    chosen[0] = first
+    uniform = np.ascontiguousarray(uniform, np.float64)
+    nearer, ends = np.empty((uniform.shape[1], width), A.dtype), np.empty(width // _STRETCH)
+    space = np.empty((_TILE_ROWS, p), A.dtype)
+    found = _function("seed", A.dtype)(
+        points.ctypes.data,
+        width,
+        p,
+        norms.ctypes.data,
+        uniform.ctypes.data,
+        n_clusters,
+        uniform.shape[1],
+        chosen.ctypes.data,
+        closest.ctypes.data,
+        nearer.ctypes.data,
+        space.ctypes.data,
+        ends.ctypes.data,
+    )
+    return chosen[:found]

@@ -1,0 +1,255 @@
+"""The compiled loops say what NumPy says, in every corner; and without them everything still works."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nystrom import Nystroem, clusters, compiled, kmeans, seeding, sketch, survey
+from nystrom.engine import LocalEngine
+from nystrom.kernels import Gaussian
+from nystrom.pairwise import Exponents, InnerProducts
+from nystrom.rows import as_blocks
+
+needs_library = pytest.mark.skipif(not compiled.available(), reason="the compiled loops are not built or not wanted")
+DTYPES = [np.float32, np.float64]
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def pure(monkeypatch):
+    """Return a function that turns the compiled loops off until the test ends."""
+
+    def off() -> None:
+        monkeypatch.setattr(compiled, "_library", None)
+
+    return off
+
+
+def both(pure, run):
+    fast = run()
+    pure()
+    return fast, run()
+
+
+@needs_library
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("n", "p", "m"),
+    [(1, 1, 1), (5, 3, 2), (6, 8, 16), (7, 9, 17), (97, 20, 8), (200, 33, 31), (13, 1025, 5), (9, 3000, 40)],
+)
+class TestProduct:
+    def test_matches_numpy(self, n, p, m, dtype, rng):
+        X, B = rng.normal(size=(n, p)).astype(dtype), rng.normal(size=(p, m)).astype(dtype)
+        exact = X.astype(np.float64) @ B.astype(np.float64)
+        scale = np.abs(X.astype(np.float64)) @ np.abs(B.astype(np.float64))
+        found = compiled.product(X, compiled.in_panels(B))
+        assert found.dtype == dtype
+        assert np.all(np.abs(found - exact) <= 2 * np.sqrt(p) * np.finfo(dtype).eps * scale)
+
+    def test_a_row_has_the_same_bits_anywhere(self, n, p, m, dtype, rng):
+        X, B = rng.normal(size=(n, p)).astype(dtype), compiled.in_panels(rng.normal(size=(p, m)).astype(dtype))
+        whole = compiled.product(X, B)
+        apart = np.concatenate([compiled.product(X[i : i + 1], B) for i in range(n)])
+        assert np.array_equal(whole, apart)
+
+    def test_gaussian_matches_numpy(self, n, p, m, dtype, rng, pure):
+        X, Z = rng.normal(size=(n, p)).astype(dtype), rng.normal(size=(m, p))
+        fast, slow = both(pure, lambda: Gaussian(gamma=0.5 / p)(X, Z))
+        assert fast.dtype == slow.dtype == dtype
+        np.testing.assert_allclose(fast, slow, rtol=200 * np.finfo(dtype).eps)
+
+
+@needs_library
+class TestExponential:
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_is_right_to_two_units_in_the_last_place(self, dtype):
+        x = -np.concatenate(
+            [np.linspace(0, 1, 4001), np.logspace(-8, np.log10(600 if dtype == np.float64 else 80), 4001)]
+        )
+        x = x.astype(dtype)
+        found = self.exponential(x)
+        exact = np.exp(x.astype(np.longdouble))
+        assert np.max(np.abs(found - exact) / np.spacing(exact.astype(dtype))) < 2
+
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_the_ends(self, dtype):
+        found = self.exponential(np.array([0.0, -0.0, -1e4, -1e15, 3.0, np.nan], dtype))
+        np.testing.assert_array_equal(found, np.array([1, 1, 0, 0, 1, np.nan], dtype))
+
+    def exponential(self, x):
+        """The loops' exponential of min(x, 0): the product of x with 1, less norms of 0."""
+        loops = compiled.Exponents.prepare(np.ones((1, 1), x.dtype), np.zeros(1, x.dtype), 0.0)
+        out = np.empty((x.size, 1), x.dtype)
+        with np.errstate(invalid="ignore"):
+            loops(x[:, None], exp=True, out=out)
+        return out.ravel()
+
+
+@needs_library
+@pytest.mark.parametrize("dtype", DTYPES)
+class TestLayouts:
+    """Rows that do not lie one after the other, are not aligned, or must not be written."""
+
+    def rows(self, rng, dtype):
+        X = rng.normal(size=(40, 30)).astype(dtype)
+        yield X[::2]
+        yield X[:, ::2]
+        yield X[::-1]
+        yield np.asfortranarray(X)
+        yield X[3:17, 4:9]
+        raw = np.zeros(X.nbytes + 1, np.uint8)
+        odd = raw[1:].view(dtype).reshape(X.shape)
+        odd[:] = X
+        yield odd
+        fixed = X.copy()
+        fixed.flags.writeable = False
+        yield fixed
+        yield X[:0]
+
+    def test_all_give_the_same(self, rng, dtype):
+        for X in self.rows(rng, dtype):
+            B = rng.normal(size=(X.shape[1], 11)).astype(dtype)
+            np.testing.assert_allclose(compiled.product(X, compiled.in_panels(B)), X @ B, atol=1e-4)
+            total, squares = compiled.moments(X)
+            np.testing.assert_allclose(total, X.sum(axis=0, dtype=np.float64), atol=1e-4)
+            assert squares == pytest.approx(float(np.sum(X.astype(np.float64) ** 2)), rel=1e-5)
+            labels = rng.integers(0, 3, len(X))
+            sums, counts, _ = compiled.cluster_sums(labels, X, 3)
+            assert np.array_equal(counts, np.bincount(labels, minlength=3))
+            np.testing.assert_allclose(sums, np.stack([X[labels == j].sum(axis=0) for j in range(3)]), atol=1e-4)
+
+
+@needs_library
+@pytest.mark.parametrize("dtype", DTYPES)
+class TestClusters:
+    @pytest.mark.parametrize(("n", "p", "m"), [(1, 1, 1), (11, 3, 5), (100, 10, 16), (301, 10, 17), (50, 200, 40)])
+    def test_nearest(self, n, p, m, dtype, rng, pure):
+        # Whole numbers: scores are exact, so equal ones are equal on both sides.
+        X = rng.integers(-9, 9, size=(n, p)).astype(dtype)
+        centers = rng.integers(-9, 9, size=(m, p)).astype(np.float64)
+        shift = rng.integers(-3, 3, size=p).astype(np.float64)
+        fast, slow = both(pure, lambda: clusters.Nearest(centers - shift, shift, np.dtype(dtype))(X))
+        assert fast.dtype == slow.dtype == np.int32
+        assert np.array_equal(fast, slow)
+
+    def test_the_first_of_equal_centres(self, dtype):
+        X, centers = np.zeros((7, 2), dtype), np.ones((40, 2))
+        assert np.all(clusters.Nearest(centers, np.zeros(2), np.dtype(dtype))(X) == 0)
+
+    @pytest.mark.parametrize("init", ["greedy", "kmeans++"])
+    @pytest.mark.parametrize(("n", "p", "m"), [(1, 1, 1), (129, 3, 9), (1000, 10, 60)])
+    def test_seeds(self, n, p, m, init, dtype, rng, pure):
+        A = rng.integers(-50, 50, size=(n, p)).astype(dtype)
+        fast, slow = both(pure, lambda: seeding.seed(A, m, init, np.random.default_rng(3)))
+        assert np.array_equal(fast, slow)
+
+    def test_seeds_end_where_rows_repeat(self, dtype, rng):
+        A = np.repeat(rng.normal(size=(4, 6)), 50, axis=0).astype(dtype)
+        found = seeding.seed(A, 10, "greedy", rng)
+        assert len(np.unique(found, axis=0)) == len(found) == 4
+
+    def test_lloyd_step(self, dtype, rng, pure):
+        X = (rng.normal(size=(500, 7)) + 100).astype(dtype)
+
+        def run():
+            return kmeans.kmeans(as_blocks(X), 12, engine=LocalEngine(), rng=np.random.default_rng(0))
+
+        fast, slow = both(pure, run)
+        assert fast.inertia == pytest.approx(slow.inertia, rel=0.05)
+        exact = np.sum((X.astype(np.float64) - fast.centers[fast.labels].astype(np.float64)) ** 2)
+        assert fast.inertia == pytest.approx(exact, rel=1e-4)
+
+
+@needs_library
+class TestWhole:
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_moments(self, dtype, rng, pure):
+        X = (rng.normal(size=(333, 21)) * [10.0**k for k in np.linspace(-3, 3, 21)]).astype(dtype)
+        fast, slow = both(pure, lambda: survey.block_moments(X))
+        np.testing.assert_allclose(fast.mean, slow.mean, rtol=1e-4, atol=1e-6)
+        assert fast.scatter == pytest.approx(slow.scatter, rel=1e-5)
+
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_inner_products_and_sketches(self, dtype, rng, pure):
+        X, Z = rng.normal(size=(90, 40)).astype(dtype), rng.normal(size=(12, 40))
+        drawn = sketch.SignSketch().fit(40, 10, np.random.default_rng(0))
+        fast, slow = both(pure, lambda: (InnerProducts(Z, 0.5)(X), drawn(X), Exponents(Z, 0.1, sharp=True)(X)))
+        for a, b in zip(fast, slow, strict=True):
+            assert a.dtype == b.dtype
+            np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+
+    def test_a_fit_explains_as_much_without_them(self, rng, pure):
+        X = rng.normal(size=(3000, 5)).astype(np.float32)
+
+        def error():
+            return Nystroem(n_components=20, n_landmarks=40, random_state=0).fit(X).certificate_.trace.value
+
+        fast, slow = both(pure, error)
+        assert fast == pytest.approx(slow, rel=0.05)
+
+
+def test_can_be_turned_off():
+    code = "from nystrom import compiled; print(compiled.available())"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"NYSTROM_COMPILED": "0"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("content", [b"", b"not a library"])
+def test_a_broken_library_is_passed_over(tmp_path, monkeypatch, content):
+    (tmp_path / "_compiled.so").write_bytes(content)
+    monkeypatch.setattr(compiled, "__file__", str(tmp_path / "compiled.py"))
+    assert compiled._load() is None
+
+
+class TestBuild:
+    """The build step, on a copy of the C file."""
+
+    @pytest.fixture
+    def build(self, tmp_path):
+        if not (ROOT / "hatch_build.py").exists():
+            pytest.skip("the source tree is not at hand")
+        package = tmp_path / "src" / "nystrom"
+        package.mkdir(parents=True)
+        shutil.copy(ROOT / "src" / "nystrom" / "compiled.c", package)
+        shutil.copy(ROOT / "hatch_build.py", tmp_path)
+        spec = importlib.util.spec_from_file_location("build_under_test", tmp_path / "hatch_build.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    def test_without_a_compiler_it_says_so(self, build, monkeypatch, capsys):
+        monkeypatch.setenv("CC", "no-such-compiler")
+        assert not build.compile_library()
+        assert "no C compiler" in capsys.readouterr().err
+        assert not build.LIBRARY.exists()
+
+    def test_a_compiler_that_fails_leaves_nothing(self, build, monkeypatch, capsys):
+        monkeypatch.setenv("CC", f"{sys.executable} -c raise(SystemExit(3))")
+        assert not build.compile_library()
+        assert "failed" in capsys.readouterr().err
+        assert [path.name for path in build.PACKAGE.iterdir()] == ["compiled.c"]
+
+    def test_compiles(self, build):
+        if not any(map(shutil.which, ["cc", "gcc", "clang"])):
+            pytest.skip("no C compiler")
+        assert build.compile_library()
+        assert sorted(path.name for path in build.PACKAGE.iterdir()) == sorted(["compiled.c", build.LIBRARY.name])
