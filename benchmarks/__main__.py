@@ -17,7 +17,7 @@ import sklearn
 from benchmarks import scaling
 from benchmarks.measure import Result
 from benchmarks.suites import SUITES
-from nystrom import __version__
+from nystrom import __version__, compiled
 from nystrom.engine import resolve_n_jobs
 
 
@@ -43,7 +43,7 @@ def table(results: list[Result]) -> str:
     return "\n".join(lines)
 
 
-def machine() -> dict[str, str | int]:
+def machine() -> dict[str, str | int | bool]:
     """Return what the figures depend on."""
     return {
         "nystrom": __version__,
@@ -53,6 +53,7 @@ def machine() -> dict[str, str | int]:
         "python": platform.python_version(),
         "processor": platform.machine(),
         "cores": resolve_n_jobs(None),
+        "compiled": compiled.available(),
     }
 
 

@@ -147,3 +147,8 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     errors = process.stderr.read()
     process.stderr.close()
     assert (process.wait(), errors) == (141, b"")
+
+
+def test_importing_waits_for_nothing_slow():
+    code = "import sys, nystrom.cli; nystrom.cli.make_parser(); assert 'sklearn' not in sys.modules; nystrom.plan"
+    subprocess.run([sys.executable, "-c", code], check=True)

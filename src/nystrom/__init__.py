@@ -1,18 +1,24 @@
 """Kernel machines at any scale, from a few landmarks."""
 
-from nystrom.estimators import (
-    GaussianProcessRegressor,
-    KernelKMeans,
-    KernelPCA,
-    KernelRidge,
-    KernelRidgeClassifier,
-    Nystroem,
-    SpectralClustering,
-    kernel_eigh,
-)
-from nystrom.landmarks import select_landmarks
-from nystrom.planning import plan
-from nystrom.rows.files import open_rows
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nystrom.estimators import (
+        GaussianProcessRegressor,
+        KernelKMeans,
+        KernelPCA,
+        KernelRidge,
+        KernelRidgeClassifier,
+        Nystroem,
+        SpectralClustering,
+        kernel_eigh,
+    )
+    from nystrom.landmarks import select_landmarks
+    from nystrom.planning import plan
+    from nystrom.rows.files import open_rows
 
 __version__ = "0.1.0"
 
@@ -30,3 +36,23 @@ __all__ = [
     "plan",
     "select_landmarks",
 ]
+
+# Names that do not come from nystrom.estimators. All are imported when they are first used: scikit-learn alone takes
+# about a second, which `import nystrom` and the command line need not wait for.
+_HOMES = {
+    "select_landmarks": "nystrom.landmarks",
+    "plan": "nystrom.planning",
+    "open_rows": "nystrom.rows.files",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module 'nystrom' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES.get(name, "nystrom.estimators")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -128,25 +128,28 @@ INLINE VECTOR NAME(exponential)(VECTOR x)
     VECTOR n = shifted - NAME(splat)(round);
     VECTOR r = kept - n * NAME(splat)(log2_high);
     r = r - n * NAME(splat)(log2_low);
-    VECTOR y;
+    /* Even and odd powers apart: two chains that do not wait for each other. */
+    VECTOR square = r * r, even, odd;
     if (is_float) {
-        y = NAME(splat)((REAL)(1.0 / 5040));
+        even = NAME(splat)((REAL)(1.0 / 720));
+        odd = NAME(splat)((REAL)(1.0 / 5040));
     } else {
-        y = NAME(splat)((REAL)(1.0 / 6227020800.0));
-        y = y * r + NAME(splat)((REAL)(1.0 / 479001600.0));
-        y = y * r + NAME(splat)((REAL)(1.0 / 39916800.0));
-        y = y * r + NAME(splat)((REAL)(1.0 / 3628800.0));
-        y = y * r + NAME(splat)((REAL)(1.0 / 362880.0));
-        y = y * r + NAME(splat)((REAL)(1.0 / 40320.0));
-        y = y * r + NAME(splat)((REAL)(1.0 / 5040));
+        even = NAME(splat)((REAL)(1.0 / 479001600.0));
+        even = even * square + NAME(splat)((REAL)(1.0 / 3628800.0));
+        even = even * square + NAME(splat)((REAL)(1.0 / 40320.0));
+        even = even * square + NAME(splat)((REAL)(1.0 / 720));
+        odd = NAME(splat)((REAL)(1.0 / 6227020800.0));
+        odd = odd * square + NAME(splat)((REAL)(1.0 / 39916800.0));
+        odd = odd * square + NAME(splat)((REAL)(1.0 / 362880.0));
+        odd = odd * square + NAME(splat)((REAL)(1.0 / 5040));
     }
-    y = y * r + NAME(splat)((REAL)(1.0 / 720));
-    y = y * r + NAME(splat)((REAL)(1.0 / 120));
-    y = y * r + NAME(splat)((REAL)(1.0 / 24));
-    y = y * r + NAME(splat)((REAL)(1.0 / 6));
-    y = y * r + NAME(splat)((REAL)0.5);
-    y = y * r + NAME(splat)((REAL)1.0);
-    y = y * r + NAME(splat)((REAL)1.0);
+    even = even * square + NAME(splat)((REAL)(1.0 / 24));
+    odd = odd * square + NAME(splat)((REAL)(1.0 / 120));
+    even = even * square + NAME(splat)((REAL)0.5);
+    odd = odd * square + NAME(splat)((REAL)(1.0 / 6));
+    even = even * square + NAME(splat)((REAL)1.0);
+    odd = odd * square + NAME(splat)((REAL)1.0);
+    VECTOR y = odd * r + even;
     y = (VECTOR)((MASK)y + ((MASK)shifted << (is_float ? 23 : 52)));
     y = (VECTOR)((MASK)y & ~under);
     return NAME(choose)(known, y, x);
@@ -243,6 +246,12 @@ static REAL NAME(squared_norm)(const REAL *x, ptrdiff_t p)
     return NAME(total)((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
+INLINE VECTOR NAME(exponent)(VECTOR product, REAL row_norm, const REAL *norms)
+{
+    VECTOR value = product - NAME(splat)(row_norm) - NAME(load)(norms);
+    return NAME(choose)(value > NAME(splat)(0), NAME(splat)(0), value);
+}
+
 /* out[i, j] = sum_k X[i, k] table[k, j], and with `mode`
  *   EXPONENTS    min(out[i, j] - gamma |X[i]|^2 - norms[j], 0)
  *   EXPONENTIAL  the exponential of that.
@@ -274,22 +283,36 @@ API void NAME(nystrom_product)(const REAL *X, ptrdiff_t stride, ptrdiff_t n, ptr
                         NAME(tiles)(2, X + i * stride + k, stride, rows, panel, width, ahead, sums);
                     else
                         NAME(tiles)(1, X + i * stride + k, stride, rows, panel, width, ahead, sums);
-                    for (ptrdiff_t a = 0; a < rows; a++)
+                    for (ptrdiff_t a = 0; a < rows; a++) {
+                        REAL *to = out + (i + a) * out_stride + j;
+                        REAL row_norm = mode == PRODUCT ? 0 : row_norms[i + a - from];
+                        if (columns == PANEL && k == 0) {
+                            VECTOR first = sums[a][0], second = sums[a][1];
+                            if (finish) {
+                                first = NAME(exponent)(first, row_norm, norms + j);
+                                second = NAME(exponent)(second, row_norm, norms + j + LANES);
+                                if (mode == EXPONENTIAL) {
+                                    NAME(store)(to, NAME(exponential)(first));
+                                    NAME(store)(to + LANES, NAME(exponential)(second));
+                                    continue;
+                                }
+                            }
+                            NAME(store)(to, first);
+                            NAME(store)(to + LANES, second);
+                            continue;
+                        }
                         for (int v = 0; v * LANES < columns; v++) {
                             ptrdiff_t count = columns - v * LANES;
-                            REAL *to = out + (i + a) * out_stride + j + v * LANES;
                             VECTOR value = sums[a][v];
                             if (k)
-                                value += NAME(load_part)(to, count);
-                            if (finish) {
-                                value = value - NAME(splat)(row_norms[i + a - from]);
-                                value = value - NAME(load)(norms + j + v * LANES);
-                                value = NAME(choose)(value > NAME(splat)(0), NAME(splat)(0), value);
-                                if (mode == EXPONENTIAL)
-                                    value = NAME(exponential)(value);
-                            }
-                            NAME(store_part)(to, value, count);
+                                value += NAME(load_part)(to + v * LANES, count);
+                            if (finish)
+                                value = NAME(exponent)(value, row_norm, norms + j + v * LANES);
+                            if (finish && mode == EXPONENTIAL)
+                                value = NAME(exponential)(value);
+                            NAME(store_part)(to + v * LANES, value, count);
                         }
+                    }
                 }
             }
         }

@@ -24,7 +24,16 @@ from nystrom.engine.local import merge_two
 from nystrom.exceptions import AccuracyWarning
 from nystrom.kernels import Kernel, Precomputed
 from nystrom.landmarks.base import Landmarks
-from nystrom.linalg import algebra_threads, column_signs, correct_orthonormal, psd_eigh, whiten
+from nystrom.linalg import (
+    algebra_threads,
+    column_signs,
+    correct_orthonormal,
+    psd_eigh,
+    row_sum_norm,
+    whiten,
+    whiten_quickly,
+    whitening_norm,
+)
 from nystrom.rows.arrays import ArrayRows
 from nystrom.rows.base import Array, Block, Matrix, RowBlocks, require_finite
 from nystrom.statistics import Statistics, block_statistics
@@ -190,17 +199,10 @@ def _fit(
     dtype = survey.rows.dtype
     caution = 1.0
     for _ in range(_MAX_CAUTIONS):
-        T, values, _ = whiten(W, block_dtype=dtype, caution=caution)
-        if not values.size:
-            raise ValueError(
-                "the kernel is zero between all landmarks, so there is nothing to approximate; check the rows and the "
-                "kernel's parameters."
-            )
-        if cut_first:
-            T, values = T[:, :rank], values[:rank]
+        T, condition = _whitening(W, dtype, caution, rank if cut_first else None)
         # The landmarks' own kernel means stand near the column means of C.
         shift = W.mean(axis=0).astype(dtype)
-        statistics = _fold(survey, kernel, evaluate, T, shift, float(values[0] / values[-1]), keep)
+        statistics = _fold(survey, kernel, evaluate, T, shift, condition, keep)
         tolerance = np.sqrt(np.finfo(dtype).eps) * len(W) ** 0.25 * float(np.max(np.diag(W)))
         if statistics.lowest > -tolerance:
             break
@@ -214,13 +216,28 @@ def _fit(
     return _finish(landmarks, kernel, T, statistics, rank)
 
 
+def _whitening(W: Array, dtype: np.dtype, caution: float, cut: int | None) -> tuple[Array, float]:
+    """Return T with ``Tᵀ W T = I`` on what is kept and the condition of W there; ``cut`` is the rank of Algorithm 1."""
+    if cut is None:
+        quick = whiten_quickly(W, block_dtype=dtype, caution=caution, most=_CONDITION_LIMIT[dtype.name])
+        if quick is not None:
+            return quick
+    T, values, _ = whiten(W, block_dtype=dtype, caution=caution)
+    if not values.size:
+        raise ValueError(
+            "the kernel is zero between all landmarks, so there is nothing to approximate; check the rows and the "
+            "kernel's parameters."
+        )
+    T, values = T[:, :cut], values[:cut]
+    return T, float(values[0] / values[-1])
+
+
 def extend(fitted: NystromMap, survey: Survey) -> NystromMap:
     """Return the map of the rows it was fitted to and those of ``survey``, for the same landmarks: one pass."""
     T = fitted.whitening
-    # The columns of T are eigenvectors over the roots of their eigenvalues.
-    reciprocals = np.einsum("ij,ij->j", T, T)
-    shift = landmark_kernel(fitted.kernel, fitted.landmarks).mean(axis=0).astype(survey.rows.dtype)
-    condition = float(reciprocals.max() / reciprocals.min())
+    W = landmark_kernel(fitted.kernel, fitted.landmarks)
+    shift = W.mean(axis=0).astype(survey.rows.dtype)
+    condition = row_sum_norm(W) * whitening_norm(T)
     added = _fold(survey, fitted.kernel, fitted.evaluate, T, shift, condition, None)
     return _finish(fitted.landmarks, fitted.kernel, T, fitted.statistics.copy().merge(added), fitted.rank)
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
+from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from nystrom.engine.blas import blas_threads
 from nystrom.engine.local import available_cores
@@ -18,6 +19,8 @@ from nystrom.rows.base import Array
 _SMALL_ORDER = 800
 # A negative eigenvalue this far below the largest is no rounding error of any kernel in float32.
 _INDEFINITE = 1e-5
+# What an estimate of the least eigenvalue is divided by before it is relied on.
+_SAFE = 2.0
 
 
 def algebra_threads(order: int) -> AbstractContextManager[Any]:
@@ -102,17 +105,56 @@ def whiten(W: Array, *, block_dtype: Any = np.float64, caution: float = 1.0) -> 
     m = W.shape[0]
     values, vectors = psd_eigh((W + W.T) / 2)
     largest = float(values[0])
-    diagonal = float(np.max(np.diag(W), initial=0.0))
-    eps = float(np.finfo(block_dtype).eps)
     if values[-1] < -_INDEFINITE * max(largest, -float(values[-1])):
         raise NotPositiveSemidefiniteError(
             f"the kernel is not positive semidefinite: the kernel matrix of the {m} landmarks has the eigenvalue "
             f"{values[-1]:.3g}, against {largest:.3g} for the largest. A Nyström approximation needs k(x, y) to be an "
             f"inner product; use a positive definite kernel such as 'gaussian', or shift a precomputed one."
         )
-    cutoff = caution * max(4 * np.finfo(np.float64).eps * largest, 10 * eps * np.sqrt(m) * diagonal)
+    cutoff = caution * max(4 * np.finfo(np.float64).eps * largest, _rounding_level(W, block_dtype))
     kept = values > cutoff
     return Whitening(vectors[:, kept] / np.sqrt(values[kept]), values[kept], float(cutoff))
+
+
+def whiten_quickly(W: Array, *, block_dtype: Any, caution: float, most: float) -> tuple[Array, float] | None:
+    """Return a triangular ``T`` with ``Tᵀ W T = I`` and the condition of W, or None.
+
+    A tenth of the time of :func:`whiten`, by Cholesky. None unless it is clear that :func:`whiten` would keep every
+    direction and that the condition is below ``most``.
+    """
+    try:
+        R = scipy.linalg.cholesky(W, lower=False, check_finite=True)
+    except (np.linalg.LinAlgError, ValueError):
+        return None
+    T, failed = scipy.linalg.lapack.dtrtri(R)
+    if failed:
+        return None
+    lowest = 1.0 / (_SAFE * whitening_norm(T))
+    if not lowest > caution * _rounding_level(W, block_dtype) or not lowest * most > row_sum_norm(W):
+        return None
+    return T, row_sum_norm(W) / lowest
+
+
+def row_sum_norm(W: Array) -> float:
+    """Return the largest sum of magnitudes in a row: at least the largest eigenvalue, and near it for kernels."""
+    return float(np.abs(W).sum(axis=1).max())
+
+
+def whitening_norm(T: Array) -> float:
+    """Return ``‖T‖²``, one over the least eigenvalue that T whitens, to about a percent: some Lanczos steps."""
+    if T.shape[1] < 3:
+        return float(np.linalg.norm(T) ** 2)
+    gram = LinearOperator((T.shape[1],) * 2, matvec=lambda v: T.T @ (T @ v), dtype=T.dtype)
+    start = np.random.default_rng(0).standard_normal(T.shape[1])
+    try:
+        return float(eigsh(gram, k=1, v0=start, tol=1e-2, return_eigenvectors=False)[0])
+    except ArpackError:
+        return float(np.linalg.norm(T) ** 2)
+
+
+def _rounding_level(W: Array, block_dtype: Any) -> float:
+    """Return ``10 ε_C √m max W_ii``: eigenvalues of W below it are rounding of blocks in this dtype."""
+    return 10 * float(np.finfo(block_dtype).eps) * float(np.sqrt(W.shape[0])) * float(np.max(np.diag(W), initial=0.0))
 
 
 def correct_orthonormal(U: Array, gram: Array) -> Array:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from sklearn.datasets import load_digits
 
 from nystrom.rows.base import Array
 
@@ -34,6 +33,8 @@ def make_rings(n: int = 4000, *, random_state: int = 0) -> tuple[Array, Array]:
 
 
 def _digits() -> tuple[Array, Array]:
+    from sklearn.datasets import load_digits  # slow, and the command line imports this file on every call
+
     X, y = load_digits(return_X_y=True)
     return np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
 
