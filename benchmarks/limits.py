@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -26,12 +28,13 @@ def gemm_rate(dtype: type, size: int = 3000) -> float:
     return 2 * size**3 / _best(lambda: A @ A) / 1e9
 
 
-def read(X: np.ndarray) -> None:
-    """Read X once, a dot product a thread."""
+@contextmanager
+def reader(X: np.ndarray) -> Iterator[Callable[[], object]]:
+    """Yield a function that reads X once, a dot product a thread; BLAS has one thread meanwhile."""
     threads = resolve_n_jobs(None)
     pieces = np.array_split(X.reshape(-1), threads)
     with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
-        list(pool.map(lambda part: np.dot(part, part), pieces))
+        yield lambda: wait([pool.submit(np.dot, part, part) for part in pieces])
 
 
 def kernel_product(X: np.ndarray, m: int) -> float:

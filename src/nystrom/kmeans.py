@@ -26,7 +26,6 @@ from nystrom.seeding import Init, seed
 # regression six times as large, and half the candidates made it twice as large.
 _SEED_ROWS = 10_000
 _SEED_ROWS_PER_CLUSTER = 16
-_MAX_BLOCK_ROWS = 4096
 _MAX_REPAIRS = 20
 
 
@@ -161,9 +160,8 @@ def _draw(n: int, size: int, rng: np.random.Generator) -> Array:
 
 
 def _in_wide_blocks(rows: RowBlocks) -> RowBlocks:
-    # A sketch keeps the few rows a block of the rows it was made from; for so few columns they are too small. With
-    # more than 4,096, the sample that "auto" clusters would keep one thread busy and the others idle.
-    wanted = min(default_block_rows(rows.shape[1] * rows.dtype.itemsize, rows.shape[0]), _MAX_BLOCK_ROWS)
+    # A sketch keeps the few rows a block of the rows it was made from; for so few columns they are too small.
+    wanted = default_block_rows(rows.shape[1] * rows.dtype.itemsize, rows.shape[0])
     return rows if rows.is_sparse else rows.widened(wanted)
 
 
