@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from nystrom import Nystroem, clusters, compiled, kmeans, seeding, sketch, survey
 from nystrom.engine import LocalEngine
@@ -171,6 +172,52 @@ class TestClusters:
         assert fast.inertia == pytest.approx(slow.inertia, rel=0.05)
         exact = np.sum((X.astype(np.float64) - fast.centers[fast.labels].astype(np.float64)) ** 2)
         assert fast.inertia == pytest.approx(exact, rel=1e-4)
+
+
+@needs_library
+@pytest.mark.parametrize("dtype", DTYPES)
+class TestSparse:
+    def matrices(self, rng, dtype, n=45, p=200, m=21):
+        X = sp.random(n, p, 0.1, format="csr", random_state=1, dtype=dtype)
+        Z = sp.random(m, p, 0.3, format="csr", random_state=2, dtype=np.float64)
+        X.data[X.indptr[3] : X.indptr[4]] = 0
+        X.eliminate_zeros()
+        return X, Z
+
+    @pytest.mark.parametrize("m", [1, 8, 9, 16, 17, 50])
+    def test_product(self, m, dtype, rng):
+        X, Z = self.matrices(rng, dtype, m=m)
+        exact = (X.astype(np.float64) @ Z.T).toarray()
+        for other in (Z, Z.toarray()):
+            found = compiled.sparse_product(X, other)
+            assert found.dtype == dtype
+            np.testing.assert_allclose(found, exact, rtol=1e-5 if dtype == np.float32 else 1e-13, atol=1e-6)
+
+    def test_wide_indices_repeated_entries_and_no_rows(self, dtype, rng):
+        X, Z = self.matrices(rng, dtype)
+        wide = sp.csr_matrix((X.data, X.indices.astype(np.int64), X.indptr.astype(np.int64)), shape=X.shape)
+        wide.indices, wide.indptr = wide.indices.astype(np.int64), wide.indptr.astype(np.int64)
+        assert np.array_equal(compiled.sparse_product(wide, Z), compiled.sparse_product(X, Z))
+        twice = sp.csr_matrix((np.ones(2, dtype), [4, 4], [0, 2]), shape=(1, 200))
+        once = sp.csr_matrix((np.array([2], dtype), [4], [0, 1]), shape=(1, 200))
+        np.testing.assert_array_equal(compiled.sparse_product(X, twice), compiled.sparse_product(X, once))
+        assert compiled.sparse_product(X[:0], Z).shape == (0, 21)
+
+    def test_kernels_centres_and_directions(self, dtype, rng, pure):
+        X, Z = self.matrices(rng, dtype)
+
+        def run():
+            return (
+                Gaussian(gamma=0.1)(X, Z),
+                Gaussian(gamma=0.1)(X, Z.toarray()),
+                InnerProducts(Z)(X),
+                clusters.assign(X, Z),
+                np.abs(sketch.PCASketch().fit(200, 4, np.random.default_rng(0), sample=X).matrix),
+            )
+
+        for fast, slow in zip(*both(pure, run), strict=True):
+            assert fast.dtype == slow.dtype
+            np.testing.assert_allclose(fast, slow, rtol=1e-4, atol=1e-5)
 
 
 @needs_library

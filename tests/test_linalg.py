@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from nystrom import Nystroem, factor
 from nystrom.exceptions import NotPositiveSemidefiniteError
-from nystrom.linalg import column_signs, correct_orthonormal, psd_eigh, whiten
+from nystrom.linalg import column_signs, correct_orthonormal, psd_eigh, whiten, whiten_quickly
 
 
 def random_psd(rng, m, condition):
@@ -65,3 +66,46 @@ def test_one_cholesky_step_makes_columns_orthonormal():
     V = correct_orthonormal(U, U.T @ U)
     assert np.abs(V.T @ V - np.eye(8)).max() < 1e-14
     assert np.abs(V - U).max() < 1e-4
+
+
+class TestWhitenQuickly:
+    def quickly(self, W, dtype=np.float64, most=1e8):
+        return whiten_quickly(W, block_dtype=dtype, caution=1.0, most=most)
+
+    def kernel(self, n, spread, seed=0):
+        x = np.random.default_rng(seed).normal(size=(n, 4)) * spread
+        return np.exp(-((x[:, None] - x) ** 2).sum(axis=2))
+
+    @pytest.mark.parametrize("n", [1, 2, 3, 50])
+    def test_whitens_what_is_well_conditioned(self, n):
+        W = self.kernel(n, 2.0)
+        T, condition = self.quickly(W)
+        np.testing.assert_allclose(T.T @ W @ T, np.eye(n), atol=1e-9)
+        values = np.linalg.eigvalsh(W)
+        assert values[-1] / values[0] <= condition <= 10 * max(values[-1] / values[0], 1)
+
+    @pytest.mark.parametrize(
+        "W",
+        [
+            np.ones((3, 3)),
+            np.diag([1.0, -1.0, 2.0]),
+            np.diag([1.0, 1e-9, 1.0, 1.0]),
+            np.array([[np.nan, 0.0], [0.0, 1.0]]),
+            np.zeros((4, 4)),
+        ],
+    )
+    def test_leaves_the_rest_to_the_careful_way(self, W):
+        assert self.quickly(W) is None
+
+    def test_the_dtype_of_the_blocks_decides(self):
+        W = np.diag([1.0] * 5 + [3e-6])
+        assert self.quickly(W) is not None
+        assert self.quickly(W, np.float32) is None
+
+    def test_a_fit_is_the_same_either_way(self, monkeypatch):
+        X = np.random.default_rng(1).normal(size=(400, 5))
+        quick = Nystroem(n_components=15, n_landmarks=40, random_state=0).fit(X)
+        monkeypatch.setattr(factor, "whiten_quickly", lambda *_, **__: None)
+        careful = Nystroem(n_components=15, n_landmarks=40, random_state=0).fit(X)
+        np.testing.assert_allclose(quick.eigenvalues_, careful.eigenvalues_, rtol=1e-9)
+        np.testing.assert_allclose(quick.transform(X), careful.transform(X), atol=1e-7)

@@ -47,6 +47,9 @@ class Nearest:
         self._loops: compiled.Nearest | None = None
         if self.shift is not None and compiled.suits_nearest(centers.shape[1]):
             self._loops = compiled.Nearest.prepare(self.table[:-1], -self.table[-1], self.shift)
+        self._sparse_loops: compiled.SparseExponents | None = None
+        if sp.issparse(centers) and compiled.suits_sparse(centers.shape[1]):
+            self._sparse_loops = compiled.SparseExponents.prepare(centers, dtype)
 
     def __call__(self, X: Matrix) -> Array:
         """Return the number of the nearest centre of each row, as int32; of equals the first."""
@@ -62,8 +65,11 @@ class Nearest:
         return labels.astype(np.int32)
 
     def _apart(self, X: Matrix) -> Array:
-        scores = X @ self.table
-        scores = scores.toarray() if sp.issparse(scores) else scores
+        if self._sparse_loops is not None and X.dtype == self.half.dtype:
+            scores = self._sparse_loops(X)
+        else:
+            scores = X @ self.table
+            scores = scores.toarray() if sp.issparse(scores) else scores
         scores -= self.half
         return np.asarray(scores)
 

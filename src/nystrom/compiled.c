@@ -37,6 +37,8 @@
 #define BLOCK_COLUMNS 1024
 /* Weights that a draw looks at as one. */
 #define STRETCH 128
+/* Entries of a sparse row whose place in the panel is fetched before it is needed. */
+#define AHEAD 16
 #define MOST_CANDIDATES 64
 
 enum { PRODUCT = 0, EXPONENTS = 1, EXPONENTIAL = 2 };
@@ -316,6 +318,75 @@ API void NAME(nystrom_product)(const REAL *X, ptrdiff_t stride, ptrdiff_t n, ptr
                 }
             }
         }
+    }
+}
+
+/* One sparse row by one panel. */
+INLINE void NAME(sparse_row)(const int vectors, const int32_t *indices, const REAL *data, ptrdiff_t count,
+                             const REAL *panel, VECTOR sums[2])
+{
+    VECTOR parts[4][2];
+    for (int a = 0; a < 4; a++)
+        for (int v = 0; v < vectors; v++)
+            parts[a][v] = NAME(splat)(0);
+    ptrdiff_t k = 0;
+    for (; k + 4 <= count; k += 4) {
+        if (k + AHEAD < count)
+            for (int a = 0; a < 4; a++)
+                __builtin_prefetch(panel + (ptrdiff_t)indices[k + AHEAD - 4 + a] * PANEL);
+#pragma GCC unroll 4
+        for (int a = 0; a < 4; a++) {
+            VECTOR x = NAME(splat)(data[k + a]);
+            const REAL *row = panel + (ptrdiff_t)indices[k + a] * PANEL;
+            for (int v = 0; v < vectors; v++)
+                parts[a][v] += x * NAME(load)(row + v * LANES);
+        }
+    }
+    for (; k < count; k++) {
+        VECTOR x = NAME(splat)(data[k]);
+        for (int v = 0; v < vectors; v++)
+            parts[0][v] += x * NAME(load)(panel + (ptrdiff_t)indices[k] * PANEL + v * LANES);
+    }
+    for (int v = 0; v < vectors; v++)
+        sums[v] = (parts[0][v] + parts[1][v]) + (parts[2][v] + parts[3][v]);
+}
+
+/* The same as nystrom_product for sparse rows (CSR) X, whose row_norms, times gamma, are given.
+ *
+ * The columns are `table`, in panels, or where that is NULL the m sparse rows Z, which are spread into one panel after
+ * the other: `space` then holds p * PANEL zeros, and does so again afterwards.
+ */
+API void NAME(nystrom_sparse_product)(const int64_t *ends, const int32_t *indices, const REAL *data, ptrdiff_t n,
+                                      ptrdiff_t p, const REAL *table, const int64_t *Z_ends, const int32_t *Z_indices,
+                                      const REAL *Z_data, REAL *space, ptrdiff_t m, REAL *out, ptrdiff_t out_stride,
+                                      const REAL *row_norms, const REAL *norms, int mode)
+{
+    for (ptrdiff_t j = 0; j < m; j += PANEL) {
+        ptrdiff_t columns = m - j < PANEL ? m - j : PANEL;
+        if (!table)
+            for (ptrdiff_t c = 0; c < columns; c++)
+                for (int64_t k = Z_ends[j + c]; k < Z_ends[j + c + 1]; k++)
+                    space[(ptrdiff_t)Z_indices[k] * PANEL + c] += Z_data[k];
+        const REAL *panel = table ? table + j * p : space;
+        for (ptrdiff_t i = 0; i < n; i++) {
+            VECTOR sums[2];
+            ptrdiff_t count = (ptrdiff_t)(ends[i + 1] - ends[i]);
+            if (columns > LANES)
+                NAME(sparse_row)(2, indices + ends[i], data + ends[i], count, panel, sums);
+            else
+                NAME(sparse_row)(1, indices + ends[i], data + ends[i], count, panel, sums);
+            for (int v = 0; v * LANES < columns; v++) {
+                VECTOR value = sums[v];
+                if (mode != PRODUCT)
+                    value = NAME(exponent)(value, row_norms[i], norms + j + v * LANES);
+                if (mode == EXPONENTIAL)
+                    value = NAME(exponential)(value);
+                NAME(store_part)(out + i * out_stride + j + v * LANES, value, columns - v * LANES);
+            }
+        }
+        if (!table)
+            for (int64_t k = Z_ends[j]; k < Z_ends[j + columns]; k++)
+                memset(space + (ptrdiff_t)Z_indices[k] * PANEL, 0, PANEL * sizeof(REAL));
     }
 }
 

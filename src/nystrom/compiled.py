@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import scipy.sparse as sp
 
-from nystrom.rows.base import Array
+from nystrom.rows.base import Array, Matrix
 
 _VERSION = 1
 _VECTOR_BYTES = 32
@@ -44,6 +45,7 @@ def _load() -> ctypes.CDLL | None:
         for name, real in _REAL.items():
             signatures = {
                 "product": [_P, _N, _N, _N, _P, _N, _P, _N, real, _P, ctypes.c_int],
+                "sparse_product": [_P, _P, _P, _N, _N, _P, _P, _P, _P, _P, _N, _P, _N, _P, _P, ctypes.c_int],
                 "nearest": [_P, _N, _N, _N, _P, _P, _P, _N, _P, _P],
                 "sums": [_P, _N, _N, _N, _P, _P, _P, _P, _P],
                 "moments": [_P, _N, _N, _N, _P, _P, _P],
@@ -162,6 +164,77 @@ def _call_product(X: Array, columns: Panels, out: Array, gamma: float, norms: Ar
         None if norms is None else norms.ctypes.data,
         mode,
     )
+
+
+@dataclass(frozen=True)
+class _Sparse:
+    """A CSR matrix with the numbers that the loops read."""
+
+    ends: Array
+    indices: Array
+    data: Array
+    shape: tuple[int, int]
+
+    @property
+    def pointers(self) -> tuple[int, int, int]:
+        return self.ends.ctypes.data, self.indices.ctypes.data, self.data.ctypes.data
+
+
+def _sparse(A: Matrix, dtype: np.dtype) -> _Sparse:
+    contiguous = np.ascontiguousarray
+    return _Sparse(contiguous(A.indptr, np.int64), contiguous(A.indices, np.int32), contiguous(A.data, dtype), A.shape)
+
+
+def suits_sparse(n_features: int) -> bool:
+    """Whether sparse rows with so many columns can be multiplied here."""
+    return available() and n_features <= np.iinfo(np.int32).max
+
+
+def sparse_product(X: Matrix, Z: Matrix) -> Array:
+    """Return ``X @ Z.T`` as an ndarray, for CSR X and CSR or dense Z."""
+    return SparseExponents.prepare(Z, X.dtype)(X)
+
+
+@dataclass(frozen=True)
+class SparseExponents:
+    """``X ↦ X @ Z.T`` for CSR rows; with norms and ``gamma``, as :class:`Exponents`. Z is CSR or dense."""
+
+    dtype: np.dtype
+    rows: _Sparse | None
+    columns: Panels | None
+    norms: Array | None = None
+
+    @classmethod
+    def prepare(cls, Z: Matrix, dtype: np.dtype, norms: Array | None = None) -> SparseExponents:
+        wide = None
+        if norms is not None:
+            wide = np.zeros(-(-norms.size // _panel(dtype)) * _panel(dtype), dtype)
+            wide[: norms.size] = norms
+        if sp.issparse(Z):
+            return cls(dtype, _sparse(Z, dtype), None, wide)
+        return cls(dtype, None, in_panels(np.asarray(Z.T, dtype)), wide)
+
+    def __call__(self, X: Matrix, row_norms: Array | None = None, *, exp: bool = False) -> Array:
+        """Return the products; with ``row_norms``, γ‖x‖² of each row, the exponents or their exponentials."""
+        rows = _sparse(X, self.dtype)
+        m = self.rows.shape[0] if self.rows is not None else self.columns.shape[1]  # type: ignore[union-attr]
+        out = np.empty((rows.shape[0], m), self.dtype)
+        space = None if self.rows is None else np.zeros(rows.shape[1] * _panel(self.dtype), self.dtype)
+        row_norms = None if row_norms is None else np.ascontiguousarray(row_norms, self.dtype)
+        _function("sparse_product", self.dtype)(
+            *rows.pointers,
+            *rows.shape,
+            None if self.columns is None else self.columns.data.ctypes.data,
+            *((None, None, None) if self.rows is None else self.rows.pointers),
+            None if space is None else space.ctypes.data,
+            m,
+            out.ctypes.data,
+            m,
+            None if row_norms is None else row_norms.ctypes.data,
+            None if self.norms is None else self.norms.ctypes.data,
+            _PRODUCT if row_norms is None else _EXPONENTIAL if exp else _EXPONENTS,
+        )
+        return out
 
 
 @dataclass(frozen=True)

@@ -102,6 +102,10 @@ def _product(X: Matrix, columns: Matrix) -> Array:
     return np.ascontiguousarray(product.toarray() if sp.issparse(product) else product)
 
 
+def _rows_of(columns: Matrix) -> Matrix:
+    return columns.T.tocsr() if sp.issparse(columns) else columns.T
+
+
 def _difference(A: Matrix, B: Matrix) -> Matrix:
     if sp.issparse(A) != sp.issparse(B):
         A, B = (M.toarray() if sp.issparse(M) else M for M in (A, B))
@@ -117,12 +121,17 @@ class InnerProducts:
         # Filled by whichever thread comes first; two that race compute the same thing.
         self._columns: dict[np.dtype, Matrix] = {}
         self._panels: dict[np.dtype, compiled.Panels] = {}
+        self._sparse_loops: dict[np.dtype, compiled.SparseExponents] = {}
 
     def __call__(self, X: Matrix) -> Array:
         check_columns(X, self._Z.shape[1])
         if X.dtype not in self._columns:
             self._columns[X.dtype] = _columns(self._Z, self._scale, X.dtype)
         columns = self._columns[X.dtype]
+        if sp.issparse(X) and compiled.suits_sparse(X.shape[1]):
+            if X.dtype not in self._sparse_loops:
+                self._sparse_loops[X.dtype] = compiled.SparseExponents.prepare(_rows_of(columns), X.dtype)
+            return self._sparse_loops[X.dtype](X)
         if sp.issparse(X) or sp.issparse(columns) or not compiled.suits_product(columns.shape[1]):
             return _product(X, columns)
         if X.dtype not in self._panels:
@@ -148,7 +157,10 @@ class _Landmarks:
         dtype = self.norms.dtype
         if sp.issparse(X) or sp.issparse(self.columns):
             row_norms = (squared_norms(X) * self.gamma).astype(dtype)
-            out = self._finish(_product(X.astype(dtype, copy=False), self.columns), row_norms, exp)
+            if sp.issparse(X) and self._sparse_loops is not None:
+                out = self._sparse_loops(X, row_norms, exp=exp)
+            else:
+                out = self._finish(_product(X.astype(dtype, copy=False), self.columns), row_norms, exp)
         else:
             out = self._dense_exponents(X, dtype, exp)
         if self.points is not None:
@@ -182,6 +194,12 @@ class _Landmarks:
         if not compiled.suits_product(self.norms.size):
             return None
         return compiled.Exponents.prepare(self.columns, self.norms, self.gamma)
+
+    @cached_property
+    def _sparse_loops(self) -> compiled.SparseExponents | None:
+        if not compiled.suits_sparse(self.columns.shape[0]):
+            return None
+        return compiled.SparseExponents.prepare(_rows_of(self.columns), self.norms.dtype, self.norms)
 
     def _finish(self, product: Array, row_norms: Array, exp: bool) -> Array:
         product -= row_norms[:, None]

@@ -328,7 +328,8 @@ def _directions_from_rows(X: Matrix, mean: Array, dim: int) -> Array:
     """
     X = X.astype(np.float64)
     along = X @ mean
-    gram = (X @ X.T).toarray() - along[:, None] - along + mean @ mean
+    products = compiled.sparse_product(X, X) if compiled.suits_sparse(X.shape[1]) else (X @ X.T).toarray()
+    gram = products - along[:, None] - along + mean @ mean
     values, U = np.linalg.eigh(gram)
     kept = values[::-1][:dim] > max(values[-1], 0.0) * X.shape[0] * np.finfo(np.float64).eps
     U = U[:, ::-1][:, :dim][:, kept] / np.sqrt(values[::-1][:dim][kept])
