@@ -122,7 +122,7 @@ def _by_rows(X: Array) -> tuple[Array, int]:
     """Return the rows with the numbers of each one after the other, and the numbers from one row to the next."""
     size = X.dtype.itemsize
     if X.strides[1] != size or X.strides[0] % size or not X.flags.aligned:
-        X = np.ascontiguousarray(X)
+        X = X.copy(order="C")
     return X, X.strides[0] // size
 
 
