@@ -10,8 +10,6 @@ from contextlib import contextmanager
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from nystrom.engine import resolve_n_jobs
-
 
 def _best(run, repeat: int = 5) -> float:  # type: ignore[no-untyped-def]
     times = []
@@ -29,9 +27,8 @@ def gemm_rate(dtype: type, size: int = 3000) -> float:
 
 
 @contextmanager
-def reader(X: np.ndarray) -> Iterator[Callable[[], object]]:
+def reader(X: np.ndarray, threads: int) -> Iterator[Callable[[], object]]:
     """Yield a function that reads X once, a dot product a thread; BLAS has one thread meanwhile."""
-    threads = resolve_n_jobs(None)
     pieces = np.array_split(X.reshape(-1), threads)
     with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
         yield lambda: wait([pool.submit(np.dot, part, part) for part in pieces])

@@ -15,8 +15,8 @@ from sklearn.pipeline import make_pipeline
 
 from benchmarks import inputs, limits, peers
 from benchmarks.measure import Result, contest
-from nystrom import KernelPCA, KernelRidge, Nystroem, select_landmarks
-from nystrom.engine import LocalEngine
+from nystrom import KernelPCA, KernelRidge, Nystroem, compiled, select_landmarks
+from nystrom.engine import LocalEngine, resolve_n_jobs
 from nystrom.kmeans import kmeans
 from nystrom.rows import as_blocks
 from nystrom.sketch import SignSketch
@@ -126,12 +126,13 @@ def sketching(repeat: int) -> Iterator[Result]:
     sketch = SignSketch().fit(X.shape[1], 10, np.random.default_rng(0))
     survey = Survey(as_blocks(X), LocalEngine())
     survey.moments  # noqa: B018 - known already, so that the pass does nothing but sketch
-    with limits.reader(X) as read:
+    with limits.reader(X, resolve_n_jobs(None)) as read, limits.reader(X, 1) as read_alone:
         yield from contest(
             f"{name} ({X.nbytes / 1e6:.0f} MB), sketch to 10 columns",
             {
                 "nystrom sketch": lambda: survey.map_rows(lambda block: sketch(block.X), 10, X.dtype, label="sketch"),
-                "limit: read X once": read,
+                "limit: read X once, one thread": read_alone,
+                "limit: read X once, all threads": read,
             },
             repeat=4 * repeat,
         )
@@ -187,6 +188,36 @@ def machines(repeat: int) -> Iterator[Result]:
     )
 
 
+def loops(repeat: int) -> Iterator[Result]:
+    """Whole fits with the compiled loops and without them."""
+    _, mnist = inputs.mnist()
+    text_name, text = inputs.text()
+    many = inputs.image_like(1_000_000, 50)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100_000, 20))
+    y = np.sin(X[:, 0] * 2) + X[:, 1] * X[:, 2]
+    fits: dict[str, Any] = {
+        f"mnist, m={m}, r={r}, {landmarks}": _ours(mnist, m, r, 1 / inputs.spread(mnist), landmarks)
+        for m, r in SIZES
+        for landmarks in ("auto", "sketched-kmeans")
+    }
+    fits[f"{text_name}, m=100, r=50"] = _ours(text, 100, 50, 1 / inputs.spread(text))
+    fits["1,000,000 × 50, m=200, r=100"] = _ours(many, 200, 100, 1 / inputs.spread(many))
+    fits["kernel ridge, 100,000 × 20 float64, m=1000"] = lambda: KernelRidge(
+        alpha=0.1, gamma=0.02, n_landmarks=1000, random_state=0
+    ).fit(X, y)
+    for case, fit in fits.items():
+        yield from contest(case, {"compiled": fit, "NumPy": _without_loops(fit)}, repeat=repeat)
+
+
+def _without_loops(run: Any) -> Any:
+    def pure() -> Any:
+        with compiled.turned_off():
+            return run()
+
+    return pure
+
+
 SUITES = {
     "features": features,
     "landmarks": landmarks,
@@ -194,4 +225,5 @@ SUITES = {
     "sketching": sketching,
     "machines": machines,
     "shapes": shapes,
+    "loops": loops,
 }

@@ -29,20 +29,12 @@ def rng():
     return np.random.default_rng(0)
 
 
-@pytest.fixture
-def pure(monkeypatch):
-    """Return a function that turns the compiled loops off until the test ends."""
-
-    def off() -> None:
-        monkeypatch.setattr(compiled, "_library", None)
-
-    return off
-
-
-def both(pure, run):
+def both(run):
+    """Return what ``run`` gives with the compiled loops, and without."""
     fast = run()
-    pure()
-    return fast, run()
+    with compiled.turned_off():
+        assert not compiled.available()
+        return fast, run()
 
 
 @needs_library
@@ -66,9 +58,9 @@ class TestProduct:
         apart = np.concatenate([compiled.product(X[i : i + 1], B) for i in range(n)])
         assert np.array_equal(whole, apart)
 
-    def test_gaussian_matches_numpy(self, n, p, m, dtype, rng, pure):
+    def test_gaussian_matches_numpy(self, n, p, m, dtype, rng):
         X, Z = rng.normal(size=(n, p)).astype(dtype), rng.normal(size=(m, p))
-        fast, slow = both(pure, lambda: Gaussian(gamma=0.5 / p)(X, Z))
+        fast, slow = both(lambda: Gaussian(gamma=0.5 / p)(X, Z))
         assert fast.dtype == slow.dtype == dtype
         np.testing.assert_allclose(fast, slow, rtol=200 * np.finfo(dtype).eps)
 
@@ -137,12 +129,12 @@ class TestLayouts:
 @pytest.mark.parametrize("dtype", DTYPES)
 class TestClusters:
     @pytest.mark.parametrize(("n", "p", "m"), [(1, 1, 1), (11, 3, 5), (100, 10, 16), (301, 10, 17), (50, 200, 40)])
-    def test_nearest(self, n, p, m, dtype, rng, pure):
+    def test_nearest(self, n, p, m, dtype, rng):
         # Whole numbers: scores are exact, so equal ones are equal on both sides.
         X = rng.integers(-9, 9, size=(n, p)).astype(dtype)
         centers = rng.integers(-9, 9, size=(m, p)).astype(np.float64)
         shift = rng.integers(-3, 3, size=p).astype(np.float64)
-        fast, slow = both(pure, lambda: clusters.Nearest(centers - shift, shift, np.dtype(dtype))(X))
+        fast, slow = both(lambda: clusters.Nearest(centers - shift, shift, np.dtype(dtype))(X))
         assert fast.dtype == slow.dtype == np.int32
         assert np.array_equal(fast, slow)
 
@@ -152,9 +144,9 @@ class TestClusters:
 
     @pytest.mark.parametrize("init", ["greedy", "kmeans++"])
     @pytest.mark.parametrize(("n", "p", "m"), [(1, 1, 1), (129, 3, 9), (1000, 10, 60)])
-    def test_seeds(self, n, p, m, init, dtype, rng, pure):
+    def test_seeds(self, n, p, m, init, dtype, rng):
         A = rng.integers(-50, 50, size=(n, p)).astype(dtype)
-        fast, slow = both(pure, lambda: seeding.seed(A, m, init, np.random.default_rng(3)))
+        fast, slow = both(lambda: seeding.seed(A, m, init, np.random.default_rng(3)))
         assert np.array_equal(fast, slow)
 
     def test_seeds_end_where_rows_repeat(self, dtype, rng):
@@ -162,13 +154,13 @@ class TestClusters:
         found = seeding.seed(A, 10, "greedy", rng)
         assert len(np.unique(found, axis=0)) == len(found) == 4
 
-    def test_lloyd_step(self, dtype, rng, pure):
+    def test_lloyd_step(self, dtype, rng):
         X = (rng.normal(size=(500, 7)) + 100).astype(dtype)
 
         def run():
             return kmeans.kmeans(as_blocks(X), 12, engine=LocalEngine(), rng=np.random.default_rng(0))
 
-        fast, slow = both(pure, run)
+        fast, slow = both(run)
         assert fast.inertia == pytest.approx(slow.inertia, rel=0.05)
         exact = np.sum((X.astype(np.float64) - fast.centers[fast.labels].astype(np.float64)) ** 2)
         assert fast.inertia == pytest.approx(exact, rel=1e-4)
@@ -203,7 +195,7 @@ class TestSparse:
         np.testing.assert_array_equal(compiled.sparse_product(X, twice), compiled.sparse_product(X, once))
         assert compiled.sparse_product(X[:0], Z).shape == (0, 21)
 
-    def test_kernels_centres_and_directions(self, dtype, rng, pure):
+    def test_kernels_centres_and_directions(self, dtype, rng):
         X, Z = self.matrices(rng, dtype)
 
         def run():
@@ -215,7 +207,7 @@ class TestSparse:
                 np.abs(sketch.PCASketch().fit(200, 4, np.random.default_rng(0), sample=X).matrix),
             )
 
-        for fast, slow in zip(*both(pure, run), strict=True):
+        for fast, slow in zip(*both(run), strict=True):
             assert fast.dtype == slow.dtype
             np.testing.assert_allclose(fast, slow, rtol=1e-4, atol=1e-5)
 
@@ -223,28 +215,28 @@ class TestSparse:
 @needs_library
 class TestWhole:
     @pytest.mark.parametrize("dtype", DTYPES)
-    def test_moments(self, dtype, rng, pure):
+    def test_moments(self, dtype, rng):
         X = (rng.normal(size=(333, 21)) * [10.0**k for k in np.linspace(-3, 3, 21)]).astype(dtype)
-        fast, slow = both(pure, lambda: survey.block_moments(X))
+        fast, slow = both(lambda: survey.block_moments(X))
         np.testing.assert_allclose(fast.mean, slow.mean, rtol=1e-4, atol=1e-6)
         assert fast.scatter == pytest.approx(slow.scatter, rel=1e-5)
 
     @pytest.mark.parametrize("dtype", DTYPES)
-    def test_inner_products_and_sketches(self, dtype, rng, pure):
+    def test_inner_products_and_sketches(self, dtype, rng):
         X, Z = rng.normal(size=(90, 40)).astype(dtype), rng.normal(size=(12, 40))
         drawn = sketch.SignSketch().fit(40, 10, np.random.default_rng(0))
-        fast, slow = both(pure, lambda: (InnerProducts(Z, 0.5)(X), drawn(X), Exponents(Z, 0.1, sharp=True)(X)))
+        fast, slow = both(lambda: (InnerProducts(Z, 0.5)(X), drawn(X), Exponents(Z, 0.1, sharp=True)(X)))
         for a, b in zip(fast, slow, strict=True):
             assert a.dtype == b.dtype
             np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
 
-    def test_a_fit_explains_as_much_without_them(self, rng, pure):
+    def test_a_fit_explains_as_much_without_them(self, rng):
         X = rng.normal(size=(3000, 5)).astype(np.float32)
 
         def error():
             return Nystroem(n_components=20, n_landmarks=40, random_state=0).fit(X).certificate_.trace.value
 
-        fast, slow = both(pure, error)
+        fast, slow = both(error)
         assert fast == pytest.approx(slow, rel=0.05)
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,6 +67,17 @@ _wider_vectors = _library is not None and bool(_library.nystrom_wider_vectors())
 def available() -> bool:
     """Whether the compiled loops are in use."""
     return _library is not None
+
+
+@contextmanager
+def turned_off() -> Iterator[None]:
+    """Use NumPy inside the ``with`` block, in all threads: to compare, not for work."""
+    global _library
+    kept, _library = _library, None
+    try:
+        yield
+    finally:
+        _library = kept
 
 
 def suits_product(n_columns: int) -> bool:

@@ -265,7 +265,10 @@ def _fold(
             keep[block.start : block.stop] = C
         diagonal = np.asarray(kernel.diag(block.X, start=block.start), dtype=np.float64)
         if whiten_later:
-            return block_statistics(np.subtract(C, shift, dtype=sum_dtype), diagonal, block, whitened=False)
+            # Kernel values that nobody else holds are shifted in place: to fill fresh memory takes as long again.
+            own = C.flags.owndata and C.dtype == sum_dtype and C is not block.X
+            shifted = np.subtract(C, shift, out=C if own else None, dtype=sum_dtype)
+            return block_statistics(shifted, diagonal, block, whitened=False)
         F = C @ T.astype(C.dtype, copy=False)
         return block_statistics(F.astype(np.float64, copy=False), diagonal, block, whitened=True)
 
