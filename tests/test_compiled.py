@@ -195,6 +195,22 @@ class TestSparse:
         np.testing.assert_array_equal(compiled.sparse_product(X, twice), compiled.sparse_product(X, once))
         assert compiled.sparse_product(X[:0], Z).shape == (0, 21)
 
+    def test_very_many_columns(self, dtype, rng, monkeypatch):
+        X, Z = self.matrices(rng, dtype)
+        Z.data[Z.indices % 3 == 0] = 0
+        Z.eliminate_zeros()
+        exact = compiled.sparse_product(X, Z)
+        monkeypatch.setattr(compiled, "_PANEL_ROWS", 190)
+        loops = compiled.SparseExponents.prepare(Z, np.dtype(dtype))
+        assert loops.places is not None
+        np.testing.assert_array_equal(loops(X), exact)
+        monkeypatch.setattr(compiled, "_PANEL_ROWS", 100)
+        assert compiled.sparse_product(X, Z) is None
+        monkeypatch.setattr(compiled, "_PANEL_BYTES", 100)
+        assert compiled.sparse_product(X, Z.toarray()) is None
+        np.testing.assert_allclose(InnerProducts(Z)(X), exact, rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(clusters.assign(X, Z).shape, 45)
+
     def test_kernels_centres_and_directions(self, dtype, rng):
         X, Z = self.matrices(rng, dtype)
 

@@ -48,7 +48,7 @@ class Nearest:
         if self.shift is not None and compiled.suits_nearest(centers.shape[1]):
             self._loops = compiled.Nearest.prepare(self.table[:-1], -self.table[-1], self.shift)
         self._sparse_loops: compiled.SparseExponents | None = None
-        if sp.issparse(centers) and compiled.suits_sparse(centers.shape[1]):
+        if sp.issparse(centers):
             self._sparse_loops = compiled.SparseExponents.prepare(centers, dtype)
 
     def __call__(self, X: Matrix) -> Array:

@@ -11,7 +11,7 @@ import ctypes
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +27,11 @@ _PRODUCT, _EXPONENTS, _EXPONENTIAL = range(3)
 _NARROW = 64
 # The nearest of the centres is looked for with a whole row in the cache.
 _MAX_NEAREST_COLUMNS = 1024
+# A panel of sparse landmarks takes 64 bytes a row in each thread; dense ones are kept in panels of up to so many bytes.
+_PANEL_BYTES = 16 * 2**20
+_PANEL_ROWS = 2**18
+# Columns for which the places of those in use can be kept: 4 bytes each.
+_MAX_PLACES = 2**22
 _STRETCH = 128
 _MAX_CANDIDATES = 64
 
@@ -198,45 +203,64 @@ def _sparse(A: Matrix, dtype: np.dtype) -> _Sparse:
     return _Sparse(contiguous(A.indptr, np.int64), contiguous(A.indices, np.int32), contiguous(A.data, dtype), A.shape)
 
 
-def suits_sparse(n_features: int) -> bool:
-    """Whether sparse rows with so many columns can be multiplied here."""
-    return available() and n_features <= np.iinfo(np.int32).max
-
-
-def sparse_product(X: Matrix, Z: Matrix) -> Array:
-    """Return ``X @ Z.T`` as an ndarray, for CSR X and CSR or dense Z."""
-    return SparseExponents.prepare(Z, X.dtype)(X)
+def sparse_product(X: Matrix, Z: Matrix) -> Array | None:
+    """Return ``X @ Z.T`` as an ndarray, for CSR X and CSR or dense Z; None if that does not suit the loops."""
+    loops = SparseExponents.prepare(Z, X.dtype)
+    return None if loops is None else loops(X)
 
 
 @dataclass(frozen=True)
 class SparseExponents:
-    """``X ↦ X @ Z.T`` for CSR rows; with norms and ``gamma``, as :class:`Exponents`. Z is CSR or dense."""
+    """``X ↦ X @ Z.T`` for CSR rows; with norms and ``gamma``, as :class:`Exponents`. Z is CSR or dense.
+
+    Sparse Z is spread into a panel of as many rows as X has columns or, where those are very many, as Z has columns
+    that are not empty: ``places`` then says which row is whose, the last one being for all the others.
+    """
 
     dtype: np.dtype
     rows: _Sparse | None
     columns: Panels | None
-    norms: Array | None = None
+    norms: Array | None
+    places: Array | None
 
     @classmethod
-    def prepare(cls, Z: Matrix, dtype: np.dtype, norms: Array | None = None) -> SparseExponents:
+    def prepare(cls, Z: Matrix, dtype: np.dtype, norms: Array | None = None) -> SparseExponents | None:
+        """Return the loops for these landmarks; None if there are none, or the panel would take much memory."""
+        m, p = Z.shape
+        if not available():
+            return None
         wide = None
         if norms is not None:
-            wide = np.zeros(-(-norms.size // _panel(dtype)) * _panel(dtype), dtype)
-            wide[: norms.size] = norms
-        if sp.issparse(Z):
-            return cls(dtype, _sparse(Z, dtype), None, wide)
-        return cls(dtype, None, in_panels(np.asarray(Z.T, dtype)), wide)
+            wide = np.zeros(-(-m // _panel(dtype)) * _panel(dtype), dtype)
+            wide[:m] = norms
+        if not sp.issparse(Z):
+            if m * p * dtype.itemsize > _PANEL_BYTES:
+                return None
+            return cls(dtype, None, in_panels(np.asarray(Z.T, dtype)), wide, None)
+        rows = _sparse(Z, dtype)
+        if p <= _PANEL_ROWS:
+            return cls(dtype, rows, None, wide, None)
+        used = np.unique(Z.indices)
+        if p > _MAX_PLACES or used.size >= _PANEL_ROWS:
+            return None
+        places = np.full(p, used.size, np.int32)
+        places[used] = np.arange(used.size)
+        packed = replace(rows, indices=places[rows.indices], shape=(m, used.size + 1))
+        return cls(dtype, packed, None, wide, places)
 
     def __call__(self, X: Matrix, row_norms: Array | None = None, *, exp: bool = False) -> Array:
         """Return the products; with ``row_norms``, γ‖x‖² of each row, the exponents or their exponentials."""
         rows = _sparse(X, self.dtype)
-        m = self.rows.shape[0] if self.rows is not None else self.columns.shape[1]  # type: ignore[union-attr]
-        out = np.empty((rows.shape[0], m), self.dtype)
-        space = None if self.rows is None else np.zeros(rows.shape[1] * _panel(self.dtype), self.dtype)
+        if self.places is not None:
+            rows = replace(rows, indices=self.places[rows.indices])
+        m, p = (self.columns.shape[1], X.shape[1]) if self.columns is not None else self.rows.shape  # type: ignore[union-attr]
+        out = np.empty((X.shape[0], m), self.dtype)
+        space = None if self.rows is None else np.zeros(p * _panel(self.dtype), self.dtype)
         row_norms = None if row_norms is None else np.ascontiguousarray(row_norms, self.dtype)
         _function("sparse_product", self.dtype)(
             *rows.pointers,
-            *rows.shape,
+            X.shape[0],
+            p,
             None if self.columns is None else self.columns.data.ctypes.data,
             *((None, None, None) if self.rows is None else self.rows.pointers),
             None if space is None else space.ctypes.data,

@@ -121,17 +121,19 @@ class InnerProducts:
         # Filled by whichever thread comes first; two that race compute the same thing.
         self._columns: dict[np.dtype, Matrix] = {}
         self._panels: dict[np.dtype, compiled.Panels] = {}
-        self._sparse_loops: dict[np.dtype, compiled.SparseExponents] = {}
+        self._sparse_loops: dict[np.dtype, compiled.SparseExponents | None] = {}
 
     def __call__(self, X: Matrix) -> Array:
         check_columns(X, self._Z.shape[1])
         if X.dtype not in self._columns:
             self._columns[X.dtype] = _columns(self._Z, self._scale, X.dtype)
         columns = self._columns[X.dtype]
-        if sp.issparse(X) and compiled.suits_sparse(X.shape[1]):
+        if sp.issparse(X):
             if X.dtype not in self._sparse_loops:
                 self._sparse_loops[X.dtype] = compiled.SparseExponents.prepare(_rows_of(columns), X.dtype)
-            return self._sparse_loops[X.dtype](X)
+            loops = self._sparse_loops[X.dtype]
+            if loops is not None:
+                return loops(X)
         if sp.issparse(X) or sp.issparse(columns) or not compiled.suits_product(columns.shape[1]):
             return _product(X, columns)
         if X.dtype not in self._panels:
@@ -197,8 +199,6 @@ class _Landmarks:
 
     @cached_property
     def _sparse_loops(self) -> compiled.SparseExponents | None:
-        if not compiled.suits_sparse(self.columns.shape[0]):
-            return None
         return compiled.SparseExponents.prepare(_rows_of(self.columns), self.norms.dtype, self.norms)
 
     def _finish(self, product: Array, row_norms: Array, exp: bool) -> Array:

@@ -328,7 +328,9 @@ def _directions_from_rows(X: Matrix, mean: Array, dim: int) -> Array:
     """
     X = X.astype(np.float64)
     along = X @ mean
-    products = compiled.sparse_product(X, X) if compiled.suits_sparse(X.shape[1]) else (X @ X.T).toarray()
+    products = compiled.sparse_product(X, X)
+    if products is None:
+        products = (X @ X.T).toarray()
     gram = products - along[:, None] - along + mean @ mean
     values, U = np.linalg.eigh(gram)
     kept = values[::-1][:dim] > max(values[-1], 0.0) * X.shape[0] * np.finfo(np.float64).eps
