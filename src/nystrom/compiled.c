@@ -54,7 +54,7 @@ API int nystrom_version(void)
 #endif
 }
 
-/* Bytes of the vectors that the processor has and this library does not use. */
+/* Whether the processor has wider vectors than this library uses. */
 API int nystrom_wider_vectors(void)
 {
 #if defined(__x86_64__)
