@@ -432,40 +432,37 @@ API void NAME(nystrom_nearest)(const REAL *X, ptrdiff_t stride, ptrdiff_t n, ptr
 {
     for (ptrdiff_t i = 0; i < n; i += TILE_ROWS) {
         ptrdiff_t rows = n - i < TILE_ROWS ? n - i : TILE_ROWS;
-        VECTOR best[TILE_ROWS][2];
-        MASK place[TILE_ROWS][2];
+        VECTOR best[TILE_ROWS];
+        MASK place[TILE_ROWS];
         for (ptrdiff_t a = 0; a < TILE_ROWS; a++) {
             /* Rows that are not there are the last one again. */
             const REAL *x = X + (a < rows ? i + a : n - 1) * stride;
             for (ptrdiff_t k = 0; k < p; k++)
                 space[a * p + k] = x[k] - shift[k];
-            for (int v = 0; v < 2; v++) {
-                best[a][v] = NAME(splat)(-INFINITY);
-                place[a][v] = (MASK){0};
-            }
+            best[a] = NAME(splat)(-INFINITY);
+            place[a] = (MASK){0};
         }
         for (ptrdiff_t j = 0; j < m; j += PANEL) {
             VECTOR sums[TILE_ROWS][2];
             NAME(tile)(TILE_ROWS, 2, space, p, table + j * p, p, 0, sums);
-            MASK here = (MASK){0} + (INT)j;
-#pragma GCC unroll 2
-            for (int v = 0; v < 2; v++) {
-                VECTOR level = NAME(load)(half + j + v * LANES);
+            VECTOR first = NAME(load)(half + j), second = NAME(load)(half + j + LANES);
+            MASK here = (MASK){0} + (INT)j, there = here + (INT)LANES;
 #pragma GCC unroll 6
-                for (int a = 0; a < TILE_ROWS; a++) {
-                    VECTOR score = sums[a][v] - level;
-                    MASK better = score > best[a][v];
-                    best[a][v] = NAME(choose)(better, score, best[a][v]);
-                    place[a][v] = (here & better) | (place[a][v] & ~better);
-                }
+            for (int a = 0; a < TILE_ROWS; a++) {
+                VECTOR low = sums[a][0] - first, high = sums[a][1] - second;
+                MASK later = high > low;
+                VECTOR score = NAME(choose)(later, high, low);
+                MASK better = score > best[a];
+                best[a] = NAME(choose)(better, score, best[a]);
+                place[a] = (((there & later) | (here & ~later)) & better) | (place[a] & ~better);
             }
         }
         for (ptrdiff_t a = 0; a < rows; a++) {
-            REAL highest = best[a][0][0];
-            INT found = place[a][0][0];
-            for (int l = 1; l < PANEL; l++) {
-                REAL score = best[a][l / LANES][l % LANES];
-                INT number = place[a][l / LANES][l % LANES] + l;
+            REAL highest = best[a][0];
+            INT found = place[a][0];
+            for (int l = 1; l < LANES; l++) {
+                REAL score = best[a][l];
+                INT number = place[a][l] + l;
                 if (score > highest || (score == highest && number < found)) {
                     highest = score;
                     found = number;
