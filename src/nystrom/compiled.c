@@ -4,8 +4,8 @@
  * 10 columns, 30 landmarks); NumPy's float64 exp has no vector form without AVX-512; and no library fuses a product
  * with the exponential, or with the search for the nearest centre, while it is in registers.
  *
- * Every element of a product is one chain of multiply-adds over the columns, cut every BLOCK_COLUMNS of them, wherever
- * its row stands in a block: results have the same bits however rows are split. Nothing here allocates, keeps state or
+ * Every element of a product is a sum of chains of CHAIN multiply-adds over the columns, wherever its row stands in a
+ * block: results have the same bits however rows are split. Nothing here allocates, keeps state or
  * touches Python, so all of it runs without the interpreter's lock.
  *
  * The file includes itself, once for each type.
@@ -35,6 +35,8 @@
 /* Rows of X and of the result that go through the cache together. */
 #define CHUNK_BYTES (384 * 1024)
 #define BLOCK_COLUMNS 1024
+/* Products that are added up in one chain before the sum goes to the others: rounding errors grow with its length. */
+#define CHAIN 128
 /* Weights that a draw looks at as one. */
 #define STRETCH 128
 /* Entries of a sparse row whose place in the panel is fetched before it is needed. */
@@ -163,30 +165,33 @@ INLINE VECTOR NAME(exponential)(VECTOR x)
 INLINE void NAME(tile)(const int rows, const int vectors, const REAL *X, ptrdiff_t stride, const REAL *panel, ptrdiff_t p,
                        ptrdiff_t ahead, VECTOR sums[TILE_ROWS][2])
 {
-    VECTOR kept[TILE_ROWS][2];
-    for (int i = 0; i < rows; i++)
-        for (int v = 0; v < vectors; v++)
-            kept[i][v] = NAME(splat)(0);
-    for (ptrdiff_t from = 0; from < p; from += PANEL) {
-        ptrdiff_t upto = from + PANEL < p ? from + PANEL : p;
-        if (ahead)
-            for (int i = 0; i < rows; i++)
-                __builtin_prefetch(X + i * stride + from + ahead);
-        for (ptrdiff_t k = from; k < upto; k++) {
-            VECTOR first = NAME(load)(panel + k * PANEL);
-            VECTOR second = vectors > 1 ? NAME(load)(panel + k * PANEL + LANES) : first;
+    for (ptrdiff_t begin = 0; begin == 0 || begin < p; begin += CHAIN) {
+        ptrdiff_t end = begin + CHAIN < p ? begin + CHAIN : p;
+        VECTOR kept[TILE_ROWS][2];
+        for (int i = 0; i < rows; i++)
+            for (int v = 0; v < vectors; v++)
+                kept[i][v] = NAME(splat)(0);
+        for (ptrdiff_t from = begin; from < end; from += PANEL) {
+            ptrdiff_t upto = from + PANEL < end ? from + PANEL : end;
+            if (ahead)
+                for (int i = 0; i < rows; i++)
+                    __builtin_prefetch(X + i * stride + from + ahead);
+            for (ptrdiff_t k = from; k < upto; k++) {
+                VECTOR first = NAME(load)(panel + k * PANEL);
+                VECTOR second = vectors > 1 ? NAME(load)(panel + k * PANEL + LANES) : first;
 #pragma GCC unroll 6
-            for (int i = 0; i < rows; i++) {
-                VECTOR x = NAME(splat)(X[i * stride + k]);
-                kept[i][0] += x * first;
-                if (vectors > 1)
-                    kept[i][1] += x * second;
+                for (int i = 0; i < rows; i++) {
+                    VECTOR x = NAME(splat)(X[i * stride + k]);
+                    kept[i][0] += x * first;
+                    if (vectors > 1)
+                        kept[i][1] += x * second;
+                }
             }
         }
+        for (int i = 0; i < rows; i++)
+            for (int v = 0; v < vectors; v++)
+                sums[i][v] = begin ? sums[i][v] + kept[i][v] : kept[i][v];
     }
-    for (int i = 0; i < rows; i++)
-        for (int v = 0; v < vectors; v++)
-            sums[i][v] = kept[i][v];
 }
 
 INLINE void NAME(tiles)(const int vectors, const REAL *X, ptrdiff_t stride, ptrdiff_t rows, const REAL *panel,
@@ -522,16 +527,24 @@ INLINE void NAME(nearer)(const int count, const REAL *points, ptrdiff_t width, p
             parts[a] = NAME(splat)(0);
         for (ptrdiff_t i = from; i < from + STRETCH; i += PANEL) {
             VECTOR sums[TILE_ROWS][2];
-            for (int a = 0; a < count; a++)
-                sums[a][0] = sums[a][1] = NAME(splat)(0);
-            for (ptrdiff_t k = 0; k < p; k++) {
-                VECTOR first = NAME(load)(points + k * width + i), second = NAME(load)(points + k * width + i + LANES);
+            for (ptrdiff_t begin = 0; begin == 0 || begin < p; begin += CHAIN) {
+                ptrdiff_t end = begin + CHAIN < p ? begin + CHAIN : p;
+                VECTOR kept[TILE_ROWS][2];
+                for (int a = 0; a < count; a++)
+                    kept[a][0] = kept[a][1] = NAME(splat)(0);
+                for (ptrdiff_t k = begin; k < end; k++) {
+                    const REAL *row = points + k * width + i;
+                    VECTOR first = NAME(load)(row), second = NAME(load)(row + LANES);
 #pragma GCC unroll 6
-                for (int a = 0; a < count; a++) {
-                    VECTOR x = NAME(splat)(space[k * count + a]);
-                    sums[a][0] += x * first;
-                    sums[a][1] += x * second;
+                    for (int a = 0; a < count; a++) {
+                        VECTOR x = NAME(splat)(space[k * count + a]);
+                        kept[a][0] += x * first;
+                        kept[a][1] += x * second;
+                    }
                 }
+                for (int a = 0; a < count; a++)
+                    for (int v = 0; v < 2; v++)
+                        sums[a][v] = begin ? sums[a][v] + kept[a][v] : kept[a][v];
             }
 #pragma GCC unroll 6
             for (int a = 0; a < count; a++) {
