@@ -150,5 +150,10 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
 
 def test_importing_waits_for_nothing_slow():
-    code = "import sys, nystrom.cli; nystrom.cli.make_parser(); assert 'sklearn' not in sys.modules; nystrom.plan"
+    code = "import sys, nystrom.cli as c; c.make_parser(); assert 'sklearn' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_modules_and_names_are_there_on_first_use():
+    code = "import nystrom; nystrom.kernels.Gaussian, nystrom.plan; assert {'kernels', 'plan'} <= set(dir(nystrom))"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -256,6 +257,77 @@ class TestWhole:
         assert fast == pytest.approx(slow, rel=0.05)
 
 
+@needs_library
+class TestWrongInput:
+    """What NumPy would refuse is refused before a loop reads memory that is not the matrix's."""
+
+    @pytest.mark.parametrize("labels", [[0, -1], [0, 2], [0, 2**32], [0], [[0, 1]]])
+    def test_labels(self, labels):
+        with pytest.raises(ValueError, match="labels must be one number from 0 to 1"):
+            clusters.cluster_sums(np.array(labels), np.ones((2, 3)), 2)
+
+    def test_columns(self, rng):
+        X, sparse = np.ones((4, 9)), sp.csr_matrix(np.ones((4, 9)))
+        with pytest.raises(ValueError, match="7 columns; got 9"):
+            clusters.assign(X, np.ones((3, 7)))
+        with pytest.raises(ValueError, match="7 columns; got 9"):
+            clusters.assign(sparse, sp.csr_matrix(np.ones((3, 7))))
+        with pytest.raises(ValueError, match="7 columns; got 9"):
+            sketch.GaussianSketch().fit(7, 3, rng)(X)
+
+    def test_other_byte_orders_and_forms(self, rng):
+        X, Z = rng.normal(size=(20, 6)), rng.normal(size=(4, 6))
+        swapped = X.astype(X.dtype.newbyteorder())
+        drawn = sketch.GaussianSketch().fit(6, 3, rng)
+        np.testing.assert_array_equal(Gaussian(0.1).prepare(Z)(swapped), Gaussian(0.1)(X, Z))
+        np.testing.assert_array_equal(drawn(swapped), drawn(X))
+        sparse = sp.csr_matrix(np.where(X > 0, X, 0))
+        np.testing.assert_allclose(Gaussian(0.1).prepare(Z)(sparse.tocsc()), Gaussian(0.1)(sparse, Z))
+        whole = rng.integers(0, 9, size=(20, 3))
+        assert np.array_equal(clusters.cluster_sums(np.zeros(20, int), whole, 1).sums[0], whole.sum(axis=0))
+
+
+@needs_library
+def test_what_is_prepared_works_where_the_loops_are_not(rng):
+    X, sparse = rng.normal(size=(30, 5)), sp.random(30, 5, 0.5, format="csr", random_state=0)
+    ready = [
+        (clusters.Nearest(X[:4], np.zeros(5), X.dtype), X),
+        (clusters.Nearest(sparse[:4], None, X.dtype), sparse),
+        (Gaussian(0.3).prepare(X[:4]), X),
+        (Gaussian(0.3).prepare(sparse[:4]), sparse),
+        (InnerProducts(sparse[:4]), sparse),
+    ]
+    for function, rows in ready:
+        fast = function(rows)
+        sent = pickle.loads(pickle.dumps(function))
+        with compiled.turned_off():
+            np.testing.assert_allclose(sent(rows), fast, rtol=1e-12)
+
+
+@needs_library
+@pytest.mark.parametrize("p", [784, 5000])
+def test_float32_sums_are_as_good_as_those_of_blas(p, rng):
+    X = rng.random((60, p)).astype(np.float32)
+    exact = Exponents(X, 30 / p)(X.astype(np.float64), exp=True)
+
+    def error():
+        return np.abs(Exponents(X, 30 / p)(X, exp=True) - exact).max()
+
+    fast, slow = both(error)
+    assert fast <= 1.5 * slow
+
+
+@needs_library
+def test_seeding_leaves_the_generator_alike():
+    def after():
+        draws = np.random.default_rng(0)
+        seeding.seed(np.array([[0.0], [0.0], [7.0]]), 5, "kmeans++", draws)
+        return draws.random()
+
+    fast, slow = both(after)
+    assert fast == slow
+
+
 def test_can_be_turned_off():
     code = "from nystrom import compiled; print(compiled.available())"
     done = subprocess.run(
@@ -303,6 +375,22 @@ class TestBuild:
         assert not build.compile_library()
         assert "failed" in capsys.readouterr().err
         assert [path.name for path in build.PACKAGE.iterdir()] == ["compiled.c"]
+
+    @pytest.mark.parametrize("blank", ["", " "])
+    def test_a_blank_name_of_a_compiler_is_none(self, build, monkeypatch, blank):
+        monkeypatch.setenv("CC", blank)
+        monkeypatch.setenv("PATH", "")
+        assert not build.compile_library()
+
+    def test_a_compiler_that_cannot_run_leaves_nothing(self, build, monkeypatch, capsys, tmp_path):
+        broken = tmp_path / "broken"
+        broken.write_bytes(b"\x7fELF")
+        broken.chmod(0o755)
+        monkeypatch.setenv("CC", str(broken))
+        build.LIBRARY.write_bytes(b"from another build")
+        assert not build.compile_library()
+        assert "compiling failed" in capsys.readouterr().err
+        assert not build.LIBRARY.exists()
 
     def test_compiles(self, build):
         if not any(map(shutil.which, ["cc", "gcc", "clang"])):

@@ -5,9 +5,11 @@ import time
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from nystrom import select_landmarks
 from nystrom.engine import LocalEngine
+from nystrom.kernels import Gaussian
 from nystrom.progress import make_progress
 from nystrom.rows import as_blocks
 from nystrom.survey import Survey
@@ -85,3 +87,13 @@ def test_nan_in_a_sample_is_named_by_its_row(p):
     X[1234:1244] = np.inf
     with pytest.raises(ValueError, match=r"contains infinity \(first in row 12[34]\d\)"):
         select_landmarks(X, 10, random_state=0)
+
+
+def test_entries_that_stand_twice_are_one():
+    once = sp.random(50, 20, 0.3, format="csr", random_state=0)
+    twice = sp.csr_matrix((np.repeat(once.data / 2, 2), np.repeat(once.indices, 2), once.indptr * 2), shape=once.shape)
+    assert not twice.has_canonical_format
+    one, two = (Survey(as_blocks(X), LocalEngine()).moments.spread for X in (once, twice))
+    assert two == pytest.approx(one)
+    np.testing.assert_allclose(Gaussian(0.5)(twice, twice[:5]), Gaussian(0.5)(once, once[:5]), rtol=1e-12)
+    assert not twice.has_canonical_format

@@ -39,6 +39,7 @@ __all__ = [
 
 # Names that do not come from nystrom.estimators. All are imported when they are first used: scikit-learn alone takes
 # about a second, which `import nystrom` and the command line need not wait for.
+_MODULES = ("datasets", "estimators", "exceptions", "kernels", "landmarks", "plotting", "rows", "sketch")
 _HOMES = {
     "select_landmarks": "nystrom.landmarks",
     "plan": "nystrom.planning",
@@ -47,6 +48,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return import_module(f"nystrom.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'nystrom' has no attribute {name!r}")
     value = getattr(import_module(_HOMES.get(name, "nystrom.estimators")), name)
@@ -55,4 +58,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_MODULES})

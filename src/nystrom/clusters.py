@@ -53,7 +53,7 @@ class Nearest:
 
     def __call__(self, X: Matrix) -> Array:
         """Return the number of the nearest centre of each row, as int32; of equals the first."""
-        if self._loops is not None and X.dtype == self.table.dtype:
+        if self._loops is not None and compiled.available() and X.dtype == self.table.dtype:
             return self._loops(X)
         n = X.shape[0]
         labels = np.empty(n, dtype=np.intp)
@@ -65,7 +65,7 @@ class Nearest:
         return labels.astype(np.int32)
 
     def _apart(self, X: Matrix) -> Array:
-        if self._sparse_loops is not None and X.dtype == self.half.dtype:
+        if self._sparse_loops is not None and compiled.available() and X.dtype == self.half.dtype:
             scores = self._sparse_loops(X)
         else:
             scores = X @ self.table
@@ -158,7 +158,7 @@ def cluster_sums(labels: Array, X: Matrix, n_clusters: int) -> ClusterSums:
     >>> cluster_sums(np.array([0, 1, 0]), np.array([[1.0], [5.0], [3.0]]), 2).means().ravel()
     array([2., 5.])
     """
-    if not sp.issparse(X) and compiled.available():
+    if not sp.issparse(X) and compiled.takes(X.dtype):
         sums, counts, _ = compiled.cluster_sums(labels, X, n_clusters)
         return ClusterSums(sums, counts)
     n = X.shape[0]

@@ -85,6 +85,11 @@ def turned_off() -> Iterator[None]:
         _library = kept
 
 
+def takes(dtype: np.dtype) -> bool:
+    """Whether the loops are in use and read numbers of this kind: float32 or float64, in the machine's byte order."""
+    return available() and dtype in (np.float32, np.float64)
+
+
 def suits_product(n_columns: int) -> bool:
     """Whether a product with so many columns is faster here than by BLAS."""
     return available() and (not _wider_vectors or n_columns <= _NARROW)
@@ -136,8 +141,10 @@ def _function(name: str, dtype: np.dtype) -> ctypes._NamedFuncPointer:
     return getattr(_library, f"nystrom_{name}_{dtype.name}")
 
 
-def _by_rows(X: Array) -> tuple[Array, int]:
+def _by_rows(X: Array, n_columns: int) -> tuple[Array, int]:
     """Return the rows with the numbers of each one after the other, and the numbers from one row to the next."""
+    if X.shape[1] != n_columns:
+        raise ValueError(f"X must have {n_columns} columns; got {X.shape[1]}.")
     size = X.dtype.itemsize
     if X.strides[1] != size or X.strides[0] % size or not X.flags.aligned:
         X = X.copy(order="C")
@@ -169,7 +176,7 @@ class Exponents:
 
 
 def _call_product(X: Array, columns: Panels, out: Array, gamma: float, norms: Array | None, mode: int) -> None:
-    X, stride = _by_rows(X)
+    X, stride = _by_rows(X, columns.shape[0])
     _function("product", X.dtype)(
         X.ctypes.data,
         stride,
@@ -199,6 +206,7 @@ class _Sparse:
 
 
 def _sparse(A: Matrix, dtype: np.dtype) -> _Sparse:
+    A = A.tocsr()
     contiguous = np.ascontiguousarray
     return _Sparse(contiguous(A.indptr, np.int64), contiguous(A.indices, np.int32), contiguous(A.data, dtype), A.shape)
 
@@ -222,12 +230,13 @@ class SparseExponents:
     columns: Panels | None
     norms: Array | None
     places: Array | None
+    n_features: int
 
     @classmethod
     def prepare(cls, Z: Matrix, dtype: np.dtype, norms: Array | None = None) -> SparseExponents | None:
         """Return the loops for these landmarks; None if there are none, or the panel would take much memory."""
         m, p = Z.shape
-        if not available():
+        if not takes(dtype):
             return None
         wide = None
         if norms is not None:
@@ -236,20 +245,22 @@ class SparseExponents:
         if not sp.issparse(Z):
             if m * p * dtype.itemsize > _PANEL_BYTES:
                 return None
-            return cls(dtype, None, in_panels(np.asarray(Z.T, dtype)), wide, None)
+            return cls(dtype, None, in_panels(np.asarray(Z.T, dtype)), wide, None, p)
         rows = _sparse(Z, dtype)
         if p <= _PANEL_ROWS:
-            return cls(dtype, rows, None, wide, None)
+            return cls(dtype, rows, None, wide, None, p)
         used = np.unique(Z.indices)
         if p > _MAX_PLACES or used.size >= _PANEL_ROWS:
             return None
         places = np.full(p, used.size, np.int32)
         places[used] = np.arange(used.size)
         packed = replace(rows, indices=places[rows.indices], shape=(m, used.size + 1))
-        return cls(dtype, packed, None, wide, places)
+        return cls(dtype, packed, None, wide, places, p)
 
     def __call__(self, X: Matrix, row_norms: Array | None = None, *, exp: bool = False) -> Array:
         """Return the products; with ``row_norms``, γ‖x‖² of each row, the exponents or their exponentials."""
+        if X.shape[1] != self.n_features:
+            raise ValueError(f"X must have {self.n_features} columns; got {X.shape[1]}.")
         rows = _sparse(X, self.dtype)
         if self.places is not None:
             rows = replace(rows, indices=self.places[rows.indices])
@@ -288,7 +299,7 @@ class Nearest:
         return cls(panels, _padded(half, panels, np.inf), np.ascontiguousarray(shift))
 
     def __call__(self, X: Array) -> Array:
-        X, stride = _by_rows(X)
+        X, stride = _by_rows(X, self.columns.shape[0])
         labels = np.empty(X.shape[0], np.int32)
         space = np.empty((_TILE_ROWS, X.shape[1]), X.dtype)
         _function("nearest", X.dtype)(
@@ -307,7 +318,10 @@ class Nearest:
 
 def cluster_sums(labels: Array, X: Array, n_clusters: int, shift: Array | None = None) -> tuple[Array, Array, float]:
     """Return, for rows less ``shift``, the sums by label, the counts, and the sum of all squared norms; in float64."""
-    X, stride = _by_rows(X)
+    X, stride = _by_rows(X, X.shape[1] if shift is None else len(shift))
+    labels = np.asarray(labels)
+    if labels.shape != X.shape[:1] or (labels.size and not 0 <= labels.min() <= labels.max() < n_clusters):
+        raise ValueError(f"labels must be one number from 0 to {n_clusters - 1} for each of {X.shape[0]} rows.")
     labels = np.ascontiguousarray(labels, np.int32)
     shift = None if shift is None else np.ascontiguousarray(shift, X.dtype)
     sums, counts = np.zeros((n_clusters, X.shape[1])), np.zeros(n_clusters, np.int64)
@@ -327,7 +341,7 @@ def cluster_sums(labels: Array, X: Array, n_clusters: int, shift: Array | None =
 
 def moments(X: Array) -> tuple[Array, float]:
     """Return the sum of the rows and the sum of their squared norms, in float64."""
-    X, stride = _by_rows(X)
+    X, stride = _by_rows(X, X.shape[1])
     sums, space, squares = np.zeros(X.shape[1]), np.empty(X.shape[1], X.dtype), ctypes.c_double()
     _function("moments", X.dtype)(
         X.ctypes.data, stride, *X.shape, space.ctypes.data, sums.ctypes.data, ctypes.addressof(squares)

@@ -191,7 +191,7 @@ class _Look:
 
     def __call__(self, block: Block) -> tuple[Array, _Totals]:
         labels, m = self.nearest(block.X), self.nearest.n_centers
-        if self.nearest.shift is not None and compiled.available():
+        if self.nearest.shift is not None and compiled.takes(block.X.dtype):
             sums, counts, squares = compiled.cluster_sums(labels, block.X, m, self.nearest.shift)
             return labels, _Totals(ClusterSums(sums, counts), squares)
         X = _centred(block.X, self.nearest.shift)

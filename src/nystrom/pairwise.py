@@ -16,7 +16,7 @@ from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import manhattan_distances
 
 from nystrom import compiled
-from nystrom.rows.base import Array, Matrix
+from nystrom.rows.base import Array, Matrix, canonical, native
 
 # γ‖z‖² above which ‖x‖² − 2⟨x,z⟩ + ‖z‖² loses too much: the exponent −γ‖x − z‖² is then off by some 32 ε.
 _CANCELLATION_LIMIT = 32.0
@@ -39,7 +39,7 @@ _SHARP_NUMBERS = 2**19
 def as_matrix(A: Matrix, name: str) -> Matrix:
     """Return ``A`` as a two-dimensional float32 or float64 array, or CSR; no copy where it is one already."""
     if sp.issparse(A):
-        A = A.tocsr()
+        A = canonical(A)
     else:
         A = np.asarray(A)
         if A.ndim != 2:
@@ -47,6 +47,7 @@ def as_matrix(A: Matrix, name: str) -> Matrix:
                 f"{name} must have two dimensions (rows and columns); got shape {A.shape}. "
                 "Reshape one row with A.reshape(1, -1)."
             )
+    A = native(A)
     return A if A.dtype in (np.float32, np.float64) else A.astype(np.float64)
 
 
@@ -124,11 +125,12 @@ class InnerProducts:
         self._sparse_loops: dict[np.dtype, compiled.SparseExponents | None] = {}
 
     def __call__(self, X: Matrix) -> Array:
+        X = as_matrix(X, "X")
         check_columns(X, self._Z.shape[1])
         if X.dtype not in self._columns:
             self._columns[X.dtype] = _columns(self._Z, self._scale, X.dtype)
         columns = self._columns[X.dtype]
-        if sp.issparse(X):
+        if sp.issparse(X) and compiled.available():
             if X.dtype not in self._sparse_loops:
                 self._sparse_loops[X.dtype] = compiled.SparseExponents.prepare(_rows_of(columns), X.dtype)
             loops = self._sparse_loops[X.dtype]
@@ -159,7 +161,7 @@ class _Landmarks:
         dtype = self.norms.dtype
         if sp.issparse(X) or sp.issparse(self.columns):
             row_norms = (squared_norms(X) * self.gamma).astype(dtype)
-            if sp.issparse(X) and self._sparse_loops is not None:
+            if sp.issparse(X) and compiled.available() and self._sparse_loops is not None:
                 out = self._sparse_loops(X, row_norms, exp=exp)
             else:
                 out = self._finish(_product(X.astype(dtype, copy=False), self.columns), row_norms, exp)
@@ -171,7 +173,7 @@ class _Landmarks:
 
     def _dense_exponents(self, X: Array, dtype: np.dtype, exp: bool) -> Array:
         out = np.empty((X.shape[0], self.norms.size), dtype)
-        loops = self._loops
+        loops = self._loops if compiled.available() else None
         if loops is not None and self.center is None and X.dtype == dtype:
             loops(X, exp=exp, out=out)
             return out
@@ -245,6 +247,7 @@ class Exponents:
         self._prepared: dict[tuple[np.dtype, bool], tuple[_Landmarks | None, _Landmarks | None, Array]] = {}
 
     def __call__(self, X: Matrix, *, exp: bool = False) -> Array:
+        X = as_matrix(X, "X")
         check_columns(X, self._Z.shape[1])
         key = (X.dtype, sp.issparse(X))
         if key not in self._prepared:

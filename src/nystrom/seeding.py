@@ -38,15 +38,15 @@ def seed(
     if most_candidates is not None:
         n_candidates = min(n_candidates, most_candidates)
     first = int(rng.integers(n))
-    if not sp.issparse(A) and compiled.suits_seed(n_candidates):
-        uniform = rng.random((n_clusters - 1, n_candidates))
+    uniform = rng.random((n_clusters - 1, n_candidates))
+    if not sp.issparse(A) and compiled.takes(A.dtype) and compiled.suits_seed(n_candidates):
         return A[compiled.seed(A, _short_squares(A), first, uniform, n_clusters)].astype(np.float64)
     distances = _SeedDistances(A)
     zeros, ones = np.zeros(distances.width, A.dtype), np.ones(distances.width, A.dtype)
     chosen = [first]
     closest = np.maximum(distances(np.array(chosen))[0], zeros)
     while len(chosen) < n_clusters:
-        candidates = _draw_weighted(closest, rng.random(n_candidates))
+        candidates = _draw_weighted(closest, uniform[len(chosen) - 1])
         if candidates is None:
             break
         candidates = np.minimum(candidates, n - 1)

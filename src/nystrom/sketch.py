@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from nystrom import compiled
-from nystrom.rows.base import Array, Matrix
+from nystrom.rows.base import Array, Matrix, native
 
 _DEFAULT_DIM = 10
 # A sign matrix of up to this many bytes (in float32) is kept; of a larger one, blocks make what they use.
@@ -102,11 +102,12 @@ class LinearSketch:
         return {"matrix": self.matrix, "offset": self.offset, "_cast": {}, "_panels": {}}
 
     def __call__(self, X: Matrix) -> Array:
+        X = native(X)
         H = self._cast.get(X.dtype)
         if H is None:
             # Two threads may both cast; they store the same values, so it does not matter which one stays.
             H = self._cast[X.dtype] = self.matrix.astype(X.dtype)
-        if sp.issparse(X) or sp.issparse(H) or not compiled.suits_product(self.dim):
+        if sp.issparse(X) or sp.issparse(H) or not compiled.takes(X.dtype) or not compiled.suits_product(self.dim):
             out = _product(X, H)
         else:
             panels = self._panels.get(X.dtype)

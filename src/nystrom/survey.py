@@ -53,7 +53,7 @@ def block_moments(X: Matrix) -> Moments:
         data = X.data.astype(np.float64, copy=False)
         scatter = float(data @ data) - n * float(mean @ mean)
         return Moments(n, mean, max(scatter, 0.0))
-    if compiled.available():
+    if compiled.takes(X.dtype):
         sums, total = compiled.moments(X)
         mean = sums / n
     else:

@@ -26,7 +26,7 @@ from nystrom.engine.base import M, Progress, Silent, T, TreeMerger
 from nystrom.engine.blas import blas_threads
 from nystrom.engine.local import LocalEngine, merge_two
 from nystrom.exceptions import ClusterLostError, MissingDependencyError
-from nystrom.rows.base import Array, Block, Matrix, RowBlocks, TargetedRows, blocks_to_join
+from nystrom.rows.base import Array, Block, Matrix, RowBlocks, TargetedRows, blocks_to_join, canonical
 
 try:
     import cloudpickle
@@ -218,7 +218,7 @@ class _Form:
                 f"the right meta, as in X.map_blocks(scipy.sparse.csr_matrix, meta=scipy.sparse.csr_matrix((0, 0)))."
             )
         if self.is_sparse:
-            return X.tocsr().astype(self.dtype, copy=False)
+            return canonical(X).astype(self.dtype, copy=False)
         return np.ascontiguousarray(X, dtype=self.dtype)
 
     def block(self, index: int, start: int, X: Any, y: Any = None, weight: Any = None) -> Block:

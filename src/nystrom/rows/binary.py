@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from nystrom.exceptions import DataFileError
-from nystrom.rows.base import Array, Block, Matrix, RowBlocks, blocks_to_join, default_block_rows
+from nystrom.rows.base import Array, Block, Matrix, RowBlocks, blocks_to_join, canonical, default_block_rows
 from nystrom.rows.columns import Columns, check_dtype, choose_columns, require_target
 from nystrom.rows.stamp import Stamp
 
@@ -168,7 +168,7 @@ class SparseBinaryRows(RowBlocks):
         indptr = self._indptr.read(start, stop + 1)
         first, last = int(indptr[0]), int(indptr[-1])
         parts = (self._data.read(first, last), self._indices.read(first, last), indptr - first)
-        return Block(index, start, sp.csr_matrix(parts, shape=(stop - start, self.shape[1]), copy=False))
+        return Block(index, start, canonical(sp.csr_matrix(parts, shape=(stop - start, self.shape[1]), copy=False)))
 
     def take(self, indices: Array) -> Matrix:
         numbers = np.asarray(indices, dtype=np.int64)
@@ -176,7 +176,7 @@ class SparseBinaryRows(RowBlocks):
         places = np.concatenate([np.arange(a, b) for a, b in zip(starts, stops, strict=True)] or [numbers[:0]])
         indptr = np.concatenate([[0], np.cumsum(stops - starts)])
         parts = (self._data.take(places), self._indices.take(places), indptr)
-        return sp.csr_matrix(parts, shape=(len(numbers), self.shape[1]))
+        return canonical(sp.csr_matrix(parts, shape=(len(numbers), self.shape[1])))
 
 
 def read_npy_header(path: Path) -> BinaryFile:

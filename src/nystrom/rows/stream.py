@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from nystrom.exceptions import DataFileError, RowsChangedError
-from nystrom.rows.base import Array, Block, Matrix, RowBlocks, blocks_to_join, default_block_rows
+from nystrom.rows.base import Array, Block, Matrix, RowBlocks, blocks_to_join, canonical, default_block_rows
 from nystrom.rows.columns import check_dtype, require_target
 from nystrom.rows.stamp import Stamp
 
@@ -207,7 +207,7 @@ class IterableRows(StreamRows):
             if isinstance(item, Block):
                 item = (item.X, item.y, item.weight)
             parts = item if isinstance(item, tuple) else (item,)
-            X = parts[0].tocsr() if sp.issparse(parts[0]) else np.asarray(parts[0])
+            X = canonical(parts[0]) if sp.issparse(parts[0]) else np.asarray(parts[0])
             if X.ndim != 2 or len(parts) > 3:
                 raise ValueError(
                     f"{self.name} must give blocks that are two-dimensional matrices, or tuples (X, y) or "
