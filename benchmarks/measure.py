@@ -30,11 +30,12 @@ def contest(
     *,
     repeat: int,
     judge: Callable[[Any], float | None] | None = None,
+    pause: float = 0.1,
 ) -> list[Result]:
     """Run all contestants in turn, ``repeat`` times round, and keep the best time of each.
 
     ``judge`` turns what a contestant returns into its error; it is not timed. A contestant whose first run takes over
-    20 seconds is run once: noise matters little there.
+    20 seconds is run once: noise matters little there. ``pause`` seconds go by before each run.
     """
     best: dict[str, float] = {}
     added: dict[str, float] = {}
@@ -46,7 +47,7 @@ def contest(
                 continue
             gc.collect()
             # BLAS threads of the one before spin for some 30 ms after their last call; each starts on idle cores.
-            time.sleep(0.1)
+            time.sleep(pause)
             before = _reset_peak()
             start = time.perf_counter()
             with warnings.catch_warnings():

@@ -271,6 +271,8 @@ API void NAME(nystrom_product)(const REAL *X, ptrdiff_t stride, ptrdiff_t n, ptr
     ptrdiff_t chunk = CHUNK_BYTES / (ptrdiff_t)sizeof(REAL) / ((p < BLOCK_COLUMNS ? p : BLOCK_COLUMNS) + m + 1);
     chunk = chunk / TILE_ROWS * TILE_ROWS;
     chunk = chunk < TILE_ROWS ? TILE_ROWS : chunk > MOST_CHUNK_ROWS ? MOST_CHUNK_ROWS : chunk;
+    /* One panel reads every row once, so that the next rows are needed at once; more come back to the whole chunk. */
+    ptrdiff_t fetched = m <= PANEL ? 4 * TILE_ROWS : chunk;
     for (ptrdiff_t from = 0; from < n; from += chunk) {
         ptrdiff_t upto = from + chunk < n ? from + chunk : n;
         if (mode != PRODUCT)
@@ -284,7 +286,7 @@ API void NAME(nystrom_product)(const REAL *X, ptrdiff_t stride, ptrdiff_t n, ptr
                 const REAL *panel = table + j * p + k * PANEL;
                 for (ptrdiff_t i = from; i < upto; i += TILE_ROWS) {
                     ptrdiff_t rows = upto - i < TILE_ROWS ? upto - i : TILE_ROWS;
-                    ptrdiff_t ahead = j == 0 && i + chunk + TILE_ROWS <= n ? chunk * stride : 0;
+                    ptrdiff_t ahead = j == 0 && i + fetched + TILE_ROWS <= n ? fetched * stride : 0;
                     VECTOR sums[TILE_ROWS][2];
                     if (columns > LANES)
                         NAME(tiles)(2, X + i * stride + k, stride, rows, panel, width, ahead, sums);
