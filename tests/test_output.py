@@ -18,7 +18,7 @@ import pytest
 from nystrom import Nystroem, open_rows
 from nystrom.engine import LocalEngine
 from nystrom.output import write_rows
-from nystrom.rows import Block
+from nystrom.rows import Block, as_blocks
 
 FORMATS = ["npy", "zarr", "parquet"]
 X = np.random.default_rng(0).normal(size=(5000, 4)).astype(np.float32)
@@ -157,6 +157,23 @@ def test_a_killed_process_leaves_no_broken_output_and_the_next_one_finishes_it(k
     assert not partial.exists()
     write_rows(tmp_path / f"G.{kind}", rows, LocalEngine(2), _double, 4, np.float32, job="job", label="write")
     assert _digest(path) == _digest(tmp_path / f"G.{kind}")
+
+
+def test_what_a_kill_left_of_a_chunk_is_not_in_the_output(tmp_path: Path) -> None:
+    rows = as_blocks(X, block_rows=500)
+
+    def interrupted(block: Block) -> Any:
+        if block.start == 2500:
+            raise KeyboardInterrupt
+        return _double(block)
+
+    path = tmp_path / "F.zarr"
+    with pytest.raises(KeyboardInterrupt):
+        write_rows(path, rows, LocalEngine(1), interrupted, 4, np.float32, job="job", label="write")
+    orphan = tmp_path / "F.zarr.partial" / "data.zarr" / "c" / "2" / "0.0123.partial"
+    orphan.write_bytes(b"half a chunk")
+    write_rows(path, rows, LocalEngine(1), _double, 4, np.float32, job="job", label="write")
+    assert not list(path.rglob("*.partial"))
 
 
 def _has_begun(path: Path) -> bool:

@@ -205,6 +205,9 @@ class ZarrWriter(Writer):
         create_zarr(self._store, self.shape, self.block_rows, self.dtype)
 
     def resume(self) -> int:
+        # Zarr writes a chunk under another name first; a kill at that moment leaves it behind.
+        for orphan in self._store.rglob("*.partial"):
+            orphan.unlink()
         # The last chunk may have been cut short.
         return max(written_chunks(self._store) - 1, 0)
 
