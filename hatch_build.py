@@ -25,7 +25,6 @@ PROCESSOR_FLAGS = {"x86_64": ["-mavx2", "-mfma"]}
 
 def compile_library() -> bool:
     """Compile the library beside the package's modules; say why not if it cannot be done."""
-    reason = ""
     if os.environ.get("NYSTROM_COMPILED", "1") != "0":
         try:
             reason = _compile()

@@ -81,3 +81,11 @@ class FrobeniusJudge:
     def __call__(self, features: np.ndarray) -> float:
         L = np.asarray(features[self.rows], dtype=np.float64)
         return float(np.sqrt(self._total(self.K - L @ L.T) / self._total(self.K)))
+
+
+def smooth(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return n × 20 normal rows in float64 and a smooth target with noise."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 20))
+    y = np.sin(X[:, 0] * 2) + X[:, 1] * X[:, 2] + 0.3 * np.cos(3 * X[:, 3]) + 0.1 * rng.normal(size=n)
+    return X, y

@@ -142,9 +142,7 @@ def sketching(repeat: int) -> Iterator[Result]:
 
 def machines(repeat: int) -> Iterator[Result]:
     """Kernel ridge on 100,000 × 20 in float64 with 1,000 landmarks; exact ridge and PCA where n allows."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(120_000, 20))
-    y = np.sin(X[:, 0] * 2) + X[:, 1] * X[:, 2] + 0.3 * np.cos(3 * X[:, 3]) + 0.1 * rng.normal(size=len(X))
+    X, y = inputs.smooth(120_000)
     train, test = slice(0, 100_000), slice(100_000, None)
     gamma = 0.02
 
@@ -195,9 +193,7 @@ def loops(repeat: int) -> Iterator[Result]:
     _, mnist = inputs.mnist()
     text_name, text = inputs.text()
     many = inputs.image_like(1_000_000, 50)
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(100_000, 20))
-    y = np.sin(X[:, 0] * 2) + X[:, 1] * X[:, 2]
+    X, y = inputs.smooth(100_000)
     fits: dict[str, Any] = {
         f"mnist, m={m}, r={r}, {landmarks}": _ours(mnist, m, r, 1 / inputs.spread(mnist), landmarks)
         for m, r in SIZES

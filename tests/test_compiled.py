@@ -281,6 +281,7 @@ class TestWrongInput:
         drawn = sketch.GaussianSketch().fit(6, 3, rng)
         np.testing.assert_array_equal(Gaussian(0.1).prepare(Z)(swapped), Gaussian(0.1)(X, Z))
         np.testing.assert_array_equal(drawn(swapped), drawn(X))
+        np.testing.assert_array_equal(clusters.assign(swapped, Z), clusters.assign(X, Z))
         sparse = sp.csr_matrix(np.where(X > 0, X, 0))
         np.testing.assert_allclose(Gaussian(0.1).prepare(Z)(sparse.tocsc()), Gaussian(0.1)(sparse, Z))
         whole = rng.integers(0, 9, size=(20, 3))

@@ -37,9 +37,10 @@ __all__ = [
     "select_landmarks",
 ]
 
-# Names that do not come from nystrom.estimators. All are imported when they are first used: scikit-learn alone takes
-# about a second, which `import nystrom` and the command line need not wait for.
+# All are imported when they are first used: scikit-learn alone takes about a second, which `import nystrom` and the
+# command line need not wait for.
 _MODULES = ("datasets", "estimators", "exceptions", "kernels", "landmarks", "plotting", "rows", "sketch")
+# Names that do not come from nystrom.estimators.
 _HOMES = {
     "select_landmarks": "nystrom.landmarks",
     "plan": "nystrom.planning",

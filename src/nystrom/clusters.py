@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from nystrom import compiled
-from nystrom.rows.base import Array, Matrix
+from nystrom.rows.base import Array, Matrix, native
 
 # Scores of one tile (rows × centres): more calls of less work would have threads wait for the interpreter.
 _TILE_SCORES = 2**20
@@ -45,7 +45,7 @@ class Nearest:
         else:
             self.table = np.concatenate([centers.T, -squares[None, :] / 2]).astype(dtype)
         self._loops: compiled.Nearest | None = None
-        if self.shift is not None and compiled.suits_nearest(centers.shape[1]):
+        if self.shift is not None and compiled.takes(dtype) and compiled.suits_nearest(centers.shape[1]):
             self._loops = compiled.Nearest.prepare(self.table[:-1], -self.table[-1], self.shift)
         self._sparse_loops: compiled.SparseExponents | None = None
         if sp.issparse(centers):
@@ -108,6 +108,7 @@ def assign(X: Matrix, centers: Matrix) -> Array:
     >>> assign(np.array([[0.0], [9.0], [4.0]]), np.array([[1.0], [8.0]]))
     array([0, 1, 0], dtype=int32)
     """
+    X = native(X)
     if sp.issparse(X) or sp.issparse(centers):
         return Nearest(centers, None, X.dtype)(sp.csr_matrix(X))
     shift = centers.mean(axis=0, dtype=np.float64).astype(X.dtype)

@@ -112,10 +112,6 @@ class Panels:
     data: Array
     shape: tuple[int, int]
 
-    @property
-    def width(self) -> int:
-        return int(self.data.shape[0] * self.data.shape[2])
-
 
 def in_panels(columns: Array) -> Panels:
     """Return a float32 or float64 matrix (p, m) in panels."""
@@ -131,8 +127,9 @@ def _panel(dtype: np.dtype) -> int:
     return 2 * _VECTOR_BYTES // dtype.itemsize
 
 
-def _padded(values: Array, panels: Panels, fill: float) -> Array:
-    wide = np.full(panels.width, fill, panels.data.dtype)
+def _padded(values: Array, dtype: np.dtype, fill: float) -> Array:
+    """Return one number a column, as many as their panels have."""
+    wide = np.full(-(-values.size // _panel(dtype)) * _panel(dtype), fill, dtype)
     wide[: values.size] = values
     return wide
 
@@ -169,7 +166,7 @@ class Exponents:
     @classmethod
     def prepare(cls, columns: Array, norms: Array, gamma: float) -> Exponents:
         panels = in_panels(columns)
-        return cls(panels, _padded(norms, panels, 0.0), gamma)
+        return cls(panels, _padded(norms, columns.dtype, 0.0), gamma)
 
     def __call__(self, X: Array, *, exp: bool, out: Array) -> None:
         _call_product(X, self.columns, out, self.gamma, self.norms, _EXPONENTIAL if exp else _EXPONENTS)
@@ -238,10 +235,7 @@ class SparseExponents:
         m, p = Z.shape
         if not takes(dtype):
             return None
-        wide = None
-        if norms is not None:
-            wide = np.zeros(-(-m // _panel(dtype)) * _panel(dtype), dtype)
-            wide[:m] = norms
+        wide = None if norms is None else _padded(norms, dtype, 0.0)
         if not sp.issparse(Z):
             if m * p * dtype.itemsize > _PANEL_BYTES:
                 return None
@@ -296,7 +290,7 @@ class Nearest:
     @classmethod
     def prepare(cls, columns: Array, half: Array, shift: Array) -> Nearest:
         panels = in_panels(columns)
-        return cls(panels, _padded(half, panels, np.inf), np.ascontiguousarray(shift))
+        return cls(panels, _padded(half, columns.dtype, np.inf), np.ascontiguousarray(shift))
 
     def __call__(self, X: Array) -> Array:
         X, stride = _by_rows(X, self.columns.shape[0])

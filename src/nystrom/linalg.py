@@ -129,10 +129,10 @@ def whiten_quickly(W: Array, *, block_dtype: Any, caution: float, most: float) -
     T, failed = scipy.linalg.lapack.dtrtri(R)
     if failed:
         return None
-    lowest = 1.0 / (_SAFE * whitening_norm(T))
-    if not lowest > caution * _rounding_level(W, block_dtype) or not lowest * most > row_sum_norm(W):
+    lowest, largest = 1.0 / (_SAFE * whitening_norm(T)), row_sum_norm(W)
+    if not lowest > caution * _rounding_level(W, block_dtype) or not lowest * most > largest:
         return None
-    return T, row_sum_norm(W) / lowest
+    return T, largest / lowest
 
 
 def row_sum_norm(W: Array) -> float:

@@ -7,8 +7,9 @@ of each dtype and kept.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import scipy.sparse as sp
@@ -120,27 +121,25 @@ class InnerProducts:
         self._Z = _dense_if_small(Z)
         self._scale = scale
         # Filled by whichever thread comes first; two that race compute the same thing.
-        self._columns: dict[np.dtype, Matrix] = {}
-        self._panels: dict[np.dtype, compiled.Panels] = {}
-        self._sparse_loops: dict[np.dtype, compiled.SparseExponents | None] = {}
+        self._ways: dict[tuple[np.dtype, bool, bool], Callable[[Matrix], Array]] = {}
 
     def __call__(self, X: Matrix) -> Array:
         X = as_matrix(X, "X")
         check_columns(X, self._Z.shape[1])
-        if X.dtype not in self._columns:
-            self._columns[X.dtype] = _columns(self._Z, self._scale, X.dtype)
-        columns = self._columns[X.dtype]
-        if sp.issparse(X) and compiled.available():
-            if X.dtype not in self._sparse_loops:
-                self._sparse_loops[X.dtype] = compiled.SparseExponents.prepare(_rows_of(columns), X.dtype)
-            loops = self._sparse_loops[X.dtype]
-            if loops is not None:
-                return loops(X)
-        if sp.issparse(X) or sp.issparse(columns) or not compiled.suits_product(columns.shape[1]):
-            return _product(X, columns)
-        if X.dtype not in self._panels:
-            self._panels[X.dtype] = compiled.in_panels(columns)
-        return compiled.product(X, self._panels[X.dtype])
+        key = (X.dtype, sp.issparse(X), compiled.available())
+        if key not in self._ways:
+            self._ways[key] = self._way(*key)
+        return self._ways[key](X)
+
+    def _way(self, dtype: np.dtype, is_sparse: bool, loops: bool) -> Callable[[Matrix], Array]:
+        columns = _columns(self._Z, self._scale, dtype)
+        if loops and is_sparse:
+            sparse_loops = compiled.SparseExponents.prepare(_rows_of(columns), dtype)
+            if sparse_loops is not None:
+                return sparse_loops
+        elif loops and not sp.issparse(columns) and compiled.suits_product(columns.shape[1]):
+            return partial(compiled.product, columns=compiled.in_panels(columns))
+        return partial(_product, columns=columns)
 
 
 @dataclass(frozen=True)
@@ -174,10 +173,9 @@ class _Landmarks:
     def _dense_exponents(self, X: Array, dtype: np.dtype, exp: bool) -> Array:
         out = np.empty((X.shape[0], self.norms.size), dtype)
         loops = self._loops if compiled.available() else None
-        if loops is not None and self.center is None and X.dtype == dtype:
-            loops(X, exp=exp, out=out)
-            return out
         size = min(max(_CHUNK_NUMBERS // self.norms.size, _MIN_CHUNK_ROWS), _MAX_CHUNK_ROWS)
+        if loops is not None and self.center is None and X.dtype == dtype:
+            size = max(X.shape[0], 1)  # the loops take their own pieces, and nothing is copied for them
         for start in range(0, X.shape[0], size):
             rows = X[start : start + size]
             if self.center is not None:
@@ -304,22 +302,20 @@ class ManhattanDistances:
     def __init__(self, Z: Matrix) -> None:
         self._Z = Z
         self._dense = _dense_if_small(Z)
-        self._canonical: Matrix = None
+        self._sparse: Matrix = None
 
     def __call__(self, X: Matrix) -> Array:
         check_columns(X, self._Z.shape[1])
         if not sp.issparse(X) and not sp.issparse(self._dense):
             return np.asarray(cdist(X, self._dense, "cityblock"))
-        if self._canonical is None:
-            self._canonical = _canonical(self._Z)
-        return np.asarray(manhattan_distances(_canonical(X), self._canonical))
+        if self._sparse is None:
+            self._sparse = _as_sklearn_wants(self._Z)
+        return np.asarray(manhattan_distances(_as_sklearn_wants(X), self._sparse))
 
 
-def _canonical(A: Matrix) -> Matrix:
-    """Return a CSR matrix with sorted int32 indices and float64 values; the argument is left as it was."""
-    A = sp.csr_matrix(A)
-    index = np.int32
-    copy = sp.csr_matrix((A.data.astype(np.float64), A.indices.astype(index), A.indptr.astype(index)), shape=A.shape)
+def _as_sklearn_wants(A: Matrix) -> Matrix:
+    """Return a CSR matrix with sorted int32 indices, float64 values and no entry twice; the argument is left alone."""
     # scikit-learn would do this too, but in place and on landmarks that several threads share.
-    copy.sum_duplicates()
-    return copy
+    A = canonical(sp.csr_matrix(A))
+    data, indices, indptr = A.data.astype(np.float64), A.indices.astype(np.int32), A.indptr.astype(np.int32)
+    return sp.csr_matrix((data, indices, indptr), shape=A.shape)

@@ -8,7 +8,7 @@ arrays, so they can be pickled and sent to where the rows are.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import scipy.sparse as sp
@@ -91,29 +91,26 @@ class LinearSketch:
 
     matrix: Matrix
     offset: Array | None = None
-    _cast: dict[np.dtype[np.generic], Matrix] = field(default_factory=dict, repr=False)
-    _panels: dict[np.dtype[np.generic], compiled.Panels] = field(default_factory=dict, repr=False)
+    # By dtype, and whether it is for the compiled loops.
+    _cast: dict[tuple[np.dtype[np.generic], bool], Any] = field(default_factory=dict, repr=False)
 
     @property
     def dim(self) -> int:
         return int(self.matrix.shape[1])
 
     def __getstate__(self) -> dict[str, object]:
-        return {"matrix": self.matrix, "offset": self.offset, "_cast": {}, "_panels": {}}
+        return {"matrix": self.matrix, "offset": self.offset, "_cast": {}}
 
     def __call__(self, X: Matrix) -> Array:
         X = native(X)
-        H = self._cast.get(X.dtype)
+        dense = not sp.issparse(X) and not sp.issparse(self.matrix)
+        loops = dense and compiled.takes(X.dtype) and compiled.suits_product(self.dim)
+        H = self._cast.get((X.dtype, loops))
         if H is None:
+            H = self.matrix.astype(X.dtype)
             # Two threads may both cast; they store the same values, so it does not matter which one stays.
-            H = self._cast[X.dtype] = self.matrix.astype(X.dtype)
-        if sp.issparse(X) or sp.issparse(H) or not compiled.takes(X.dtype) or not compiled.suits_product(self.dim):
-            out = _product(X, H)
-        else:
-            panels = self._panels.get(X.dtype)
-            if panels is None:
-                panels = self._panels[X.dtype] = compiled.in_panels(H)
-            out = compiled.product(X, panels)
+            H = self._cast[X.dtype, loops] = compiled.in_panels(H) if loops else H
+        out = compiled.product(X, H) if loops else _product(X, H)
         if self.offset is not None:
             out -= self.offset.astype(X.dtype)
         return out
