@@ -18,7 +18,7 @@ from benchmarks import scaling
 from benchmarks.measure import Result
 from benchmarks.suites import SUITES
 from nystrom import __version__, compiled
-from nystrom.engine import resolve_n_jobs
+from nystrom.threads import resolve_n_jobs
 
 
 def table(results: list[Result]) -> str:

@@ -18,11 +18,11 @@ import numpy as np
 
 from nystrom.datasets import DataUnavailableError, load
 from nystrom.engine import LocalEngine
+from nystrom.engine.survey import Survey
 from nystrom.factor import optimal
 from nystrom.kernels import Gaussian, Kernel, Linear, Polynomial
 from nystrom.landmarks import SELECTORS
 from nystrom.rows import as_blocks
-from nystrom.survey import Survey
 
 CONTESTANTS = ["uniform", "kmeans", "rpcholesky", "rpcholesky+lloyd", "sketched-kmeans", "auto"]
 MOST_ROWS = 4000

@@ -12,7 +12,7 @@ import numpy as np
 from nystrom import KernelRidge, KernelRidgeClassifier
 from nystrom.engine import LocalEngine, blas_threads
 from nystrom.exceptions import ConvergenceWarning
-from nystrom.solve import KernelProduct, TiledRows, solve_exactly
+from nystrom.solvers.exact import KernelProduct, TiledRows, solve_exactly
 
 Array = np.ndarray
 

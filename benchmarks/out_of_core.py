@@ -23,11 +23,11 @@ import psutil
 
 from nystrom import KernelRidge, open_rows
 from nystrom.engine import LocalEngine
+from nystrom.engine.survey import Survey
 from nystrom.landmarks.clustered import SketchedKMeans
 from nystrom.memory import parse_memory
 from nystrom.rows import RowBlocks, array_rows
 from nystrom.sketch import SignSketch
-from nystrom.survey import Survey
 
 COLUMNS, LANDMARKS, PIECE = 50, 200, 250_000
 

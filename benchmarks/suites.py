@@ -16,11 +16,12 @@ from sklearn.pipeline import make_pipeline
 from benchmarks import inputs, limits, peers
 from benchmarks.measure import Result, contest
 from nystrom import KernelPCA, KernelRidge, Nystroem, compiled, select_landmarks
-from nystrom.engine import LocalEngine, resolve_n_jobs
-from nystrom.kmeans import kmeans
+from nystrom.engine import LocalEngine
+from nystrom.engine.survey import Survey
+from nystrom.kmeans.lloyd import kmeans
 from nystrom.rows import as_blocks
 from nystrom.sketch import SignSketch
-from nystrom.survey import Survey
+from nystrom.threads import resolve_n_jobs
 
 SIZES = ((30, 10), (100, 50), (500, 250))
 

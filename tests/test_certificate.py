@@ -6,11 +6,11 @@ import pytest
 from nystrom import certificate
 from nystrom.certificate import certify, frobenius_error, spectral_error, trace_error
 from nystrom.engine import LocalEngine
+from nystrom.engine.survey import Survey
 from nystrom.factor import optimal, standard
 from nystrom.kernels import Gaussian, Polynomial, Precomputed
 from nystrom.landmarks.base import Landmarks
 from nystrom.rows import as_blocks
-from nystrom.survey import Survey
 
 
 def clusters(n, seed=0, dtype=np.float64):

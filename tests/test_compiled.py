@@ -14,10 +14,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from nystrom import Nystroem, clusters, compiled, kmeans, seeding, sketch, survey
-from nystrom.engine import LocalEngine
+from nystrom import Nystroem, compiled, sketch
+from nystrom.engine import LocalEngine, survey
 from nystrom.kernels import Gaussian
-from nystrom.pairwise import Exponents, InnerProducts
+from nystrom.kernels.pairwise import Exponents, InnerProducts
+from nystrom.kmeans import assignment as clusters
+from nystrom.kmeans import lloyd as kmeans
+from nystrom.kmeans import seeding
 from nystrom.rows import as_blocks
 
 needs_library = pytest.mark.skipif(not compiled.available(), reason="the compiled loops are not built or not wanted")

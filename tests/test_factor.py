@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from nystrom.certificate import certify
 from nystrom.engine import LocalEngine
+from nystrom.engine.survey import Survey
 from nystrom.factor import naive_eigh, optimal, orthonormal_eigh, standard
 from nystrom.kernels import Gaussian, Linear, Polynomial
 from nystrom.landmarks.base import Landmarks
 from nystrom.rows import as_blocks
-from nystrom.survey import Survey
 
 FACTORS = [standard, optimal]
 

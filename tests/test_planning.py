@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nystrom import Nystroem
-from nystrom.cli import main
+from nystrom.commands.main import main
 from nystrom.engine import LocalEngine
 from nystrom.planning import Calibration, calibrate, format_bytes, plan
 

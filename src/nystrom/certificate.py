@@ -18,7 +18,8 @@ import scipy.stats
 from nystrom.engine.base import Engine, Sums
 from nystrom.factor import NystromMap
 from nystrom.kernels import Kernel, Precomputed
-from nystrom.rows.base import Array, Block, Matrix, RowBlocks, require_finite
+from nystrom.rows.base import Block, RowBlocks, require_finite
+from nystrom.types import Array, Matrix
 
 # Up to this many rows all pairs are cheaper than a good sample of them.
 _EXACT_ROWS = 3000

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from nystrom.rows.base import Array, Matrix
+from nystrom.types import Array, Matrix
 
 _VERSION = 1
 _VECTOR_BYTES = 32

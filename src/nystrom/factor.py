@@ -21,7 +21,9 @@ import scipy.sparse as sp
 
 from nystrom.engine.base import Engine, Sums
 from nystrom.engine.local import merge_two
+from nystrom.engine.survey import Survey
 from nystrom.exceptions import AccuracyWarning
+from nystrom.feature_sums import Statistics, block_statistics
 from nystrom.kernels import Kernel, Precomputed
 from nystrom.landmarks.base import Landmarks
 from nystrom.linalg import (
@@ -35,9 +37,8 @@ from nystrom.linalg import (
     whitening_norm,
 )
 from nystrom.rows.arrays import ArrayRows
-from nystrom.rows.base import Array, Block, Matrix, RowBlocks, require_finite
-from nystrom.statistics import Statistics, block_statistics
-from nystrom.survey import Survey
+from nystrom.rows.base import Block, RowBlocks, require_finite
+from nystrom.types import Array, Matrix
 
 # Folding C and whitening afterwards saves the product C T, two thirds of the work. Rounding errors then grow with the
 # condition of W; less its column means, C is so much smaller that on mnist in float32 the worst of 250 eigenvalues

@@ -9,10 +9,9 @@ import numpy as np
 import scipy.linalg
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
-from nystrom.engine.blas import blas_threads
-from nystrom.engine.local import available_cores
 from nystrom.exceptions import NotPositiveSemidefiniteError
-from nystrom.rows.base import Array
+from nystrom.threads import available_cores, blas_threads
+from nystrom.types import Array
 
 # Below this order one BLAS thread is faster. Waking the others for small LAPACK calls costs 10 to 40 times the work,
 # and OpenBLAS's go on spinning for a while after a call: on 2 cores that halves the speed of the pass that follows.

@@ -23,9 +23,10 @@ import scipy.sparse as sp
 from nystrom.engine.base import Engine
 from nystrom.factor import NystromMap
 from nystrom.rows.arrow import join_parquet, write_parquet_part
-from nystrom.rows.base import Array, Block, Matrix, RowBlocks
+from nystrom.rows.base import Block, RowBlocks
 from nystrom.rows.files import open_rows
 from nystrom.rows.zarr import create_zarr, write_zarr, written_chunks
+from nystrom.types import Array, Matrix
 
 _DISK_FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 

@@ -16,14 +16,16 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from nystrom.engine import LocalEngine, resolve_n_jobs
+from nystrom.engine import LocalEngine
+from nystrom.engine.survey import Survey
 from nystrom.factor import optimal
 from nystrom.kernels import Gaussian
 from nystrom.landmarks.auto import Auto, cluster_sample, sample_size, sketch_columns
 from nystrom.landmarks.base import Landmarks
 from nystrom.progress import format_seconds
-from nystrom.rows import ArrayRows, Matrix, array_rows, default_block_rows
-from nystrom.survey import Survey
+from nystrom.rows import ArrayRows, array_rows, default_block_rows
+from nystrom.threads import resolve_n_jobs
+from nystrom.types import Matrix
 
 _CALIBRATION_SECONDS = 0.5
 _MAX_CALIBRATION_LANDMARKS = 500

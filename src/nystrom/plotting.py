@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from nystrom.exceptions import MissingDependencyError
-from nystrom.rows.base import Array, Matrix
+from nystrom.types import Array, Matrix
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")

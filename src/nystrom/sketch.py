@@ -14,7 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from nystrom import compiled
-from nystrom.rows.base import Array, Matrix, native
+from nystrom.rows.base import native
+from nystrom.types import Array, Matrix
 
 _DEFAULT_DIM = 10
 # A sign matrix of up to this many bytes (in float32) is kept; of a larger one, blocks make what they use.

@@ -9,8 +9,8 @@ import pytest
 import scipy.sparse as sp
 
 from nystrom import datasets
+from nystrom.commands.data import _line, run
 from nystrom.datasets import DataFileError, DataUnavailableError, home, load
-from nystrom.datasets.command import _line, run
 from nystrom.datasets.registry import DatasetInfo, registry
 
 

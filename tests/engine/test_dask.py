@@ -20,7 +20,8 @@ from nystrom.rows import as_blocks
 dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
 da = pytest.importorskip("dask.array")
-engine_dask = pytest.importorskip("nystrom.engine.dask")
+engine_dask = pytest.importorskip("nystrom.engine.dask.engine")
+collection_rows = pytest.importorskip("nystrom.engine.dask").collection_rows
 
 CHUNK = 700
 N_ROWS = 5000
@@ -176,19 +177,19 @@ def test_targets_follow_their_rows(client, X):
 
     local = LocalEngine(1).fold(as_blocks(X, y, weight=2 * y, block_rows=CHUNK), step, label="target")
     for target, weight in ((y, 2 * y), (da.from_array(y, chunks=123), da.from_array(2 * y, chunks=CHUNK))):
-        rows = engine_dask.collection_rows(lazy).with_target(target, weight)
+        rows = collection_rows(lazy).with_target(target, weight)
         remote = engine_dask.DaskEngine().fold(rows, step, label="target")
         assert_same_bits(local[0], remote[0])
         assert local[1] == remote[1]
     with pytest.raises(ValueError, match="y has 3 rows but X has 5000"):
-        engine_dask.collection_rows(lazy).with_target(y[:3])
+        collection_rows(lazy).with_target(y[:3])
 
 
 def test_rows_are_taken_in_the_order_asked_for(client, X):
     for container in ("dense", "csr"):
         rows, lazy = in_memory_and_on_cluster(X, container)
         numbers = np.array([4999, 0, 701, 700, 700, 3])
-        assert_same_bits(rows.take(numbers), engine_dask.collection_rows(lazy).take(numbers))
+        assert_same_bits(rows.take(numbers), collection_rows(lazy).take(numbers))
 
 
 @pytest.mark.parametrize("landmarks", ["auto", "sketched-kmeans"])
@@ -217,9 +218,9 @@ def test_a_fold_does_not_overwrite_results_of_tasks(client):
 def test_the_graph_is_linear_in_blocks_and_carries_constants_once(n_blocks, monkeypatch):
     constant = np.random.default_rng(0).normal(size=200_000)
     graphs = []
-    submit = engine_dask._submit
-    monkeypatch.setattr(engine_dask, "_submit", lambda graph, keys: graphs.append(graph) or submit(graph, keys))
-    rows = engine_dask.collection_rows(da.ones((10 * n_blocks, 2), chunks=(10, 2)))
+    submit = engine_dask.submit
+    monkeypatch.setattr(engine_dask, "submit", lambda graph, keys: graphs.append(graph) or submit(graph, keys))
+    rows = collection_rows(da.ones((10 * n_blocks, 2), chunks=(10, 2)))
     engine_dask.DaskEngine().fold(rows, lambda block: Sums(block.X.sum() + constant[0]), label="factor")
     (graph,) = graphs
     assert len(graph) <= 4 * n_blocks + 1
@@ -229,7 +230,7 @@ def test_the_graph_is_linear_in_blocks_and_carries_constants_once(n_blocks, monk
 
 def test_task_names_say_what_they_do(client, X):
     _, lazy = in_memory_and_on_cluster(X, "dense")
-    rows = engine_dask.collection_rows(lazy)
+    rows = collection_rows(lazy)
     engine_dask.DaskEngine().fold(rows, lambda block: Sums(1), label="Lloyd step 2 of 3")
     names = client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.task_prefixes))
     assert {"lloyd-step", "merge-lloyd-step"} <= set(names)

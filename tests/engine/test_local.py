@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nystrom.engine import LocalEngine, Sums, TreeMerger, resolve_n_jobs
+from nystrom.engine import LocalEngine, Sums, TreeMerger
 from nystrom.rows import as_blocks
+from nystrom.threads import resolve_n_jobs
 
 X = np.random.default_rng(0).normal(size=(1000, 4)).astype(np.float32)
 

@@ -11,10 +11,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from nystrom import KernelRidge
 from nystrom.datasets import is_available, load
-from nystrom.estimators.path import ridge_problem
 from nystrom.exceptions import ConvergenceWarning
 from nystrom.landmarks import SketchedKMeans
 from nystrom.rows import as_blocks
+from nystrom.solvers.path import ridge_problem
 
 # The check repeats and removes rows, which moves their spread and so the default bandwidth "scale"; weights do not:
 # it is a figure of the rows as they are read. With gamma a number or None the check passes, as the first line shows.
@@ -103,7 +103,7 @@ def test_a_sample_of_rows_judges_as_all_do(monkeypatch):
     X, y = smooth_target(1500)
     model = KernelRidge("auto", n_landmarks=50, random_state=0)
     scores = model.fit(X, y).alpha_scores_
-    monkeypatch.setattr("nystrom.estimators.path.MOST_JUDGED", 700)
+    monkeypatch.setattr("nystrom.solvers.path.MOST_JUDGED", 700)
     sampled = model.fit(X, y).alpha_scores_
     assert not np.array_equal(scores, sampled)
     np.testing.assert_allclose(sampled, scores, rtol=0.15)

@@ -4,7 +4,7 @@ import pytest
 
 from nystrom.experiments.catalogue import CATALOGUE
 from nystrom.experiments.claims import check_all
-from nystrom.experiments.sentences import CLAIMS
+from nystrom.experiments.paper_claims import CLAIMS
 
 STUDIES = {(e.key, s.name): s for e in CATALOGUE for s in e.studies}
 ERRORS = {"uniform": 0.5, "column-norm": 0.45, "clustered": 0.2, "svd": 0.19}

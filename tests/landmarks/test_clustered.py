@@ -9,14 +9,14 @@ import pytest
 import scipy.sparse as sp
 
 from nystrom.engine import LocalEngine
+from nystrom.engine.survey import Survey
 from nystrom.kernels import Gaussian
-from nystrom.kmeans import assign, kmeans
+from nystrom.kmeans.lloyd import assign, kmeans
 from nystrom.landmarks import Auto, KMeans, RPCholesky, SketchedKMeans, select_landmarks
 from nystrom.landmarks.auto import fit_sketch, spent_on_outliers
 from nystrom.landmarks.lloyd import lloyd
 from nystrom.rows import as_blocks
 from nystrom.sketch import SignSketch
-from nystrom.survey import Survey
 
 
 def survey_of(X, **options):

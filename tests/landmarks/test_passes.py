@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from nystrom.engine import LocalEngine
+from nystrom.engine.survey import Survey
 from nystrom.kernels import Gaussian
 from nystrom.landmarks import Auto, Selector, SketchedKMeans, Uniform
 from nystrom.rows import Block, RowBlocks, as_blocks
-from nystrom.survey import Survey
 
 
 class Counted(RowBlocks):

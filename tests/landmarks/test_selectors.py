@@ -12,11 +12,11 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 from nystrom.engine import LocalEngine
+from nystrom.engine.survey import Survey
 from nystrom.exceptions import FewerLandmarksWarning
 from nystrom.kernels import Gaussian, Polynomial, make_kernel
 from nystrom.landmarks import SELECTORS, Landmarks, select_landmarks
 from nystrom.rows import Block, RowBlocks, as_blocks
-from nystrom.survey import Survey
 
 NAMES = sorted(SELECTORS)
 OF_ROWS = ["column-norm", "diagonal", "kmeans++", "leverage", "rpcholesky", "uniform"]

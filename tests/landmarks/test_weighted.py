@@ -7,12 +7,12 @@ import pytest
 from sklearn.cluster import kmeans_plusplus
 
 from nystrom.engine import LocalEngine
+from nystrom.engine.survey import Survey
 from nystrom.kernels import Gaussian, Linear, Polynomial, Precomputed
 from nystrom.landmarks import Diagonal, KMeansPlusPlus, Leverage, RPCholesky, select_landmarks
 from nystrom.landmarks import weighted as weighted_module
 from nystrom.landmarks.weighted import column_norms, draw_weighted
 from nystrom.rows import as_blocks
-from nystrom.survey import Survey
 
 
 def survey_of(X, block_rows=None):

@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from nystrom.datasets.home import cache_paths, is_writable
-from nystrom.rows.base import Array, Matrix
+from nystrom.types import Array, Matrix
 
 _VERSION = 1
 

@@ -14,8 +14,8 @@ from nystrom.datasets.home import download_folder, find_file
 from nystrom.datasets.registry import DatasetInfo, Split, info, registry
 from nystrom.datasets.synthetic import GENERATORS
 from nystrom.exceptions import DataFileError
-from nystrom.rows.base import Array, Matrix
 from nystrom.rows.libsvm_text import read_libsvm
+from nystrom.types import Array, Matrix
 
 
 def load(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nystrom.rows.base import Array
+from nystrom.types import Array
 
 
 def make_rings(n: int = 4000, *, random_state: int = 0) -> tuple[Array, Array]:

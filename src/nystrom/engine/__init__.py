@@ -1,9 +1,9 @@
 """How a pass over the rows runs."""
 
 from nystrom.engine.base import Engine, Mergeable, Progress, Silent, Sums, TreeMerger
-from nystrom.engine.blas import blas_threads
 from nystrom.engine.choose import collection_rows, is_dask_collection, make_engine, place_rows
-from nystrom.engine.local import LocalEngine, resolve_n_jobs
+from nystrom.engine.local import LocalEngine
+from nystrom.threads import blas_threads
 
 __all__ = [
     "Engine",
@@ -18,5 +18,4 @@ __all__ = [
     "is_dask_collection",
     "make_engine",
     "place_rows",
-    "resolve_n_jobs",
 ]

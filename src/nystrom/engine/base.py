@@ -7,7 +7,8 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
-from nystrom.rows.base import Array, Block, Matrix, RowBlocks
+from nystrom.rows.base import Block, RowBlocks
+from nystrom.types import Array, Matrix
 
 T = TypeVar("T")
 M = TypeVar("M", bound="Mergeable")

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from nystrom.engine.base import M, Mergeable, Progress, Silent, T, TreeMerger
-from nystrom.engine.blas import blas_threads
-from nystrom.engine.held import hold
-from nystrom.rows.base import Array, Block, Matrix, RowBlocks
+from nystrom.engine.storage import hold
+from nystrom.rows.base import Block, RowBlocks
+from nystrom.threads import blas_threads, resolve_n_jobs
+from nystrom.types import Array, Matrix
 
 
 @cache
@@ -27,26 +28,6 @@ def _pool(n_threads: int) -> ThreadPoolExecutor:
 if hasattr(os, "register_at_fork"):
     # A child process has the pool but none of its threads.
     os.register_at_fork(after_in_child=_pool.cache_clear)
-
-
-def available_cores() -> int:
-    """Return the cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def resolve_n_jobs(n_jobs: int | None) -> int:
-    """Return the number of threads: all cores for None or -1, all but k - 1 for -k."""
-    cores = available_cores()
-    if n_jobs is None:
-        return cores
-    if not isinstance(n_jobs, (int, np.integer)) or isinstance(n_jobs, bool) or n_jobs == 0:
-        raise ValueError(
-            f"n_jobs must be None, a positive number of threads, or negative to count back from all "
-            f"cores (-1 is all of them); got {n_jobs!r}."
-        )
-    return int(n_jobs) if n_jobs > 0 else max(1, cores + 1 + int(n_jobs))
 
 
 class LocalEngine:
@@ -176,4 +157,4 @@ def merge_two(a: M, b: M) -> M:
     return a.merge(b)
 
 
-__all__ = ["LocalEngine", "Mergeable", "available_cores", "merge_two", "resolve_n_jobs"]
+__all__ = ["LocalEngine", "Mergeable", "merge_two"]

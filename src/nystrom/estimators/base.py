@@ -18,8 +18,8 @@ from nystrom.engine import (
     is_dask_collection,
     make_engine,
     place_rows,
-    resolve_n_jobs,
 )
+from nystrom.engine.survey import Survey
 from nystrom.exceptions import FewerLandmarksWarning
 from nystrom.factor import FACTORS, NystromMap, extend
 from nystrom.generator import make_generator
@@ -28,9 +28,10 @@ from nystrom.landmarks import Landmarks, Selector, make_selector
 from nystrom.memory import Footprint, emit_footprint, fit_footprint, parse_memory
 from nystrom.output import describe_job, write_rows
 from nystrom.progress import make_progress
-from nystrom.rows import Array, Block, Matrix, RowBlocks, array_rows, require_finite
+from nystrom.rows import Block, RowBlocks, array_rows, require_finite
 from nystrom.rows.files import open_rows
-from nystrom.survey import Survey
+from nystrom.threads import resolve_n_jobs
+from nystrom.types import Array, Matrix
 
 _FIT_ADVICE = "Fewer landmarks, or rows opened with a smaller block_rows, need less."
 _EMIT_ADVICE = "The result itself counts: transform(X, out='features.npy') writes it to a file instead."

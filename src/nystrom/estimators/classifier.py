@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from nystrom.engine import is_dask_collection
 from nystrom.estimators.ridge import RidgeMachine
 from nystrom.estimators.supervised import gather_target
-from nystrom.rows import Array, Matrix
+from nystrom.types import Array, Matrix
 
 
 class KernelRidgeClassifier(ClassifierMixin, RidgeMachine):

@@ -15,9 +15,10 @@ from nystrom.engine import Engine, Sums
 from nystrom.estimators.base import KernelMachine, check_count
 from nystrom.exceptions import AccuracyWarning
 from nystrom.generator import make_generator
-from nystrom.kmeans import KMeansResult, assign, kmeans
+from nystrom.kmeans.lloyd import KMeansResult, assign, kmeans
 from nystrom.linalg import column_signs, psd_eigh
-from nystrom.rows import Array, Block, Matrix, RowBlocks
+from nystrom.rows import Block, RowBlocks
+from nystrom.types import Array, Matrix
 
 # Features of all rows are held up to this many bytes; beyond, every pass of k-means computes them anew.
 _HELD_BYTES = 2**30

@@ -8,13 +8,14 @@ import numpy as np
 from sklearn.utils.validation import check_array
 
 from nystrom.engine import collection_rows, is_dask_collection, make_engine
+from nystrom.engine.survey import Survey
 from nystrom.estimators.base import resolve_sizes
 from nystrom.factor import FACTORS, naive_eigh, orthonormal_eigh
 from nystrom.generator import make_generator
 from nystrom.kernels import make_kernel
 from nystrom.landmarks import make_selector
-from nystrom.rows import Array, Matrix, RowBlocks, array_rows
-from nystrom.survey import Survey
+from nystrom.rows import RowBlocks, array_rows
+from nystrom.types import Array, Matrix
 
 
 def kernel_eigh(

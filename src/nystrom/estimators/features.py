@@ -12,7 +12,7 @@ from nystrom import certificate
 from nystrom.estimators.base import KernelMachine
 from nystrom.factor import emit_features
 from nystrom.generator import make_generator
-from nystrom.rows import Matrix
+from nystrom.types import Matrix
 
 _NORMS = ("fro", "trace", "spectral")
 

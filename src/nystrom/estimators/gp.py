@@ -10,16 +10,17 @@ import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from nystrom.estimators.bandwidth import search_gamma
-from nystrom.estimators.likelihood import Optimum, log_likelihood, optimum
-from nystrom.estimators.path import RidgeProblem, ridge_problem
+from nystrom.engine.survey import Survey
 from nystrom.estimators.supervised import SupervisedMachine
 from nystrom.factor import NystromMap
 from nystrom.generator import make_generator
 from nystrom.kernels import Kernel, Precomputed, make_kernel
 from nystrom.landmarks import Landmarks
-from nystrom.rows import Array, Block, Matrix, RowBlocks
-from nystrom.survey import Survey
+from nystrom.rows import Block, RowBlocks
+from nystrom.solvers.bandwidth import search_gamma
+from nystrom.solvers.likelihood import Optimum, log_likelihood, optimum
+from nystrom.solvers.path import RidgeProblem, ridge_problem
+from nystrom.types import Array, Matrix
 
 # Draws at more rows than this take what the landmarks leave unexplained as independent from row to row.
 _JOINT_ROWS = 3000

@@ -10,14 +10,15 @@ import scipy.sparse as sp
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
+from nystrom.engine.survey import Survey
 from nystrom.estimators.base import KernelMachine, check_count
-from nystrom.estimators.path import ridge_problem
 from nystrom.factor import NystromMap, optimal
 from nystrom.kernels import Precomputed
 from nystrom.landmarks import Landmarks
 from nystrom.linalg import column_signs, psd_eigh
-from nystrom.rows import Array, Block, Matrix, RowBlocks
-from nystrom.survey import Survey
+from nystrom.rows import Block, RowBlocks
+from nystrom.solvers.path import ridge_problem
+from nystrom.types import Array, Matrix
 
 
 class _ScoredRows(RowBlocks):

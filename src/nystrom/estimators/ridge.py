@@ -9,16 +9,17 @@ import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from nystrom.estimators.bandwidth import check_searchable, search_gamma
+from nystrom.engine.survey import Survey
 from nystrom.estimators.base import check_count
-from nystrom.estimators.path import RidgeProblem, auto_alphas, leave_one_out, ridge_problem
 from nystrom.estimators.supervised import SupervisedMachine, gather_target
 from nystrom.factor import NystromMap
 from nystrom.kernels import Kernel, make_kernel
 from nystrom.landmarks import Landmarks
-from nystrom.rows import Array, Block, Matrix, RowBlocks
-from nystrom.solve import KernelProduct, TiledRows, solve_exactly
-from nystrom.survey import Survey
+from nystrom.rows import Block, RowBlocks
+from nystrom.solvers.bandwidth import check_searchable, search_gamma
+from nystrom.solvers.exact import KernelProduct, TiledRows, solve_exactly
+from nystrom.solvers.path import RidgeProblem, auto_alphas, leave_one_out, ridge_problem
+from nystrom.types import Array, Matrix
 
 _SELECTIONS = ("loo", "gcv", "likelihood")
 _SOLVERS = ("factor", "exact")

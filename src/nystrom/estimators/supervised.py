@@ -15,7 +15,8 @@ from sklearn.utils.validation import (
 
 from nystrom.engine import Engine, is_dask_collection, place_rows
 from nystrom.estimators.base import KernelMachine, unmapped
-from nystrom.rows import Array, RowBlocks, array_rows
+from nystrom.rows import RowBlocks, array_rows
+from nystrom.types import Array
 
 
 def gather_target(rows: RowBlocks, engine: Engine) -> Array:

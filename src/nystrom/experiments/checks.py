@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from nystrom.experiments.claims import UntestableError, Verdict, best, mean, sizes, verdict
-from nystrom.experiments.small import COUNTEREXAMPLE, TOY_KERNEL, compare, dual_gap, trace_norm_never_breached
+from nystrom.experiments.small_matrices import COUNTEREXAMPLE, TOY_KERNEL, compare, dual_gap, trace_norm_never_breached
 from nystrom.experiments.summary import Stage, Summary
 
 _CLOSE = 0.05  # "reaches", "roughly the same", "almost": within 5 %

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from nystrom.engine.local import available_cores
+from nystrom.threads import available_cores
 
 _STATUS = Path("/proc/self/status")
 _RESET = Path("/proc/self/clear_refs")

@@ -15,7 +15,7 @@ import scipy.linalg
 
 from nystrom.engine import blas_threads
 from nystrom.kernels import Kernel
-from nystrom.rows.base import Array, Matrix
+from nystrom.types import Array, Matrix
 
 EXACT_ROWS = 20_000
 SAMPLED_ROWS = 2048

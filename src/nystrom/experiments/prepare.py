@@ -11,9 +11,9 @@ import scipy.sparse as sp
 from nystrom.datasets import info, is_available, load
 from nystrom.experiments.catalogue import Study
 from nystrom.kernels import Gaussian, Kernel, Polynomial
+from nystrom.moments import block_moments
 from nystrom.rows import as_blocks
-from nystrom.rows.base import Array, Matrix
-from nystrom.survey import block_moments
+from nystrom.types import Array, Matrix
 
 
 @dataclass(frozen=True)

@@ -15,20 +15,20 @@ import numpy as np
 from nystrom import factor
 from nystrom.engine import LocalEngine, blas_threads
 from nystrom.engine.base import Progress, Silent
+from nystrom.engine.survey import Survey
 from nystrom.exceptions import AccuracyWarning, FewerLandmarksWarning
 from nystrom.experiments.catalogue import RIDGE, Experiment, Method, Study
 from nystrom.experiments.environment import Clock, PeakMemory, versions
-from nystrom.experiments.literal import optimal_as_written, standard_as_written
 from nystrom.experiments.measure import KernelRows, Measured, RidgeAnswer
+from nystrom.experiments.paper_algorithms import optimal_as_written, standard_as_written
 from nystrom.experiments.prepare import Prepared, prepare_study
 from nystrom.experiments.records import Row, RowFile, identity
-from nystrom.experiments.small import toy_rows
+from nystrom.experiments.small_matrices import toy_rows
 from nystrom.landmarks import KMeans, Landmarks, SketchedKMeans, Uniform
 from nystrom.landmarks.weighted import column_norms, draw_weighted
 from nystrom.rows import as_blocks
-from nystrom.rows.base import Array
 from nystrom.sketch import sketch_dimension
-from nystrom.survey import Survey
+from nystrom.types import Array
 
 _MAP_SIZE = 4  # Figure 1 draws its maps at m = 4
 _MAP_POINTS = 600

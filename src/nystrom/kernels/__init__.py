@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from nystrom.kernels.base import Gamma, Kernel, Prepared, Product, Scaled, Sum, check_gamma
+from nystrom.kernels.custom import FromCallable, Precomputed
 from nystrom.kernels.distance import Gaussian, Laplacian, Matern
-from nystrom.kernels.given import FromCallable, Precomputed
 from nystrom.kernels.inner import Cosine, Linear, Polynomial
 
 __all__ = [

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
-from nystrom.pairwise import as_matrix
-from nystrom.rows.base import Array, Matrix
+from nystrom.kernels.pairwise import as_matrix
+from nystrom.types import Array, Matrix
 
 if TYPE_CHECKING:
-    from nystrom.survey import Moments
+    from nystrom.moments import Moments
 
 Gamma: TypeAlias = float | Literal["scale"] | None
 Prepared: TypeAlias = Callable[[Matrix], Array]

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nystrom.kernels.base import Gamma, GammaKernel, Prepared, reciprocal
-from nystrom.pairwise import Exponents, ManhattanDistances, as_matrix
-from nystrom.rows.base import Array, Matrix
+from nystrom.kernels.pairwise import Exponents, ManhattanDistances, as_matrix
+from nystrom.types import Array, Matrix
 
 if TYPE_CHECKING:
-    from nystrom.survey import Moments
+    from nystrom.moments import Moments
 
 
 class _UnitDiagonal(GammaKernel):

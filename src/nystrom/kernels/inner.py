@@ -11,11 +11,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from nystrom.kernels.base import Gamma, GammaKernel, Kernel, Prepared
-from nystrom.pairwise import InnerProducts, as_matrix, quick_norms, squared_norms
-from nystrom.rows.base import Array, Matrix
+from nystrom.kernels.pairwise import InnerProducts, as_matrix, quick_norms, squared_norms
+from nystrom.types import Array, Matrix
 
 if TYPE_CHECKING:
-    from nystrom.survey import Moments
+    from nystrom.moments import Moments
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,17 @@ import numpy as np
 import scipy.sparse as sp
 
 from nystrom.engine import collection_rows, is_dask_collection, make_engine
+from nystrom.engine.survey import Survey
 from nystrom.generator import make_generator
 from nystrom.kernels import Gamma, Kernel, make_kernel
 from nystrom.landmarks.auto import Auto
 from nystrom.landmarks.base import Landmarks, Selector
 from nystrom.landmarks.clustered import KMeans, SketchedKMeans
-from nystrom.landmarks.given import GivenIndices, GivenPoints
+from nystrom.landmarks.fixed import GivenIndices, GivenPoints
 from nystrom.landmarks.pivoted import KMeansPlusPlus, RPCholesky
 from nystrom.landmarks.uniform import Uniform
 from nystrom.landmarks.weighted import ColumnNorm, Diagonal, Leverage
 from nystrom.rows import as_blocks
-from nystrom.survey import Survey
 
 __all__ = [
     "SELECTORS",

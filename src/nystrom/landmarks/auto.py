@@ -7,17 +7,18 @@ from contextlib import nullcontext
 import numpy as np
 
 from nystrom.engine.base import Engine
+from nystrom.engine.survey import Survey
 from nystrom.kernels import Kernel, Precomputed
-from nystrom.kmeans import KMeansResult
+from nystrom.kmeans.lloyd import KMeansResult
 from nystrom.landmarks.base import Landmarks, Selector, check_whole, draw_numbers, gather, resolve, stack_points
 from nystrom.landmarks.clustered import AllColumns, cluster, cluster_means, labelled_means
 from nystrom.landmarks.lloyd import lloyd
 from nystrom.landmarks.pivoted import RPCholesky, cholesky_pivots
 from nystrom.linalg import whiten
 from nystrom.rows.arrays import TakenRows, array_rows
-from nystrom.rows.base import Array, Block, Matrix, RowBlocks, require_finite
+from nystrom.rows.base import Block, RowBlocks, require_finite
 from nystrom.sketch import PCASketch, Sketch
-from nystrom.survey import Survey
+from nystrom.types import Array, Matrix
 
 _SKETCH_DIM = 20
 _SKETCH_ROWS = 500

@@ -14,11 +14,12 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 
+from nystrom.engine.survey import Survey
 from nystrom.exceptions import FewerLandmarksWarning
 from nystrom.kernels import Kernel, Precomputed
 from nystrom.linalg import algebra_threads
-from nystrom.rows.base import Array, Block, Matrix, RowBlocks, require_finite
-from nystrom.survey import Survey
+from nystrom.rows.base import Block, RowBlocks, require_finite
+from nystrom.types import Array, Matrix
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,16 @@ import numpy as np
 import scipy.sparse as sp
 
 from nystrom.engine.base import Engine
+from nystrom.engine.survey import Survey
 from nystrom.exceptions import FewerLandmarksWarning
 from nystrom.kernels import Kernel
-from nystrom.kmeans import ClusterSums, KMeansResult, Nearest, cluster_sums, kmeans
+from nystrom.kmeans.lloyd import ClusterSums, KMeansResult, Nearest, cluster_sums, kmeans
 from nystrom.landmarks.base import Landmarks, Selector, check_whole, sample_rows, smaller_form
 from nystrom.landmarks.lloyd import MeansStep, lloyd
 from nystrom.rows.arrays import ArrayRows, array_rows
-from nystrom.rows.base import Array, Block, Matrix, RowBlocks
+from nystrom.rows.base import Block, RowBlocks
 from nystrom.sketch import SignSketch, Sketch, sketch_dimension
-from nystrom.survey import Survey
+from nystrom.types import Array, Matrix
 
 # Rows to seed from where the source gives none by number.
 _SEED_ROWS = 10_000

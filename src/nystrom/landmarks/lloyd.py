@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nystrom.kmeans import ClusterSums, Nearest, cluster_sums
+from nystrom.engine.survey import Survey
+from nystrom.kmeans.lloyd import ClusterSums, Nearest, cluster_sums
 from nystrom.landmarks.base import smaller_form, stack_points
-from nystrom.rows.base import Array, Block, Matrix
-from nystrom.survey import Survey
+from nystrom.rows.base import Block
+from nystrom.types import Array, Matrix
 
 
 class MeansStep:

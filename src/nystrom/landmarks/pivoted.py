@@ -11,7 +11,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from nystrom.engine.survey import Survey
 from nystrom.kernels import Kernel, Precomputed
+from nystrom.kernels.pairwise import Exponents
 from nystrom.landmarks.base import (
     Landmarks,
     Selector,
@@ -23,9 +25,8 @@ from nystrom.landmarks.base import (
     smaller_form,
 )
 from nystrom.landmarks.lloyd import lloyd
-from nystrom.pairwise import Exponents
-from nystrom.rows.base import Array, Block, Matrix, RowBlocks
-from nystrom.survey import Survey
+from nystrom.rows.base import Block, RowBlocks
+from nystrom.types import Array, Matrix
 
 # Rows proposed in a round: this share of m, and never fewer than a product with many columns is worth.
 _ROUNDS = 8

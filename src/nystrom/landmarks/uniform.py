@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from nystrom.engine.survey import Survey
 from nystrom.kernels import Kernel
 from nystrom.landmarks.base import Landmarks, Selector, rows_in_order
-from nystrom.survey import Survey
 
 
 class Uniform(Selector):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from nystrom.engine.survey import Survey
 from nystrom.kernels import Kernel
 from nystrom.landmarks.base import (
     Landmarks,
@@ -16,8 +17,8 @@ from nystrom.landmarks.base import (
     resolve,
     rows_in_order,
 )
-from nystrom.rows.base import Array, Block, Matrix, RowBlocks
-from nystrom.survey import Survey
+from nystrom.rows.base import Block, RowBlocks
+from nystrom.types import Array, Matrix
 
 _TILE_BYTES = 64 * 2**20
 # Numbers a row that are held at a time: diagonal, weight, time of the clock, order.

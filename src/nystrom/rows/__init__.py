@@ -9,20 +9,17 @@ import scipy.sparse as sp
 
 from nystrom.rows.arrays import ArrayRows, SparseRows, array_rows
 from nystrom.rows.base import (
-    Array,
     Block,
-    Matrix,
     RowBlocks,
     TargetedRows,
     default_block_rows,
     require_finite,
 )
+from nystrom.types import Array
 
 __all__ = [
-    "Array",
     "ArrayRows",
     "Block",
-    "Matrix",
     "RowBlocks",
     "SparseRows",
     "TargetedRows",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from nystrom.rows.base import Array, Block, Matrix, RowBlocks, blocks_to_join, canonical, default_block_rows
+from nystrom.rows.base import Block, RowBlocks, blocks_to_join, canonical, default_block_rows
+from nystrom.types import Array, Matrix
 
 
 class ArrayRows(RowBlocks):

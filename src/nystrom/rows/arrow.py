@@ -14,10 +14,10 @@ from typing import IO, Any
 import numpy as np
 
 from nystrom.exceptions import DataFileError, MissingDependencyError
-from nystrom.rows.base import Array
 from nystrom.rows.columns import Columns, check_dtype, choose_columns
 from nystrom.rows.stamp import Stamp
 from nystrom.rows.stream import Piece, StreamRows
+from nystrom.types import Array
 
 _BATCH_ROWS = 8192
 _BUFFER_BYTES = 2**20

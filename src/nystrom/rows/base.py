@@ -6,15 +6,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
-Array: TypeAlias = NDArray[Any]
-# A dense ndarray or a scipy CSR matrix; scipy ships no types, so the union cannot be spelled for the checker.
-Matrix: TypeAlias = Any
+from nystrom.types import Array, Matrix
 
 _BLOCK_BYTES = 8 * 2**20
 _MIN_BLOCK_ROWS = 256

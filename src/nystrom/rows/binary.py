@@ -12,9 +12,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from nystrom.exceptions import DataFileError
-from nystrom.rows.base import Array, Block, Matrix, RowBlocks, blocks_to_join, canonical, default_block_rows
+from nystrom.rows.base import Block, RowBlocks, blocks_to_join, canonical, default_block_rows
 from nystrom.rows.columns import Columns, check_dtype, choose_columns, require_target
 from nystrom.rows.stamp import Stamp
+from nystrom.types import Array, Matrix
 
 
 class BinaryFile:

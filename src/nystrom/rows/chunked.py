@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from nystrom.exceptions import DataFileError
-from nystrom.rows.base import Array
 from nystrom.rows.columns import Columns
 from nystrom.rows.stamp import Stamp
 from nystrom.rows.stream import Piece, StreamRows
+from nystrom.types import Array
 
 _SLAB_BYTES = 8 * 2**20
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nystrom.rows.base import Array
+from nystrom.types import Array
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from nystrom.exceptions import DataFileError
 from nystrom.rows.arrays import array_rows
 from nystrom.rows.arrow import ArrowRows, CsvRows, FeatherRows, ParquetRows
-from nystrom.rows.base import Array, RowBlocks
+from nystrom.rows.base import RowBlocks
 from nystrom.rows.binary import matrix_rows, memmap_file, open_npy, read_npy_header
 from nystrom.rows.columns import check_dtype
 from nystrom.rows.hdf5 import open_hdf5, read_hdf5_vector
@@ -24,6 +24,7 @@ from nystrom.rows.spool import spool as spool_rows
 from nystrom.rows.stamp import require_file
 from nystrom.rows.stream import StreamRows, iterable_rows
 from nystrom.rows.zarr import open_zarr, read_zarr_vector
+from nystrom.types import Array
 
 _FORMATS = {
     ".npy": "npy",

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from nystrom.exceptions import DataFileError, MissingDependencyError
-from nystrom.rows.base import Array, RowBlocks
+from nystrom.rows.base import RowBlocks
 from nystrom.rows.binary import BinaryFile, matrix_rows
 from nystrom.rows.chunked import ChunkedRows, slab_rows
 from nystrom.rows.columns import check_dtype, choose_columns
 from nystrom.rows.stamp import Stamp
+from nystrom.types import Array
 
 
 def _h5py() -> Any:

@@ -12,11 +12,12 @@ import scipy.sparse as sp
 
 from nystrom.exceptions import DataFileError
 from nystrom.rows.arrays import SparseRows
-from nystrom.rows.base import Array, RowBlocks
+from nystrom.rows.base import RowBlocks
 from nystrom.rows.columns import check_dtype
 from nystrom.rows.libsvm_text import iterate_libsvm
 from nystrom.rows.stamp import Stamp
 from nystrom.rows.stream import Piece, StreamRows
+from nystrom.types import Array
 
 # A piece of text of 8 MiB, its tokens and numbers, as the parser holds them.
 _PARSER_BYTES = 160 * 2**20

@@ -22,7 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from nystrom.exceptions import DataFileError
-from nystrom.rows.base import Array, Matrix
+from nystrom.types import Array, Matrix
 
 _PIECE_BYTES = 8 * 2**20
 _LONGEST_LINE = 256 * 2**20

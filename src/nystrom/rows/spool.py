@@ -11,11 +11,12 @@ from typing import IO, Any
 import numpy as np
 
 from nystrom.exceptions import DataFileError
-from nystrom.rows.base import Array, RowBlocks, default_block_rows
+from nystrom.rows.base import RowBlocks, default_block_rows
 from nystrom.rows.binary import BinaryFile, BinaryRows, SparseBinaryRows
 from nystrom.rows.columns import Columns, require_target
 from nystrom.rows.scratch import Scratch
 from nystrom.rows.stream import Piece, StreamRows
+from nystrom.types import Array
 
 
 def spool(source: StreamRows, *, folder: Path | None, n_features: int | None, block_rows: int | None) -> RowBlocks:

@@ -13,9 +13,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from nystrom.exceptions import DataFileError, RowsChangedError
-from nystrom.rows.base import Array, Block, Matrix, RowBlocks, blocks_to_join, canonical, default_block_rows
+from nystrom.rows.base import Block, RowBlocks, blocks_to_join, canonical, default_block_rows
 from nystrom.rows.columns import check_dtype, require_target
 from nystrom.rows.stamp import Stamp
+from nystrom.types import Array, Matrix
 
 
 class Piece(NamedTuple):

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from nystrom.exceptions import DataFileError, MissingDependencyError
-from nystrom.rows.base import Array
 from nystrom.rows.chunked import ChunkedRows, slab_rows
 from nystrom.rows.columns import check_dtype, choose_columns
 from nystrom.rows.stamp import Stamp
+from nystrom.types import Array
 
 
 def _zarr() -> Any:

@@ -1,0 +1,1 @@
+"""The ``nystrom`` command, one module per subcommand."""

@@ -1,0 +1,86 @@
+"""The ``nystrom`` command.
+
+A subcommand is a module with ``add_parser(subparsers)``, which adds one parser and names the function that
+runs it: ``parser.set_defaults(run=run)``, where ``run(args)`` returns nothing, or an exit code. To add
+one, add its module to ``COMMANDS``. All are imported on every call: import what is slow inside ``run``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+from nystrom import __version__
+from nystrom.exceptions import NystromError
+
+COMMANDS = (
+    "nystrom.commands.demo",
+    "nystrom.commands.data",
+    "nystrom.commands.reproduce",
+    "nystrom.commands.plan",
+)
+
+USER_ERROR = 2
+INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
+BROKEN_PIPE = 141
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser with every command of ``COMMANDS``."""
+    parser = argparse.ArgumentParser(
+        prog="nystrom",
+        description="Kernel machines at any scale, from a few landmarks.",
+        epilog="'nystrom COMMAND --help' explains one command.",
+    )
+    parser.add_argument("--version", action="version", version=f"nystrom {__version__}")
+    parser.add_argument("--traceback", action="store_true", help="on an error, show where in the code it arose")
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for module in COMMANDS:
+        import_module(module).add_parser(subparsers)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the ``nystrom`` command and return its exit code.
+
+    0: done; 2: a wrong option, value, file or missing package, told in one line; 130: interrupted.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        The words after ``nystrom``; those of this process if None.
+    """
+    args = argparse.Namespace(traceback=False)
+    try:
+        # Inside, because it imports the commands, and Ctrl-C may come while that is under way.
+        args = make_parser().parse_args(argv)
+        run: Callable[[argparse.Namespace], int | None] = args.run
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            code = run(args) or 0
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        print("nystrom: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader went away (as in `nystrom demo | head`): no error, and nothing more can be written.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except (NystromError, ValueError, OSError) as error:
+        if args.traceback:
+            raise
+        print(f"nystrom: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return USER_ERROR
+    return code
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    print(f"nystrom: warning: {' '.join(str(message).split())}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""Tables on standard output: drawn by rich in a terminal that has it, aligned plain text otherwise."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
+    """Print a table; the first column is a name, the others line up on the right.
+
+    Parameters
+    ----------
+    columns : sequence of str
+        The heads.
+    rows : iterable of sequences
+        One value a column, printed with ``str``; format numbers before.
+    title : str, optional
+        A line above.
+
+    Examples
+    --------
+    >>> from nystrom.commands.terminal import print_table
+    >>> print_table(["selector", "error"], [["uniform", "0.24"], ["kmeans", "0.0738"]])
+    selector   error
+    --------  ------
+    uniform     0.24
+    kmeans    0.0738
+    """
+    cells = [[str(value) for value in row] for row in rows]
+    if sys.stdout.isatty():
+        try:
+            _print_rich(columns, cells, title)
+            return
+        except ImportError:
+            pass  # rich is optional: the plain table says the same
+    print(format_table(columns, cells, title=title))
+
+
+def format_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None) -> str:
+    """Return the table as aligned plain text; the same text whatever the terminal."""
+    cells = [list(row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+
+    def line(row: Sequence[str]) -> str:
+        name, *numbers = (
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        return "  ".join([name, *numbers]).rstrip()
+
+    lines = [line(columns), "  ".join("-" * width for width in widths), *map(line, cells)]
+    return "\n".join([title, "", *lines] if title else lines)
+
+
+def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, header_style="bold")
+    for i, column in enumerate(columns):
+        table.add_column(Text(column), justify="left" if i == 0 else "right", no_wrap=True)
+    for row in rows:
+        # Text, not str: a name with square brackets is no markup.
+        table.add_row(*map(Text, row))
+    Console().print(table)

@@ -1,0 +1,24 @@
+"""Passes on a Dask cluster: the only package that imports dask.
+
+Rows are the chunks of a Dask array, one block a chunk. A pass is one graph: a task a block that runs the step where the
+chunk is, and a task for each merge of :class:`~nystrom.engine.base.TreeMerger`, so that the tree, and with it every
+bit of the result, is that of the local engine with blocks of the same size. What a step carries (landmarks, whitening)
+is in the graph once. What a lost worker held is computed again by the scheduler: nothing is scattered, so nothing of a
+fit is lost with a worker.
+"""
+
+from __future__ import annotations
+
+from nystrom.exceptions import MissingDependencyError
+
+try:
+    import cloudpickle  # noqa: F401
+    import dask.array  # noqa: F401
+    import distributed  # noqa: F401
+except ImportError as missing:
+    raise MissingDependencyError("dask", "dask", "engine='dask'") from missing
+
+from nystrom.engine.dask.engine import DaskEngine
+from nystrom.engine.dask.rows import DaskRows, collection_rows, ship_rows
+
+__all__ = ["DaskEngine", "DaskRows", "collection_rows", "ship_rows"]

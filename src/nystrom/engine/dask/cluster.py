@@ -1,0 +1,83 @@
+"""The active Dask cluster: submit graphs, fetch results, and explain a lost connection."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import dask
+import dask.threaded
+import distributed
+from distributed.comm.core import CommClosedError
+
+from nystrom.exceptions import ClusterLostError
+
+
+def make_token() -> str:
+    return uuid.uuid4().hex
+
+
+def slug(label: str) -> str:
+    """Return the label as Dask's dashboard shows it: its words up to the first number."""
+    words = re.findall(r"[a-z]+", re.split(r"[\d,]", label.lower())[0])
+    return "-".join(words) or "pass"
+
+
+def active_client() -> Any:
+    """Return the active client, or None."""
+    try:
+        return distributed.get_client()
+    except ValueError:
+        return None
+
+
+def submit(graph: dict[Any, Any], keys: list[Any]) -> list[Any]:
+    """Start computing the keys; return futures, or the values themselves where there is no client."""
+    client = active_client()
+    if client is None:
+        return list(dask.threaded.get(graph, keys))
+    # What a step carries is in the graph once, on purpose, so its size is no mistake to warn of.
+    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}), explained(client, "submit"):
+        return list(client.get(graph, keys, sync=False))
+
+
+def fetch(pending: list[Any], label: str) -> list[Any]:
+    client = active_client()
+    if client is None:
+        return pending
+    with explained(client, label):
+        return list(client.gather(pending))
+
+
+def wait_for(pending: list[Any], label: str) -> None:
+    client = active_client()
+    if client is None:
+        return
+    with explained(client, label):
+        distributed.wait(pending)
+        for future in pending:
+            if future.status != "finished":
+                future.result()
+
+
+@contextmanager
+def explained(client: Any, label: str) -> Iterator[None]:
+    """Turn Dask's errors about the cluster into one that says what to do; errors of the step pass through."""
+    lost = (
+        f"The connection to the Dask scheduler was lost during {label!r}. Nothing of this fit is left; start the "
+        f"scheduler, connect a new Client and fit again."
+    )
+    if client.status not in ("running", "connecting"):
+        raise ClusterLostError(f"{lost} The client is {client.status!r}.")
+    try:
+        yield
+    except distributed.KilledWorker as error:
+        raise ClusterLostError(
+            f"Workers died again and again during {label!r}; most often a chunk and its kernel values do not fit their "
+            f"memory. Rechunk X to fewer rows a chunk (X.rechunk((8192, -1))) or see nystrom.plan. Dask says: {error}"
+        ) from error
+    except (CommClosedError, OSError, TimeoutError, distributed.CancelledError) as error:
+        raise ClusterLostError(f"{lost} Dask says: {type(error).__name__} {error}") from error

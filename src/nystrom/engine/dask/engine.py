@@ -1,0 +1,226 @@
+"""Passes as Dask graphs: one task per block, one task per merge."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+import dask.array as da
+import distributed
+import numpy as np
+from dask.highlevelgraph import HighLevelGraph
+
+from nystrom.engine.base import M, Progress, Silent, T, TreeMerger
+from nystrom.engine.dask.cluster import active_client, explained, fetch, make_token, slug, submit, wait_for
+from nystrom.engine.dask.rows import ChunkForm, DaskRows, held_rows
+from nystrom.engine.local import LocalEngine, merge_two
+from nystrom.rows.base import Block, RowBlocks
+from nystrom.threads import blas_threads
+from nystrom.types import Array, Matrix
+
+# Results of a map that reach the client in one message.
+_GATHER = 64
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A task: make the block, run the step with one BLAS thread, tell the client if it wants to know."""
+
+    form: ChunkForm
+    topic: str | None = None
+
+    def __call__(self, step: Callable[[Block], Any], *arguments: Any) -> Any:
+        block = self.form.block(*arguments)
+        with blas_threads(1):
+            result = step(block)
+        if self.topic is not None:
+            distributed.get_worker().log_event(self.topic, (block.index, block.stop - block.start))
+        return result
+
+
+@dataclass(frozen=True)
+class _Emit:
+    """A task of a lazy result: the step, or no rows where the chunk has none."""
+
+    form: ChunkForm
+    n_columns: int | None
+    dtype: np.dtype[Any]
+
+    def __call__(self, step: Callable[[Block], Array], *arguments: Any) -> Array:
+        block = self.form.block(*arguments)
+        if block.X.shape[0] == 0:
+            return np.empty((0,) if self.n_columns is None else (0, self.n_columns), self.dtype)
+        with blas_threads(1):
+            return np.asarray(step(block), dtype=self.dtype)
+
+
+def _merge(a: M, b: M) -> M:
+    # Results of tasks may be needed again (another worker asks, or one was lost), and merging may overwrite its left
+    # side. A copy keeps it; adding gives the same bits.
+    with blas_threads(1):
+        return merge_two(copy.deepcopy(a), b)
+
+
+def _first(pair: tuple[Any, Any]) -> Any:
+    return pair[0]
+
+
+def _second(pair: tuple[Any, Any]) -> Any:
+    return pair[1]
+
+
+class DaskEngine:
+    """Run passes where the chunks are: on the active ``distributed.Client``, or in threads if there is none.
+
+    Rows that are in this process (a sample, say) are read here.
+    """
+
+    def __init__(self, n_jobs: int | None = None, progress: Progress | None = None) -> None:
+        self.progress: Progress = progress or Silent()
+        self.local = LocalEngine(n_jobs, progress)
+        self._client = active_client()
+
+    def spare(self, rows: RowBlocks) -> LocalEngine | None:
+        return None if isinstance(rows, DaskRows) else self.local.spare(rows)
+
+    def fold(self, rows: RowBlocks, step: Callable[[Block], M], *, label: str) -> M:
+        if not isinstance(rows, DaskRows):
+            return self.local.fold(rows, step, label=label)
+        with self._pass(rows, label) as (graph, token, run):
+            leaves = _leaves(graph, rows, step, run, label, token)
+            root = _tree(graph, leaves, label, token)
+            merged: M = fetch(submit(graph, [root]), label)[0]
+            return merged
+
+    def map(self, rows: RowBlocks, step: Callable[[Block], T], *, label: str) -> Iterator[tuple[int, T]]:
+        if not isinstance(rows, DaskRows):
+            yield from self.local.map(rows, step, label=label)
+            return
+        with self._pass(rows, label) as (graph, token, run):
+            leaves = _leaves(graph, rows, step, run, label, token)
+            starts = [int(rows.starts[i]) for _, i in leaves]
+            pending = submit(graph, leaves)
+            graph.clear()
+            for first in range(0, len(leaves), _GATHER):
+                results = fetch(pending[first : first + _GATHER], label)
+                # What has been fetched is let go, so that the cluster can free it.
+                pending[first : first + _GATHER] = [None] * len(results)
+                yield from zip(starts[first : first + _GATHER], results, strict=True)
+
+    def map_rows(
+        self, rows: RowBlocks, step: Callable[[Block], Matrix], n_columns: int, dtype: Any, *, label: str
+    ) -> RowBlocks:
+        if not isinstance(rows, DaskRows):
+            return self.local.map_rows(rows, step, n_columns, dtype, label=label)
+        with self._pass(rows, label) as (graph, token, run):
+            leaves = _leaves(graph, rows, step, run, label, token)
+            held = submit(graph, leaves)
+            wait_for(held, label)
+        return held_rows(held, rows, n_columns, dtype, label)
+
+    def map_rows_and_fold(
+        self, rows: RowBlocks, step: Callable[[Block], tuple[Matrix, M]], n_columns: int, dtype: Any, *, label: str
+    ) -> tuple[RowBlocks, M]:
+        if not isinstance(rows, DaskRows):
+            return self.local.map_rows_and_fold(rows, step, n_columns, dtype, label=label)
+        with self._pass(rows, label) as (graph, token, run):
+            name = slug(label)
+            both = _leaves(graph, rows, step, run, label, token)
+            made = [(f"{name}-rows-{token}", i) for _, i in both]
+            learned = [(f"{name}-part-{token}", i) for _, i in both]
+            for pair, first, second in zip(both, made, learned, strict=True):
+                graph[first] = (_first, pair)
+                graph[second] = (_second, pair)
+            root = _tree(graph, learned, label, token)
+            *held, total = submit(graph, [*made, root])
+            wait_for(held, label)
+            merged: M = fetch([total], label)[0]
+        return held_rows(held, rows, n_columns, dtype, label), merged
+
+    def emit(
+        self, rows: RowBlocks, step: Callable[[Block], Array], n_columns: int | None, dtype: Any, *, label: str
+    ) -> Any:
+        """Return a lazy Dask array in the chunks of the rows; nothing is computed."""
+        if not isinstance(rows, DaskRows):
+            return self.local.emit(rows, step, n_columns, dtype, label=label)
+        name = f"{slug(label)}-{make_token()}"
+        X = rows._with_lengths() if rows.has_lengths else rows.X
+        task = _Emit(rows.form, n_columns, np.dtype(dtype))
+        shipped = f"ship-{name}"
+        layer: dict[Any, Any] = {shipped: (cloudpickle.loads, cloudpickle.dumps(step))}
+        tail = () if n_columns is None else (0,)
+        for i in range(rows.n_blocks):
+            layer[(name, i, *tail)] = (task, shipped, *rows.arguments(i))
+        graph = HighLevelGraph.from_collections(name, layer, dependencies=[X])
+        columns = () if n_columns is None else ((n_columns,),)
+        meta = np.empty((0,) if n_columns is None else (0, 0), dtype=dtype)
+        return da.Array(graph, name, (X.chunks[0], *columns), meta=meta)
+
+    @contextmanager
+    def _pass(self, rows: DaskRows, label: str) -> Iterator[tuple[dict[Any, Any], str, _Run]]:
+        """Give the graph to add to, a token for its keys and the function of its tasks; show progress meanwhile."""
+        token = make_token()
+        client = self._client
+        if client is not None:
+            # A client that was closed since is no longer the active one, and the pass would run in threads here.
+            with explained(client, label):
+                pass
+        topic = None if client is None or isinstance(self.progress, Silent) else f"nystrom-{token}"
+        seen: set[int] = set()
+        lock = threading.Lock()
+
+        def advance(event: tuple[Any, tuple[int, int]]) -> None:
+            number, size = event[1]
+            with lock:
+                # A block that was computed twice, because a worker was lost, is counted once.
+                if number not in seen:
+                    seen.add(number)
+                    self.progress.advance(size)
+
+        self.progress.start(label, rows.shape[0])
+        if topic is not None:
+            client.subscribe_topic(topic, advance)
+        try:
+            yield rows.graph, token, _Run(rows.form, topic)
+            for i, size in enumerate(rows.lengths):
+                advance((None, (i, size)))
+        finally:
+            if topic is not None and client.status == "running":
+                client.unsubscribe_topic(topic)
+            self.progress.stop()
+
+
+def _leaves(
+    graph: dict[Any, Any], rows: DaskRows, step: Callable[[Block], Any], run: _Run, label: str, token: str
+) -> list[tuple[str, int]]:
+    """Add a task for each block that has rows; return their keys."""
+    name = f"{slug(label)}-{token}"
+    shipped = f"ship-{name}"
+    graph[shipped] = (cloudpickle.loads, cloudpickle.dumps(step))
+    leaves = [(name, i) for i, length in enumerate(rows.lengths) if length]
+    for key in leaves:
+        graph[key] = (run, shipped, *rows.arguments(key[1]))
+    return leaves
+
+
+def _tree(graph: dict[Any, Any], leaves: list[Any], label: str, token: str) -> Any:
+    """Add the merges of :class:`TreeMerger`, as tasks; return the key of the root."""
+    name = f"merge-{slug(label)}-{token}"
+    made = 0
+
+    def merge(a: Any, b: Any) -> Any:
+        nonlocal made
+        key = (name, made)
+        graph[key] = (_merge, a, b)
+        made += 1
+        return key
+
+    merger: TreeMerger[Any] = TreeMerger(merge)
+    for leaf in leaves:
+        merger.push(leaf)
+    return merger.result()

@@ -1,0 +1,273 @@
+"""The chunks of Dask collections as blocks of rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import cloudpickle
+import dask.array as da
+import distributed
+import numpy as np
+import scipy.sparse as sp
+from dask.base import is_dask_collection, optimize
+
+from nystrom.engine.dask.cluster import fetch, make_token, slug, submit
+from nystrom.rows.base import Block, RowBlocks, TargetedRows, blocks_to_join, canonical
+from nystrom.types import Array, Matrix
+
+
+class DaskRows(RowBlocks):
+    """The chunks of a Dask array, dense or of CSR blocks, as blocks of rows; they stay where they are.
+
+    Parameters
+    ----------
+    X : dask.array.Array of shape (n, p)
+        n may be unknown; it is then counted when first asked for.
+    y, weight : dask.array.Array, optional
+        Chunked as the rows of X.
+    name : str
+        For messages.
+    """
+
+    on_cluster = True
+
+    def __init__(self, X: Any, y: Any = None, weight: Any = None, *, name: str = "X") -> None:
+        self.X = X
+        self.y = y
+        self.weight = weight
+        self.name = name
+        self.dtype = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
+        self.is_sparse = sp.issparse(X._meta)
+        self.has_target = y is not None
+
+    @cached_property
+    def lengths(self) -> tuple[int, ...]:
+        """Rows of each chunk."""
+        known = self.X.chunks[0]
+        if not np.isnan(known).any():
+            return tuple(int(length) for length in known)
+        graph, keys = self.graph, self.keys
+        token = make_token()
+        for i, key in enumerate(keys):
+            graph[(f"count-rows-{token}", i)] = (_count_rows, key)
+        return tuple(fetch(submit(graph, [(f"count-rows-{token}", i) for i in range(len(keys))]), "count rows"))
+
+    @cached_property
+    def starts(self) -> Array:
+        return np.concatenate([[0], np.cumsum(self.lengths)])
+
+    @property
+    def has_lengths(self) -> bool:
+        return "lengths" in self.__dict__ or not np.isnan(self.X.chunks[0]).any()
+
+    @property
+    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+        return int(self.starts[-1]), int(self.X.shape[1])
+
+    @property
+    def block_rows(self) -> int:  # type: ignore[override]
+        return max(self.lengths, default=1)
+
+    @property
+    def n_columns(self) -> int:
+        return int(self.X.shape[1])
+
+    @property
+    def n_blocks(self) -> int:
+        return len(self.keys)
+
+    @property
+    def keys(self) -> list[Any]:
+        return [(self.X.name, i, 0) for i in range(self.X.numblocks[0])]
+
+    @property
+    def graph(self) -> dict[Any, Any]:
+        """The tasks that make the chunks: a copy, to add to."""
+        return dict(self._optimized)
+
+    @cached_property
+    def _optimized(self) -> dict[Any, Any]:
+        held = [A for A in (self.X, self.y, self.weight) if A is not None]
+        graph = {key: task for A in optimize(*held) for key, task in A.__dask_graph__().items()}
+        # Optimizing drops chunks that are persisted under their own key; tasks must still see that it is a key.
+        for A in held:
+            kept = A.__dask_graph__().items()
+            graph.update({key: value for key, value in kept if isinstance(value, distributed.Future)})
+        return graph
+
+    def arguments(self, i: int) -> tuple[Any, Any, Any, Any, Any]:
+        """Return what a task needs to make block i: its number and first row, and the keys of X, y and weight."""
+        y, w = self.y, self.weight
+        return (
+            i,
+            int(self.starts[i]) if self.has_lengths else 0,
+            (self.X.name, i, 0),
+            None if y is None else (y.name, i, *(0,) * (y.ndim - 1)),
+            None if w is None else (w.name, i),
+        )
+
+    @property
+    def form(self) -> ChunkForm:
+        return ChunkForm(self.dtype, self.is_sparse, self.name)
+
+    def block(self, index: int) -> Block:
+        token = make_token()
+        graph = self.graph
+        graph[f"block-{token}"] = (self.form.block, *self.arguments(index))
+        block: Block = fetch(submit(graph, [f"block-{token}"]), "read a block")[0]
+        return block
+
+    def take(self, indices: Array) -> Matrix:
+        indices = np.asarray(indices)
+        order = np.argsort(indices, kind="stable")
+        wanted = indices[order]
+        bounds = np.searchsorted(wanted, self.starts)
+        token = make_token()
+        graph, keys = self.graph, []
+        for i in np.flatnonzero(np.diff(bounds)):
+            local = wanted[bounds[i] : bounds[i + 1]] - self.starts[i]
+            keys.append((f"take-rows-{token}", int(i)))
+            graph[keys[-1]] = (self.form.take, self.keys[i], local)
+        pieces = fetch(submit(graph, keys), "take rows")
+        if not pieces:
+            return self.form.matrix(self.X._meta.reshape(0, self.shape[1]))
+        stacked = sp.vstack(pieces, format="csr") if self.is_sparse else np.concatenate(pieces)
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return stacked[back]
+
+    def with_target(self, y: Any, weight: Any = None) -> DaskRows:
+        return DaskRows(
+            self._with_lengths(),
+            self.y if y is None else self._beside(y, "y"),
+            self.weight if weight is None else self._beside(weight, "sample_weight"),
+            name=self.name,
+        )
+
+    def _with_lengths(self) -> Any:
+        if not np.isnan(self.X.chunks[0]).any():
+            return self.X
+        return da.Array(self.X.dask, self.X.name, (self.lengths, self.X.chunks[1]), meta=self.X._meta)
+
+    def _beside(self, values: Any, name: str) -> Any:
+        """Return one value (or row of values) a row as a Dask array in the chunks of X."""
+        values = as_dask_array(values) if is_dask_collection(values) else np.asarray(values)
+        chunks = (self.lengths, *((size,) for size in values.shape[1:]))
+        if isinstance(values, np.ndarray):
+            if len(values) == self.shape[0]:
+                return da.from_array(values, chunks=chunks)
+        elif np.isnan(values.chunks[0]).any() and values.numblocks[0] == len(self.lengths):
+            # Columns of the same dataframe: partitions have the lengths of those of X.
+            return da.Array(values.dask, values.name, chunks, meta=values._meta)
+        elif values.shape[0] == self.shape[0]:
+            return values.rechunk(chunks)
+        raise ValueError(
+            f"{name} has {values.shape[0]} rows but {self.name} has {self.shape[0]}: each row needs its {name}."
+        )
+
+    def widened(self, block_rows: int) -> RowBlocks:
+        group = blocks_to_join(self.block_rows, block_rows)
+        if group == 1 or self.is_sparse:
+            return self
+        wide = tuple(sum(self.lengths[i : i + group]) for i in range(0, len(self.lengths), group))
+        X = self._with_lengths().rechunk({0: wide})
+        return DaskRows(hold_chunks(X) if is_held(self.X) else X, name=self.name)
+
+
+@dataclass(frozen=True)
+class ChunkForm:
+    """What a chunk must become to be a block: contiguous rows, or CSR, of a float dtype."""
+
+    dtype: np.dtype[Any]
+    is_sparse: bool
+    name: str
+
+    def matrix(self, X: Any) -> Matrix:
+        if sp.issparse(X) != self.is_sparse:
+            found, said = ("sparse", "dense") if sp.issparse(X) else ("dense", "sparse")
+            raise ValueError(
+                f"A chunk of {self.name} is {found}, but its Dask array says that chunks are {said}. Give the array "
+                f"the right meta, as in X.map_blocks(scipy.sparse.csr_matrix, meta=scipy.sparse.csr_matrix((0, 0)))."
+            )
+        if self.is_sparse:
+            return canonical(X).astype(self.dtype, copy=False)
+        return np.ascontiguousarray(X, dtype=self.dtype)
+
+    def block(self, index: int, start: int, X: Any, y: Any = None, weight: Any = None) -> Block:
+        return Block(index, start, self.matrix(X), y, weight)
+
+    def take(self, X: Any, numbers: Array) -> Matrix:
+        return self.matrix(X)[numbers]
+
+
+def _count_rows(X: Any) -> int:
+    return int(X.shape[0])
+
+
+def hold_chunks(X: Any) -> Any:
+    """Compute the chunks and keep them on the cluster."""
+    keys = [(X.name, i, 0) for i in range(X.numblocks[0])]
+    held = submit(dict(optimize(X)[0].__dask_graph__()), keys)
+    name = f"held-{make_token()}"
+    return da.Array({(name, i, 0): value for i, value in enumerate(held)}, name, X.chunks, meta=X._meta)
+
+
+def is_held(X: Any) -> bool:
+    return "held" in X.name
+
+
+def held_rows(held: list[Any], rows: DaskRows, n_columns: int, dtype: Any, label: str) -> DaskRows:
+    name = f"{slug(label)}-held-{make_token()}"
+    lengths = tuple(length for length in rows.lengths if length)
+    graph = {(name, i, 0): value for i, value in enumerate(held)}
+    return DaskRows(da.Array(graph, name, (lengths, (n_columns,)), dtype=dtype), name=label)
+
+
+def as_dask_array(X: Any) -> Any:
+    """Return a Dask array of what is one, or a Dask dataframe or series."""
+    return X if isinstance(X, da.Array) else X.to_dask_array()
+
+
+def collection_rows(X: Any, *, name: str = "X") -> DaskRows:
+    """Return the rows of a Dask array or dataframe."""
+    X = as_dask_array(X)
+    if X.ndim != 2:
+        raise ValueError(f"{name} must have two dimensions (rows and columns); got shape {X.shape}.")
+    if X.dtype.kind not in "fiub":
+        raise ValueError(f"{name} must hold numbers; got dtype {X.dtype}. Encode or drop the columns that do not.")
+    return DaskRows(X.rechunk({1: -1}) if X.numblocks[1] > 1 else X, name=name)
+
+
+def ship_rows(rows: RowBlocks) -> DaskRows:
+    """Return rows of any source as rows that the cluster reads, in the same blocks.
+
+    Rows in memory are sent to the workers; of files only the name is, and each worker must find them under it.
+    """
+    if isinstance(rows, DaskRows):
+        return rows
+    if isinstance(rows, TargetedRows):
+        return ship_rows(rows.rows).with_target(rows.y, rows.weight)
+    if not rows.random_access:
+        raise ValueError(
+            f"engine='dask' cannot read {rows.name}: its blocks can only be read in order, from the beginning. Write "
+            f"it once to .npy, Parquet or Zarr, or use engine='local'."
+        )
+    token = make_token()
+    n, p = rows.shape
+    lengths = tuple(min(rows.block_rows, n - i * rows.block_rows) for i in range(rows.n_blocks))
+    layer: dict[Any, Any] = {}
+    name = f"read-rows-{token}"
+    in_memory = rows.in_memory
+    if not in_memory:
+        layer[f"source-{token}"] = (cloudpickle.loads, cloudpickle.dumps(rows))
+    for i in range(rows.n_blocks):
+        layer[(name, i, 0)] = rows.block(i).X if in_memory else (_read, f"source-{token}", i)
+    meta = sp.csr_matrix((0, 0), dtype=rows.dtype) if rows.is_sparse else np.empty((0, 0), rows.dtype)
+    X = da.Array(layer, name, (lengths, (p,)), meta=meta)
+    return DaskRows(hold_chunks(X) if in_memory else X, name=rows.name)
+
+
+def _read(rows: RowBlocks, index: int) -> Matrix:
+    return rows.block(index).X

@@ -1,0 +1,148 @@
+"""What the first pass learns of the rows: their number, mean and spread, and that they are finite.
+
+Nothing here costs a pass of its own unless nobody else reads the rows first: :class:`Survey` lets the moments
+ride along with whichever fold comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Event
+
+import numpy as np
+
+from nystrom.engine.base import Engine, M, T, TreeMerger
+from nystrom.moments import Moments, block_moments
+from nystrom.rows.base import Block, RowBlocks, require_finite
+from nystrom.types import Matrix
+
+
+@dataclass(frozen=True)
+class _Surveyed:
+    result: object
+    moments: Moments
+
+    def merge(self, other: _Surveyed) -> _Surveyed:
+        return _Surveyed(self.result.merge(other.result), self.moments.merge(other.moments))  # type: ignore[attr-defined]
+
+
+class Survey:
+    """The rows and the engine that reads them; every pass goes through here, so passes are counted.
+
+    Attributes
+    ----------
+    rows, engine
+        What is read, and how.
+    n_passes : int
+        Passes made so far.
+    """
+
+    def __init__(self, rows: RowBlocks, engine: Engine) -> None:
+        self.rows = rows
+        self.engine = engine
+        self.n_passes = 0
+        self._moments: Moments | None = None
+        self._coming: Future[Moments] | None = None
+
+    @property
+    def has_moments(self) -> bool:
+        return self._moments is not None or self._coming is not None
+
+    @property
+    def moments(self) -> Moments:
+        """The moments of all rows; costs a pass if no pass was made yet."""
+        if self._moments is None and self._coming is not None:
+            self._moments = self._coming.result()
+        if self._moments is None:
+            self.n_passes += 1
+            self._moments = self.engine.fold(self.rows, _moments_step(self.rows.name), label="survey")
+        return self._moments
+
+    @contextmanager
+    def moments_meanwhile(self) -> Iterator[None]:
+        """Take the moments while the ``with`` block runs, where the engine has a thread to spare.
+
+        For work that is mostly on one thread and does not read all rows.
+        """
+        spare = None if self.has_moments else self.engine.spare(self.rows)
+        if spare is None:
+            yield
+            return
+        stopped = Event()
+        step = _moments_step(self.rows.name)
+
+        def unless_stopped(block: Block) -> Moments:
+            if stopped.is_set():
+                raise CancelledError
+            return step(block)
+
+        with ThreadPoolExecutor(1, thread_name_prefix="nystrom-survey") as beside:
+            self.n_passes += 1
+            self._coming = beside.submit(spare.fold, self.rows, unless_stopped, label="survey")
+            try:
+                yield
+            except BaseException:
+                stopped.set()
+                raise
+
+    def fold(self, step: Callable[[Block], M], *, label: str) -> M:
+        """Fold ``step`` over the rows, and the moments with it if they are not known yet."""
+        self.n_passes += 1
+        if self.has_moments:
+            return self.engine.fold(self.rows, step, label=label)
+        survey = _moments_step(self.rows.name)
+
+        def both(block: Block) -> _Surveyed:
+            moments = survey(block)  # first, so that a step never meets NaN
+            return _Surveyed(step(block), moments)
+
+        done = self.engine.fold(self.rows, both, label=label)
+        self._moments = done.moments
+        return done.result  # type: ignore[return-value]
+
+    def map_rows(self, step: Callable[[Block], Matrix], n_columns: int, dtype: object, *, label: str) -> RowBlocks:
+        """Return the rows that ``step`` makes of each block, and take the moments with it if not known yet."""
+        self.n_passes += 1
+        if self.has_moments:
+            return self.engine.map_rows(self.rows, step, n_columns, dtype, label=label)
+        survey = _moments_step(self.rows.name)
+
+        def both(block: Block) -> tuple[Matrix, Moments]:
+            moments = survey(block)
+            return step(block), moments
+
+        made, self._moments = self.engine.map_rows_and_fold(self.rows, both, n_columns, dtype, label=label)
+        return made
+
+    def map(self, step: Callable[[Block], T], *, label: str) -> Iterator[tuple[int, T]]:
+        """Yield ``(start row, result)`` for every block, in block order; the moments ride along if all are drawn."""
+        self.n_passes += 1
+        if self.has_moments:
+            yield from self.engine.map(self.rows, step, label=label)
+            return
+        survey = _moments_step(self.rows.name)
+
+        def both(block: Block) -> tuple[T, Moments]:
+            moments = survey(block)
+            return step(block), moments
+
+        merger: TreeMerger[Moments] = TreeMerger(Moments.merge)
+        for start, (result, moments) in self.engine.map(self.rows, both, label=label):
+            merger.push(moments)
+            yield start, result
+        self._moments = merger.result()
+
+
+def _moments_step(name: str) -> Callable[[Block], Moments]:
+    def step(block: Block) -> Moments:
+        # The moments of a block with NaN or infinity are not finite either, so the rows need not be read twice.
+        with np.errstate(over="ignore", invalid="ignore"):
+            moments = block_moments(block.X)
+        if not np.isfinite(moments.scatter):
+            require_finite(block.X, name, block.start)
+        return moments
+
+    return step

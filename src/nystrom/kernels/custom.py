@@ -1,0 +1,194 @@
+"""Kernels the user gives: a function, or the kernel matrix itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from nystrom.kernels.base import Kernel, Prepared
+from nystrom.kernels.pairwise import as_matrix, check_columns
+from nystrom.types import Array, Matrix
+
+
+@dataclass(frozen=True)
+class Precomputed(Kernel):
+    """The rows are rows of the kernel matrix itself: column j belongs to training row j.
+
+    Parameters
+    ----------
+    indices : sequence of int, optional
+        Row numbers of the landmarks; known once they are chosen (see :meth:`at`).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> K = np.array([[2.0, 1.0], [1.0, 3.0]])
+    >>> Precomputed().at([1])(K, K[[1]])
+    array([[1.],
+           [3.]])
+    """
+
+    indices: Sequence[int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.indices is not None:
+            object.__setattr__(self, "indices", tuple(int(i) for i in self.indices))
+
+    def at(self, indices: Sequence[int] | Array) -> Precomputed:
+        """Return this kernel with the landmarks at the rows ``indices``."""
+        return Precomputed(tuple(int(i) for i in indices))
+
+    def prepare(self, Z: Matrix, center: Array | None = None) -> Prepared:
+        """Return the function ``X ↦ X[:, indices]``; ``Z`` are the landmarks' rows of the kernel matrix."""
+        Z = as_matrix(Z, "Z")
+        if self.indices is None or len(self.indices) != Z.shape[0]:
+            given = "none" if self.indices is None else str(len(self.indices))
+            raise ValueError(
+                f"A precomputed kernel needs the row number of each of the {Z.shape[0]} landmarks; "
+                f"{given} given. Use Precomputed(indices), and landmarks that are rows of the data (not means "
+                "of rows, as 'kmeans' gives)."
+            )
+        return _TakeColumns(np.asarray(self.indices, dtype=np.intp))
+
+    def diag(self, A: Matrix, start: int = 0) -> Array:
+        """Return ``A[i, start + i]``: the diagonal, if ``A`` are training rows from number ``start`` on."""
+        if start + A.shape[0] > A.shape[1]:
+            raise ValueError(
+                f"Rows {start} to {start + A.shape[0] - 1} of a precomputed kernel with {A.shape[1]} columns "
+                "have no diagonal: only training rows do. Pass start, the number of the block's first row."
+            )
+        if sp.issparse(A):
+            return np.asarray(A.tocsr().diagonal(start), dtype=np.float64)
+        return np.array(np.diagonal(A, start), dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class _TakeColumns:
+    indices: Array
+
+    def __call__(self, X: Matrix) -> Array:
+        if self.indices.size and X.shape[1] <= self.indices.max():
+            raise ValueError(
+                f"The rows of the precomputed kernel have {X.shape[1]} columns, but a landmark is row "
+                f"{self.indices.max()}. Give k(x, training row) for every training row."
+            )
+        taken = X[:, self.indices]
+        return np.ascontiguousarray(taken.toarray() if sp.issparse(taken) else taken)
+
+
+@dataclass(frozen=True)
+class FromCallable(Kernel):
+    """A kernel from a function of the user's.
+
+    Parameters
+    ----------
+    function : callable
+        Either takes two matrices and gives the matrix of values (as scikit-learn's pairwise functions and
+        Gaussian process kernels do), or takes two vectors and gives a number. Which of the two is found out
+        by trying it on a few rows. The second form costs a call for each pair of rows, and sees sparse rows
+        as dense vectors.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> FromCallable(lambda x, y: np.minimum(x, y).sum())(np.eye(2), np.ones((1, 2)))
+    array([[1.],
+           [1.]])
+    """
+
+    function: Callable[[Any, Any], Any]
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise TypeError(f"function must be callable; got {self.function!r}.")
+
+    def prepare(self, Z: Matrix, center: Array | None = None) -> Prepared:
+        Z = as_matrix(Z, "Z")
+        form = _by_matrices if _takes_matrices(self.function, Z) else _by_vectors
+        return _FromCallable(self.function, form, Z)
+
+    def diag(self, A: Matrix, start: int = 0) -> Array:
+        A = as_matrix(A, "A")
+        if A.shape[0] == 0:
+            return np.empty(0)
+        if not _takes_matrices(self.function, A):
+            return np.array([_number(self.function, a, a) for a in _vectors(A)])
+        # The function has no shorter way to its diagonal that is sure to agree with its matrix (the diag of a
+        # scikit-learn WhiteKernel holds noise that its matrix k(X, Y) lacks), so take small squares.
+        squares = (A[i : i + _SQUARE] for i in range(0, A.shape[0], _SQUARE))
+        return np.concatenate([np.diagonal(_by_matrices(self.function, S, S)) for S in squares]).astype(np.float64)
+
+
+# Rows of the squares whose diagonal is kept: n · 16 values are computed to get n.
+_SQUARE = 16
+
+
+@dataclass(frozen=True, eq=False)
+class _FromCallable:
+    function: Callable[[Any, Any], Any]
+    form: Callable[[Callable[[Any, Any], Any], Matrix, Matrix], Array]
+    Z: Matrix
+
+    def __call__(self, X: Matrix) -> Array:
+        check_columns(X, self.Z.shape[1])
+        return self.form(self.function, X, self.Z).astype(X.dtype, copy=False)
+
+
+def _by_matrices(function: Callable[[Any, Any], Any], A: Matrix, B: Matrix) -> Array:
+    values = function(A, B)
+    # A copy: the function may keep its own, and sums of kernels are taken in place.
+    values = np.array(values.toarray() if sp.issparse(values) else values, order="C")
+    if values.shape != (A.shape[0], B.shape[0]):
+        raise ValueError(
+            f"The kernel function gave shape {values.shape} for {A.shape[0]} and {B.shape[0]} rows; "
+            f"it must give shape {(A.shape[0], B.shape[0])}."
+        )
+    return values
+
+
+def _by_vectors(function: Callable[[Any, Any], Any], A: Matrix, B: Matrix) -> Array:
+    others = list(_vectors(B))
+    values = [[_number(function, a, b) for b in others] for a in _vectors(A)]
+    return np.array(values, dtype=np.float64).reshape(A.shape[0], B.shape[0])
+
+
+def _vectors(A: Matrix) -> Iterator[Array]:
+    for i in range(A.shape[0]):
+        yield A[[i]].toarray().ravel() if sp.issparse(A) else A[i]
+
+
+def _number(function: Callable[[Any, Any], Any], a: Array, b: Array) -> float:
+    value = np.asarray(function(a, b))
+    if value.size != 1:
+        raise TypeError(f"the result for two vectors has shape {value.shape}; one number was expected")
+    return float(value.reshape(()))
+
+
+def _takes_matrices(function: Callable[[Any, Any], Any], A: Matrix) -> bool:
+    """Return whether ``function`` takes two matrices (else two vectors), by trying both on rows of ``A``.
+
+    Two rows against three (or four): a function of vectors such as ``x @ y`` or ``((x - y) ** 2).sum()`` then
+    either fails or gives another shape, for the numbers of rows differ from each other and from the columns.
+    """
+    few = 3 if A.shape[1] != 3 else 4
+    left, right = A[np.arange(2) % A.shape[0]], A[np.arange(few) % A.shape[0]]
+    try:
+        shape = np.shape(function(left, right))
+        if shape == (2, few):
+            return True
+        by_matrices = f"given matrices of 2 and {few} rows, it returned shape {shape}"
+    except Exception as error:
+        by_matrices = f"given two matrices, it raised {error!r}"
+    vector = next(_vectors(A))
+    try:
+        _number(function, vector, vector)
+    except Exception as error:
+        raise TypeError(
+            f"The kernel function {function!r} must take two matrices and give a matrix, or take two vectors "
+            f"and give a number; {by_matrices}; given two vectors, it raised {error!r}."
+        ) from error
+    return False

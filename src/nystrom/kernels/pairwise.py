@@ -1,0 +1,322 @@
+"""Inner products and distances between a block of rows and the landmarks: the hot path of every pass.
+
+Each class here is *prepared* with the landmarks once and then called with block after block, from several
+threads at a time. What depends on the landmarks alone (norms, transposed copies) is computed on the first block
+of each dtype and kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.spatial.distance import cdist
+from sklearn.metrics.pairwise import manhattan_distances
+
+from nystrom import compiled
+from nystrom.rows.base import canonical, native
+from nystrom.types import Array, Matrix
+
+# γ‖z‖² above which ‖x‖² − 2⟨x,z⟩ + ‖z‖² loses too much: the exponent −γ‖x − z‖² is then off by some 32 ε.
+_CANCELLATION_LIMIT = 32.0
+# float32 holds γ and squared norms safely in this range; outside it, work in float64.
+_FLOAT32_RANGE = (1e-30, 1e30)
+# Sparse landmarks whose dense copy is at most this many bytes are made dense: the product is then as fast (3 %
+# of entries set) or twice as fast (20 %); with larger ones, which leave the cache, it is slower.
+_DENSE_BYTES = 16 * 2**20
+# Kernel values of dense rows are taken this many at a time, so that they stay in the cache from the product to the
+# exponential, within these bounds on the rows.
+_CHUNK_NUMBERS = 2**18
+_MIN_CHUNK_ROWS = 256
+_MAX_CHUNK_ROWS = 1024
+# Squared distances below this share of ‖z‖² are taken again from the difference, where the root of them is used.
+_SHARP_SHARE = 1e-4
+# Numbers held at a time while doing so.
+_SHARP_NUMBERS = 2**19
+
+
+def as_matrix(A: Matrix, name: str) -> Matrix:
+    """Return ``A`` as a two-dimensional float32 or float64 array, or CSR; no copy where it is one already."""
+    if sp.issparse(A):
+        A = canonical(A)
+    else:
+        A = np.asarray(A)
+        if A.ndim != 2:
+            raise ValueError(
+                f"{name} must have two dimensions (rows and columns); got shape {A.shape}. "
+                "Reshape one row with A.reshape(1, -1)."
+            )
+    A = native(A)
+    return A if A.dtype in (np.float32, np.float64) else A.astype(np.float64)
+
+
+def check_columns(X: Matrix, n_features: int) -> None:
+    """Raise unless the rows of ``X`` have as many columns as the landmarks."""
+    if X.shape[1] != n_features:
+        raise ValueError(
+            f"The rows have {X.shape[1]} columns, but the rows they are compared with have {n_features}. "
+            "Both must have the same features."
+        )
+
+
+def squared_norms(A: Matrix) -> Array:
+    """Return ``‖a‖²`` for each row, in float64."""
+    if sp.issparse(A):
+        squares = A.astype(np.float64)
+        squares.data **= 2
+        return np.asarray(squares.sum(axis=1)).ravel()
+    norms: Array = np.einsum("ij,ij->i", A, A, dtype=np.float64)
+    return norms
+
+
+def quick_norms(A: Matrix) -> Array:
+    """Return ``‖a‖²`` for each row, in the dtype of dense rows unless their squares leave its range."""
+    if sp.issparse(A) or A.dtype == np.float64 or A.shape[0] == 0:
+        return squared_norms(A)
+    norms = _row_dots(A)
+    low, high = _FLOAT32_RANGE
+    return norms if low < norms.min() and norms.max() < high else squared_norms(A)
+
+
+def _row_dots(A: Array) -> Array:
+    # vecdot (NumPy 2) takes half the time of einsum.
+    dots: Array = np.vecdot(A, A) if hasattr(np, "vecdot") else np.einsum("ij,ij->i", A, A)
+    return dots
+
+
+def _dense_if_small(Z: Matrix) -> Matrix:
+    if sp.issparse(Z) and 8 * Z.shape[0] * Z.shape[1] <= _DENSE_BYTES:
+        return Z.toarray()
+    return Z
+
+
+def _columns(Z: Matrix, scale: float, dtype: np.dtype) -> Matrix:
+    """Return ``scale · Zᵀ`` in ``dtype``, its rows contiguous; scaled in float64 before it is rounded."""
+    if sp.issparse(Z):
+        return (Z.astype(np.float64) * scale).astype(dtype).T.tocsr()
+    return np.ascontiguousarray((np.asarray(Z, np.float64) * scale).astype(dtype).T)
+
+
+def _product(X: Matrix, columns: Matrix) -> Array:
+    product = X @ columns
+    return np.ascontiguousarray(product.toarray() if sp.issparse(product) else product)
+
+
+def _rows_of(columns: Matrix) -> Matrix:
+    return columns.T.tocsr() if sp.issparse(columns) else columns.T
+
+
+def _difference(A: Matrix, B: Matrix) -> Matrix:
+    if sp.issparse(A) != sp.issparse(B):
+        A, B = (M.toarray() if sp.issparse(M) else M for M in (A, B))
+    return A.astype(np.float64) - B
+
+
+class InnerProducts:
+    """``X ↦ scale · X Zᵀ`` for the landmarks ``Z``, in the dtype of ``X``."""
+
+    def __init__(self, Z: Matrix, scale: float = 1.0) -> None:
+        self._Z = _dense_if_small(Z)
+        self._scale = scale
+        # Filled by whichever thread comes first; two that race compute the same thing.
+        self._ways: dict[tuple[np.dtype, bool, bool], Callable[[Matrix], Array]] = {}
+
+    def __call__(self, X: Matrix) -> Array:
+        X = as_matrix(X, "X")
+        check_columns(X, self._Z.shape[1])
+        key = (X.dtype, sp.issparse(X), compiled.available())
+        if key not in self._ways:
+            self._ways[key] = self._way(*key)
+        return self._ways[key](X)
+
+    def _way(self, dtype: np.dtype, is_sparse: bool, loops: bool) -> Callable[[Matrix], Array]:
+        columns = _columns(self._Z, self._scale, dtype)
+        if loops and is_sparse:
+            sparse_loops = compiled.SparseExponents.prepare(_rows_of(columns), dtype)
+            if sparse_loops is not None:
+                return sparse_loops
+        elif loops and not sp.issparse(columns) and compiled.suits_product(columns.shape[1]):
+            return partial(compiled.product, columns=compiled.in_panels(columns))
+        return partial(_product, columns=columns)
+
+
+@dataclass(frozen=True)
+class _Landmarks:
+    """Landmarks as one dtype wants them: ``2γ (Z − c)ᵀ``, ``γ‖z − c‖²``, γ, and ``c`` or None for no centring.
+
+    ``points`` are the landmarks themselves where small distances are to be taken from the differences.
+    """
+
+    columns: Matrix
+    norms: Array
+    gamma: float
+    center: Array | None
+    points: Matrix = None
+
+    def exponents(self, X: Matrix, exp: bool) -> Array:
+        """Return ``−γ‖x − z‖²``, at most 0, or its exponential, in the dtype of the landmarks."""
+        dtype = self.norms.dtype
+        if sp.issparse(X) or sp.issparse(self.columns):
+            row_norms = (squared_norms(X) * self.gamma).astype(dtype)
+            if sp.issparse(X) and compiled.available() and self._sparse_loops is not None:
+                out = self._sparse_loops(X, row_norms, exp=exp)
+            else:
+                out = self._finish(_product(X.astype(dtype, copy=False), self.columns), row_norms, exp)
+        else:
+            out = self._dense_exponents(X, dtype, exp)
+        if self.points is not None:
+            self._sharpen(out, X)
+        return out
+
+    def _dense_exponents(self, X: Array, dtype: np.dtype, exp: bool) -> Array:
+        out = np.empty((X.shape[0], self.norms.size), dtype)
+        loops = self._loops if compiled.available() else None
+        size = min(max(_CHUNK_NUMBERS // self.norms.size, _MIN_CHUNK_ROWS), _MAX_CHUNK_ROWS)
+        if loops is not None and self.center is None and X.dtype == dtype:
+            size = max(X.shape[0], 1)  # the loops take their own pieces, and nothing is copied for them
+        for start in range(0, X.shape[0], size):
+            rows = X[start : start + size]
+            if self.center is not None:
+                rows = np.subtract(rows, self.center, dtype=dtype)
+            elif rows.dtype != dtype:
+                rows = rows.astype(dtype)
+            if loops is not None:
+                loops(rows, exp=exp, out=out[start : start + size])
+                continue
+            piece = np.matmul(rows, self.columns, out=out[start : start + size])
+            norms = _row_dots(rows)
+            norms *= self.gamma
+            self._finish(piece, norms, exp)
+        return out
+
+    @cached_property
+    def _loops(self) -> compiled.Exponents | None:
+        if not compiled.suits_product(self.norms.size):
+            return None
+        return compiled.Exponents.prepare(self.columns, self.norms, self.gamma)
+
+    @cached_property
+    def _sparse_loops(self) -> compiled.SparseExponents | None:
+        return compiled.SparseExponents.prepare(_rows_of(self.columns), self.norms.dtype, self.norms)
+
+    def _finish(self, product: Array, row_norms: Array, exp: bool) -> Array:
+        product -= row_norms[:, None]
+        product -= self.norms
+        # Above 0 is rounding, where a row is a landmark; to look takes a fifth of the time of the minimum.
+        if product.max(initial=0) > 0:
+            np.minimum(product, 0, out=product)
+        return np.exp(product, out=product) if exp else product
+
+    def _sharpen(self, out: Array, X: Matrix) -> None:
+        row, column = np.nonzero(out > -_SHARP_SHARE * self.norms)
+        step = max(1, _SHARP_NUMBERS // X.shape[1])
+        for start in range(0, row.size, step):
+            i, j = row[start : start + step], column[start : start + step]
+            out[i, j] = -self.gamma * squared_norms(_difference(X[i], self.points[j]))
+
+
+class Exponents:
+    """``X ↦ −γ‖x − z‖²`` for the landmarks ``Z``: never positive, in the dtype of ``X``; on request its exponential.
+
+    One matrix product with γ folded into the landmarks, then the norms in place. The error is about
+    ``ε γ‖z‖²``, whatever the rows (rows much longer than ``z`` are far from it). So, where ``γ‖z‖²`` is above
+    a limit,
+
+    1. dense rows and landmarks are taken relative to ``center`` (the landmarks' mean, if not given), and
+    2. landmarks still beyond the limit are compared in float64 if the rows are float32.
+
+    Parameters
+    ----------
+    Z : matrix of shape (m, p)
+    gamma : float
+    center : array of shape (p,), optional
+    sharp : bool
+        Make small distances accurate relative to themselves: compute in float64 whatever the dtype of the rows,
+        and take the distances of nearly equal rows from their difference.
+    """
+
+    def __init__(self, Z: Matrix, gamma: float, center: Array | None = None, *, sharp: bool = False) -> None:
+        self._Z = _dense_if_small(Z)
+        self._gamma = gamma
+        self._center = center
+        self._sharp = sharp
+        self._prepared: dict[tuple[np.dtype, bool], tuple[_Landmarks | None, _Landmarks | None, Array]] = {}
+
+    def __call__(self, X: Matrix, *, exp: bool = False) -> Array:
+        X = as_matrix(X, "X")
+        check_columns(X, self._Z.shape[1])
+        key = (X.dtype, sp.issparse(X))
+        if key not in self._prepared:
+            self._prepared[key] = self._prepare(*key)
+        near, far, is_far = self._prepared[key]
+        if near is None and far is not None:
+            return far.exponents(X, exp).astype(X.dtype, copy=False)
+        assert near is not None
+        out = near.exponents(X, exp)
+        if far is not None:
+            out[:, is_far] = far.exponents(X, exp)
+        return out
+
+    def _prepare(self, dtype: np.dtype, is_sparse: bool) -> tuple[_Landmarks | None, _Landmarks | None, Array]:
+        """Return the landmarks for ``dtype`` or None, those that need float64 or None, and which these are."""
+        Z, center, norms = self._centred(dtype, is_sparse)
+        exact = _Landmarks(Z, norms, self._gamma, center)
+        low, high = _FLOAT32_RANGE
+        if dtype == np.float64:
+            return self._shape(exact, dtype), None, np.zeros(norms.size, bool)
+        is_far = self._gamma * norms > _CANCELLATION_LIMIT
+        if self._sharp or not low < self._gamma < high or 2 * is_far.sum() > is_far.size:
+            return None, self._shape(exact, np.dtype(np.float64)), is_far
+        far = None
+        if is_far.any():
+            far = self._shape(replace(exact, columns=Z[is_far], norms=norms[is_far]), np.dtype(np.float64))
+        return self._shape(exact, dtype), far, is_far
+
+    def _centred(self, dtype: np.dtype, is_sparse: bool) -> tuple[Matrix, Array | None, Array]:
+        """Return the landmarks, relative to the centre if that gains accuracy; the centre; squared norms."""
+        norms = squared_norms(self._Z)
+        if is_sparse or sp.issparse(self._Z) or not self._gamma * norms.max(initial=0.0) > _CANCELLATION_LIMIT:
+            return self._Z, None, norms
+        Z = self._Z.astype(np.float64)
+        center = Z.mean(axis=0) if self._center is None else np.asarray(self._center, np.float64)
+        # Rounded to the rows' dtype first, so that rows and landmarks move by the same vector.
+        center = center.astype(dtype)
+        Z -= center
+        centred = squared_norms(Z)
+        if not 2 * np.median(centred) < np.median(norms):
+            return self._Z, None, norms
+        return Z, center, centred
+
+    def _shape(self, exact: _Landmarks, dtype: np.dtype) -> _Landmarks:
+        columns = _columns(exact.columns, 2 * self._gamma, dtype)
+        center = None if exact.center is None else exact.center.astype(dtype)
+        points = self._Z if self._sharp else None
+        return _Landmarks(columns, (self._gamma * exact.norms).astype(dtype), self._gamma, center, points)
+
+
+class ManhattanDistances:
+    """``X ↦ ‖x − z‖₁`` for the landmarks ``Z``, in float64; costs n·m·p with no matrix product to help."""
+
+    def __init__(self, Z: Matrix) -> None:
+        self._Z = Z
+        self._dense = _dense_if_small(Z)
+        self._sparse: Matrix = None
+
+    def __call__(self, X: Matrix) -> Array:
+        check_columns(X, self._Z.shape[1])
+        if not sp.issparse(X) and not sp.issparse(self._dense):
+            return np.asarray(cdist(X, self._dense, "cityblock"))
+        if self._sparse is None:
+            self._sparse = _as_sklearn_wants(self._Z)
+        return np.asarray(manhattan_distances(_as_sklearn_wants(X), self._sparse))
+
+
+def _as_sklearn_wants(A: Matrix) -> Matrix:
+    """Return a CSR matrix with sorted int32 indices, float64 values and no entry twice; the argument is left alone."""
+    # scikit-learn would do this too, but in place and on landmarks that several threads share.
+    A = canonical(sp.csr_matrix(A))
+    data, indices, indptr = A.data.astype(np.float64), A.indices.astype(np.int32), A.indptr.astype(np.int32)
+    return sp.csr_matrix((data, indices, indptr), shape=A.shape)

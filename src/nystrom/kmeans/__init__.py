@@ -1,0 +1,1 @@
+"""K-means on blocks of rows: seeding, assignment and Lloyd's iterations, as folds."""

@@ -1,0 +1,120 @@
+"""The exact solver: products without the matrix, few steps, the direct answer."""
+
+import numpy as np
+import pytest
+
+from nystrom.engine import LocalEngine
+from nystrom.engine.survey import Survey
+from nystrom.exceptions import ConvergenceWarning
+from nystrom.factor import optimal
+from nystrom.kernels import Gaussian, Matern
+from nystrom.landmarks import Landmarks
+from nystrom.rows import as_blocks
+from nystrom.solvers.exact import (
+    FactorPreconditioner,
+    KernelProduct,
+    TiledRows,
+    conjugate_gradients,
+    solve_exactly,
+)
+
+
+def problem(n=700, p=3, m=60, kernel=None, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, p))
+    rows = as_blocks(X, block_rows=128)
+    engine = LocalEngine(2)
+    kernel = kernel or Gaussian(0.2)
+    chosen = rng.choice(n, m, replace=False)
+    fitted = optimal(Survey(rows, engine), kernel, Landmarks(X[chosen], chosen), None)
+    return X, rows, engine, kernel, fitted, rng
+
+
+@pytest.mark.parametrize("block_rows", [64, 100, 512, 1000])
+def test_the_product_equals_that_of_the_whole_matrix(block_rows):
+    X, rows, engine, kernel, _, rng = problem()
+    V = rng.normal(size=(700, 2))
+    product = KernelProduct(TiledRows(rows, block_rows), kernel, engine)
+    np.testing.assert_allclose(product(V), kernel(X, X) @ V, atol=1e-10)
+    np.testing.assert_allclose(product.predict(X[:9], V), kernel(X[:9], X) @ V, atol=1e-10)
+
+
+def test_the_product_has_the_same_bits_for_any_number_of_threads():
+    _, rows, _, kernel, _, rng = problem()
+    V = rng.normal(size=(700, 1))
+    one, many = (KernelProduct(TiledRows(rows, 100), kernel, LocalEngine(jobs))(V) for jobs in (1, 3))
+    np.testing.assert_array_equal(one, many)
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_the_preconditioner_is_the_inverse_of_factor_plus_alpha(held, monkeypatch):
+    if not held:
+        monkeypatch.setattr("nystrom.solvers.exact._HELD_BYTES", 0)
+    X, rows, engine, _, fitted, rng = problem()
+    roots = rng.uniform(0.5, 2.0, size=700)
+    V = rng.normal(size=(700, 2))
+    DL = roots[:, None] * fitted.features(X)
+    expected = np.linalg.solve(DL @ DL.T + 0.1 * np.eye(700), V)
+    np.testing.assert_allclose(FactorPreconditioner(fitted, rows, engine, 0.1, roots)(V), expected, atol=1e-8)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kernel", [Gaussian(0.2), Matern(1.5, 0.3)])
+def test_the_answer_is_the_direct_one(kernel, weighted):
+    X, rows, engine, kernel, fitted, rng = problem(kernel=kernel)
+    Y = rng.normal(size=(700, 2))
+    weight = rng.uniform(0.5, 2.0, size=700) if weighted else None
+    product = KernelProduct(TiledRows(rows), kernel, engine)
+    found = solve_exactly(product, Y, 0.05, fitted=fitted, rows=rows, weight=weight, tol=1e-11, max_iter=500)
+    noise = 0.05 / (weight if weighted else np.ones(700))
+    expected = np.linalg.solve(kernel(X, X) + np.diag(noise), Y)
+    assert found.converged
+    assert np.linalg.norm(found.coefficients - expected) < 1e-7 * np.linalg.norm(expected)
+
+
+def test_rows_of_no_weight_have_no_coefficient():
+    X, rows, engine, kernel, fitted, _ = problem()
+    weight = np.ones(700)
+    weight[:50] = 0
+    found = solve_exactly(
+        KernelProduct(TiledRows(rows), kernel, engine), X[:, :1], 0.1, fitted=fitted, rows=rows, weight=weight
+    )
+    np.testing.assert_array_equal(found.coefficients[:50], 0.0)
+
+
+def test_the_factor_saves_two_thirds_of_the_steps():
+    X, rows, engine, kernel, fitted, _ = problem(m=200)
+    product = KernelProduct(TiledRows(rows), kernel, engine)
+    Y = np.sin(X[:, :1]) + 0.1
+    with_factor = solve_exactly(product, Y, 0.1, fitted=fitted, rows=rows, max_iter=1000)
+    plain = solve_exactly(product, Y, 0.1, fitted=None, rows=rows, max_iter=1000)
+    assert 3 * len(with_factor.residuals) <= len(plain.residuals)
+    assert with_factor.residuals[-1] <= 1e-8
+
+
+def test_the_last_residual_is_the_true_one():
+    X, rows, engine, kernel, fitted, rng = problem()
+    Y = rng.normal(size=(700, 1))
+    found = solve_exactly(KernelProduct(TiledRows(rows), kernel, engine), Y, 0.5, fitted=fitted, rows=rows)
+    left = Y - (kernel(X, X) + 0.5 * np.eye(700)) @ found.coefficients
+    assert np.linalg.norm(left) / np.linalg.norm(Y) == pytest.approx(found.residuals[-1], rel=0.01)
+
+
+def test_stopping_early_warns():
+    A = np.diag(np.geomspace(1, 1e6, 50))
+    with pytest.warns(ConvergenceWarning, match="stopped after 3 steps"):
+        found = conjugate_gradients(lambda V, label: A @ V, np.ones((50, 1)), max_iter=3)
+    assert not found.converged
+
+
+def test_a_zero_target_needs_no_step():
+    found = conjugate_gradients(lambda V, label: V, np.zeros((5, 1)))
+    assert found.converged
+    np.testing.assert_array_equal(found.coefficients, 0.0)
+
+
+def test_rows_that_can_only_be_read_in_order_are_refused():
+    rows = as_blocks(np.zeros((4, 2)))
+    rows.random_access = False
+    with pytest.raises(ValueError, match="solver='exact' reads rows in pairs"):
+        TiledRows(rows)
