@@ -197,7 +197,7 @@ def test_a_compression_outside_its_range_is_refused(compression):
 
 @pytest.mark.parametrize("sketch_dim", [0, -3, 2.5, True])
 def test_a_sketch_dim_that_is_no_positive_integer_is_refused(sketch_dim):
-    with pytest.raises(ValueError, match="sketch_dim must be a positive integer"):
+    with pytest.raises(ValueError, match="sketch_dim must be a whole number of at least 1"):
         sketch_dimension(10, sketch_dim)
 
 

@@ -6,12 +6,14 @@ flight, and whether what could be held in memory goes to a temporary file instea
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from nystrom.checks import is_number
 from nystrom.exceptions import MemoryBudgetError
 from nystrom.rows.base import RowBlocks
 
@@ -35,8 +37,8 @@ def parse_memory(max_memory: Any) -> int | None:
     """
     if max_memory is None:
         return None
-    if isinstance(max_memory, (int, float, np.integer, np.floating)) and not isinstance(max_memory, bool):
-        if max_memory > 0:
+    if is_number(max_memory):
+        if 0 < max_memory < math.inf:
             return int(max_memory)
     elif isinstance(max_memory, str):
         found = _AMOUNT.match(max_memory)

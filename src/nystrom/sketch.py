@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from nystrom import compiled
+from nystrom.checks import check_count
 from nystrom.rows.base import native
 from nystrom.types import Array, Matrix
 
@@ -70,12 +71,8 @@ def sketch_dimension(n_features: int, sketch_dim: int | None = None, compression
         return min(max(1, int(np.floor(compression * n_features + 0.5))), n_features)
     if sketch_dim is None:
         return min(_DEFAULT_DIM, n_features)
-    if isinstance(sketch_dim, bool) or not isinstance(sketch_dim, (int, np.integer)) or sketch_dim < 1:
-        raise ValueError(
-            f"sketch_dim must be a positive integer (or None); got {sketch_dim!r}. "
-            f"Try sketch_dim=10, or compression=0.02 for a share of the columns."
-        )
-    return min(int(sketch_dim), n_features)
+    advice = "Try sketch_dim=10, or compression=0.02 for a share of the columns."
+    return min(check_count(sketch_dim, "sketch_dim", advice=advice), n_features)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,8 +16,9 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Protocol
 
-import numpy as np
 from threadpoolctl import ThreadpoolController
+
+from nystrom.checks import is_whole
 
 
 class BlasLibrary(Protocol):
@@ -128,7 +129,7 @@ def resolve_n_jobs(n_jobs: int | None) -> int:
     cores = available_cores()
     if n_jobs is None:
         return cores
-    if not isinstance(n_jobs, (int, np.integer)) or isinstance(n_jobs, bool) or n_jobs == 0:
+    if not is_whole(n_jobs) or n_jobs == 0:
         raise ValueError(
             f"n_jobs must be None, a positive number of threads, or negative to count back from all "
             f"cores (-1 is all of them); got {n_jobs!r}."

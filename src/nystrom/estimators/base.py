@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from nystrom.certificate import certify
+from nystrom.checks import check_choice, check_optional_count
 from nystrom.engine import (
     Engine,
     collection_rows,
@@ -20,6 +21,7 @@ from nystrom.engine import (
     place_rows,
 )
 from nystrom.engine.survey import Survey
+from nystrom.estimators.parameters import complete
 from nystrom.exceptions import FewerLandmarksWarning
 from nystrom.factor import FACTORS, NystromMap, extend
 from nystrom.generator import make_generator
@@ -40,21 +42,10 @@ _EMIT_ADVICE = "The result itself counts: transform(X, out='features.npy') write
 DEFAULT_LANDMARKS = 1000
 
 
-def check_count(value: Any, name: str, *, optional: bool = True) -> int | None:
-    """Return a whole number ≥ 1 (or None where allowed), or raise."""
-    if value is None and optional:
-        return None
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not whole or value < 1:
-        allowed = "a whole number of at least 1" + (", or None" if optional else "")
-        raise ValueError(f"{name} must be {allowed}; got {value!r}.")
-    return int(value)
-
-
 def resolve_sizes(n_components: Any, n_landmarks: Any, n_rows: int) -> tuple[int | None, int]:
     """Return (rank or None, number of landmarks): m is 2r by default, and never more than the rows."""
-    rank = check_count(n_components, "n_components")
-    m = check_count(n_landmarks, "n_landmarks")
+    rank = check_optional_count(n_components, "n_components")
+    m = check_optional_count(n_landmarks, "n_landmarks")
     if m is not None and rank is not None and rank > m:
         raise ValueError(
             f"n_components={rank} is larger than n_landmarks={m}: {m} landmarks span at most {m} directions. "
@@ -74,9 +65,78 @@ def unmapped(X: Any) -> Any:
 class KernelMachine(BaseEstimator):
     """Base of the estimators: from parameters and rows to one fitted :class:`NystromMap`.
 
-    A subclass's constructor stores ``kernel, gamma, degree, coef0, n_components, n_landmarks, landmarks, factor,
-    max_memory, n_jobs, engine, random_state, verbose``.
+    A subclass takes these parameters as ``**shared`` and hands them on; an entry ``**shared`` in its docstring is
+    replaced by their text below.
+
+    Parameters
+    ----------
+    kernel : str, Kernel or callable, default="gaussian"
+        "gaussian" (or "rbf"), "polynomial", "linear", "laplacian", "matern", "cosine", "precomputed", a kernel object
+        of :mod:`nystrom.kernels`, or a function.
+    gamma : "scale", None or float, default="scale"
+        Width of the kernel. "scale" is the paper's: one over the mean squared distance of the rows to their mean.
+        None is scikit-learn's: one over the number of columns.
+    n_components : int or None, default=None
+        The rank r. None keeps every direction that the landmarks span.
+    degree : int, default=3
+        Of the polynomial kernel.
+    coef0 : float, default=1
+        The constant of the polynomial kernel.
+    n_landmarks : int or None, default=None
+        m; by default twice ``n_components``, or 1,000 without one, and at most the number of rows.
+    landmarks : str, array or selector, default="auto"
+        How landmarks are chosen: a name ("auto", "sketched-kmeans", "kmeans", "uniform", "diagonal", "column-norm",
+        "leverage", "kmeans++", "rpcholesky"), an m × p array of points, an array of row numbers, or a selector object
+        of :mod:`nystrom.landmarks`.
+    factor : {"optimal", "standard"}, default="optimal"
+        Algorithm 2 or Algorithm 1.
+    max_memory : str, int or None, default=None
+        What a fit may add to the process, as "2GB" or in bytes.
+    n_jobs : int or None, default=None
+        Threads; None is all cores. The result is the same for any number.
+    engine : {"auto", "local", "dask"}, default="auto"
+        Where passes run. "auto": a Dask collection on its cluster (its features are then lazy Dask arrays), anything
+        else here. "dask" sends X to the cluster of the active ``distributed.Client``; of files only the name is sent.
+    random_state : int, Generator, RandomState or None, default=None
+        Seed.
+    verbose : int, default=0
+        1 shows the progress of each pass.
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        complete(cls)
+
+    def __init__(
+        self,
+        *,
+        kernel: Any = "gaussian",
+        gamma: Any = "scale",
+        n_components: int | None = None,
+        degree: int = 3,
+        coef0: float = 1,
+        n_landmarks: int | None = None,
+        landmarks: Any = "auto",
+        factor: str = "optimal",
+        max_memory: Any = None,
+        n_jobs: int | None = None,
+        engine: str = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.gamma = gamma
+        self.n_components = n_components
+        self.degree = degree
+        self.coef0 = coef0
+        self.n_landmarks = n_landmarks
+        self.landmarks = landmarks
+        self.factor = factor
+        self.max_memory = max_memory
+        self.n_jobs = n_jobs
+        self.engine = engine
+        self.random_state = random_state
+        self.verbose = verbose
 
     def _engine(self, rows: RowBlocks, work: Footprint | None = None, *, advice: str = _FIT_ADVICE) -> Engine:
         """Return the engine for these rows, with as many threads as ``max_memory`` allows for ``work``."""
@@ -134,8 +194,7 @@ class KernelMachine(BaseEstimator):
 
         Without ``cut_rank`` the map keeps every direction, for a machine that cuts to ``n_components`` afterwards.
         """
-        if self.factor not in FACTORS:
-            raise ValueError(f"factor must be one of {sorted(FACTORS)}; got {self.factor!r}.")
+        check_choice(self.factor, "factor", FACTORS)
         kernel = self._kernel()
         if isinstance(kernel, Precomputed) and rows.shape[0] != rows.shape[1]:
             raise ValueError(

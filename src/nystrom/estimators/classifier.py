@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from nystrom.engine import is_dask_collection
-from nystrom.estimators.ridge import RidgeMachine
+from nystrom.estimators.ridge import RidgeMachine, RidgeParameters
 from nystrom.estimators.supervised import gather_target
 from nystrom.types import Array, Matrix
 
@@ -29,10 +29,8 @@ class KernelRidgeClassifier(ClassifierMixin, RidgeMachine):
         Weight of the rows of each class; "balanced" makes all classes count alike.
     fit_intercept : bool, default=True
         Whether to add an unregularised constant.
-    kernel, gamma, degree, coef0, solver, tol, max_iter
-        As in :class:`nystrom.KernelRidge`.
-    n_components, n_landmarks, landmarks, factor, max_memory, n_jobs, engine, random_state, verbose
-        As in :class:`nystrom.KernelRidge`: by default 1,000 landmarks and every direction that they span.
+    **shared : RidgeParameters
+        Those of :class:`nystrom.estimators.ridge.RidgeMachine`.
 
     Attributes
     ----------
@@ -64,43 +62,10 @@ class KernelRidgeClassifier(ClassifierMixin, RidgeMachine):
         selection: str = "gcv",
         class_weight: Any = None,
         fit_intercept: bool = True,
-        kernel: Any = "gaussian",
-        gamma: Any = "scale",
-        degree: int = 3,
-        coef0: float = 1,
-        solver: str = "factor",
-        tol: float = 1e-8,
-        max_iter: int = 200,
-        n_components: int | None = None,
-        n_landmarks: int | None = None,
-        landmarks: Any = "auto",
-        factor: str = "optimal",
-        max_memory: Any = None,
-        n_jobs: int | None = None,
-        engine: str = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
+        **shared: Unpack[RidgeParameters],
     ) -> None:
-        self.alpha = alpha
-        self.selection = selection
+        super().__init__(alpha=alpha, selection=selection, fit_intercept=fit_intercept, **shared)
         self.class_weight = class_weight
-        self.fit_intercept = fit_intercept
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.n_components = n_components
-        self.n_landmarks = n_landmarks
-        self.landmarks = landmarks
-        self.factor = factor
-        self.max_memory = max_memory
-        self.n_jobs = n_jobs
-        self.engine = engine
-        self.random_state = random_state
-        self.verbose = verbose
 
     def fit(self, X: Matrix, y: Any = None, sample_weight: Any = None) -> KernelRidgeClassifier:
         """Fit to the rows X and their classes y, which may be None where the rows hold them."""

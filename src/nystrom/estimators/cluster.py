@@ -5,14 +5,16 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from sklearn.base import ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
+from nystrom.checks import check_count, check_tolerance
 from nystrom.engine import Engine, Sums
-from nystrom.estimators.base import KernelMachine, check_count
+from nystrom.estimators.base import KernelMachine
+from nystrom.estimators.parameters import CommonParameters, SharedParameters
 from nystrom.exceptions import AccuracyWarning
 from nystrom.generator import make_generator
 from nystrom.kmeans.lloyd import KMeansResult, assign, kmeans
@@ -51,15 +53,52 @@ class _MappedRows(RowBlocks):
         return self._function(Block(0, 0, self._rows.take(indices)))
 
 
+class ClusterParameters(SharedParameters, total=False):
+    """Parameters of :class:`ClusterMachine` with the same defaults in both clusterings."""
+
+    max_iter: int
+    tol: float
+
+
 class ClusterMachine(ClusterMixin, KernelMachine, ABC):
-    """What both clusterings share: an embedding of the rows, k-means in it, and the nearest centre for new rows."""
+    """What both clusterings share: an embedding of the rows, k-means in it, and the nearest centre for new rows.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Clusters to find.
+    n_init : int, default=3
+        Seedings of k-means that are tried.
+    max_iter : int, default=300
+        Most iterations of each.
+    tol : float, default=1e-4
+        Least relative fall of the inertia.
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        n_init: int = 3,
+        max_iter: int = 300,
+        tol: float = 1e-4,
+        kernel: Any = "gaussian",
+        gamma: Any = "scale",
+        n_components: int | None = 100,
+        **shared: Unpack[CommonParameters],
+    ) -> None:
+        super().__init__(kernel=kernel, gamma=gamma, n_components=n_components, **shared)
+        self.n_clusters = n_clusters
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
 
     @abstractmethod
     def _embed(self, block: Block) -> Array:
         """Return where the rows of a block lie in the space in which they are clustered."""
 
     def _cluster(self, rows: RowBlocks, engine: Engine, n_columns: int) -> None:
-        n_clusters = check_count(self.n_clusters, "n_clusters", optional=False) or 1
+        n_clusters = check_count(self.n_clusters, "n_clusters")
         if n_clusters > rows.shape[0]:
             raise ValueError(f"n_clusters={n_clusters} is more than the n_samples={rows.shape[0]} rows of X.")
         if rows.on_cluster or rows.shape[0] * n_columns * rows.dtype.itemsize <= _HELD_BYTES:
@@ -72,9 +111,9 @@ class ClusterMachine(ClusterMixin, KernelMachine, ABC):
             engine=engine,
             # The landmarks were drawn from the same seed: another stream keeps the two independent.
             rng=make_generator(self.random_state).spawn(1)[0],
-            n_iter=check_count(self.max_iter, "max_iter", optional=False) or 1,
-            n_init=check_count(self.n_init, "n_init", optional=False) or 1,
-            tol=self.tol,
+            n_iter=check_count(self.max_iter, "max_iter"),
+            n_init=check_count(self.n_init, "n_init"),
+            tol=check_tolerance(self.tol, "tol"),
         )
         self.cluster_centers_ = np.asarray(found.centers)
         self.labels_ = found.labels
@@ -100,14 +139,8 @@ class KernelKMeans(ClusterMachine):
 
     Parameters
     ----------
-    n_clusters : int, default=8
-        Clusters to find.
-    kernel, gamma, degree, coef0
-        As in :class:`nystrom.Nystroem`.
-    n_init, max_iter, tol : int, int, float
-        Seedings tried; most iterations of each; least relative fall of the inertia.
-    n_components, n_landmarks, landmarks, factor, max_memory, n_jobs, engine, random_state, verbose
-        As in :class:`nystrom.Nystroem`.
+    **shared : ClusterParameters
+        Those of :class:`nystrom.estimators.cluster.ClusterMachine`.
 
     Attributes
     ----------
@@ -134,45 +167,6 @@ class KernelKMeans(ClusterMachine):
     True
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        kernel: Any = "gaussian",
-        gamma: Any = "scale",
-        degree: int = 3,
-        coef0: float = 1,
-        n_init: int = 3,
-        max_iter: int = 300,
-        tol: float = 1e-4,
-        n_components: int | None = 100,
-        n_landmarks: int | None = None,
-        landmarks: Any = "auto",
-        factor: str = "optimal",
-        max_memory: Any = None,
-        n_jobs: int | None = None,
-        engine: str = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_components = n_components
-        self.n_landmarks = n_landmarks
-        self.landmarks = landmarks
-        self.factor = factor
-        self.max_memory = max_memory
-        self.n_jobs = n_jobs
-        self.engine = engine
-        self.random_state = random_state
-        self.verbose = verbose
-
     def fit(self, X: Matrix, y: Any = None) -> KernelKMeans:
         """Fit the map and cluster the features of the rows."""
         rows = self._check_X(X, reset=True)
@@ -189,17 +183,14 @@ class SpectralClustering(ClusterMachine):
 
     The leading eigenvectors of ``D⁻¹ L Lᵀ``, with the degrees ``d = L (Lᵀ1)`` from the factor, embed the rows; k-means
     finds the clusters there. It takes the place of :class:`sklearn.cluster.SpectralClustering`, and can place new rows.
+    The kernel should be nowhere negative, as the Gaussian one is.
 
     Parameters
     ----------
     n_clusters : int, default=8
         Clusters to find, and eigenvectors to use.
-    kernel, gamma, degree, coef0
-        As in :class:`nystrom.Nystroem`; the kernel should be nowhere negative, as the Gaussian one is.
-    n_init, max_iter, tol : int, int, float
-        Of k-means.
-    n_components, n_landmarks, landmarks, factor, max_memory, n_jobs, engine, random_state, verbose
-        As in :class:`nystrom.Nystroem`.
+    **shared : ClusterParameters
+        Those of :class:`nystrom.estimators.cluster.ClusterMachine`.
 
     Attributes
     ----------
@@ -225,48 +216,12 @@ class SpectralClustering(ClusterMachine):
     array([200, 200])
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        kernel: Any = "gaussian",
-        gamma: Any = "scale",
-        degree: int = 3,
-        coef0: float = 1,
-        n_init: int = 10,
-        max_iter: int = 300,
-        tol: float = 1e-4,
-        n_components: int | None = 100,
-        n_landmarks: int | None = None,
-        landmarks: Any = "auto",
-        factor: str = "optimal",
-        max_memory: Any = None,
-        n_jobs: int | None = None,
-        engine: str = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_components = n_components
-        self.n_landmarks = n_landmarks
-        self.landmarks = landmarks
-        self.factor = factor
-        self.max_memory = max_memory
-        self.n_jobs = n_jobs
-        self.engine = engine
-        self.random_state = random_state
-        self.verbose = verbose
+    def __init__(self, n_clusters: int = 8, *, n_init: int = 10, **shared: Unpack[ClusterParameters]) -> None:
+        super().__init__(n_clusters, n_init=n_init, **shared)
 
     def fit(self, X: Matrix, y: Any = None) -> SpectralClustering:
         """Fit the map, cut the graph and cluster the rows: one pass more than the map, and those of k-means."""
-        n_clusters = check_count(self.n_clusters, "n_clusters", optional=False) or 1
+        n_clusters = check_count(self.n_clusters, "n_clusters")
         rows = self._check_X(X, reset=True)
         fitted, _ = self._fit_map(rows)
         engine = self._engine(rows)

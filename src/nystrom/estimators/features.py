@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from nystrom import certificate
 from nystrom.estimators.base import KernelMachine
+from nystrom.estimators.parameters import CommonParameters
 from nystrom.factor import emit_features
 from nystrom.generator import make_generator
 from nystrom.types import Matrix
@@ -26,35 +27,10 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
 
     Parameters
     ----------
-    kernel : str, Kernel or callable, default="gaussian"
-        "gaussian" (or "rbf"), "polynomial", "linear", "laplacian", "matern", "cosine", "precomputed", a kernel object
-        of :mod:`nystrom.kernels`, or a function.
-    gamma : "scale", None or float, default="scale"
-        Width of the kernel. "scale" is the paper's: one over the mean squared distance of the rows to their mean.
-        None is scikit-learn's: one over the number of columns.
-    degree, coef0 : float
-        Of the polynomial kernel.
     n_components : int or None, default=100
         The rank r: columns of the features. None keeps every direction that the landmarks span.
-    n_landmarks : int or None
-        m; by default twice ``n_components``, and at most the number of rows.
-    landmarks : str, array or selector, default="auto"
-        How landmarks are chosen: a name ("auto", "sketched-kmeans", "kmeans", "uniform", "diagonal", "column-norm",
-        "leverage", "kmeans++", "rpcholesky"), an m × p array of points, an array of row numbers, or a selector object
-        of :mod:`nystrom.landmarks`.
-    factor : {"optimal", "standard"}, default="optimal"
-        Algorithm 2 or Algorithm 1.
-    max_memory : str or int or None
-        What a fit may add to the process, as "2GB" or in bytes.
-    n_jobs : int or None
-        Threads; None is all cores. The result is the same for any number.
-    engine : {"auto", "local", "dask"}, default="auto"
-        Where passes run. "auto": a Dask collection on its cluster (its features are then lazy Dask arrays), anything
-        else here. "dask" sends X to the cluster of the active ``distributed.Client``; of files only the name is sent.
-    random_state : int, Generator, RandomState or None
-        Seed.
-    verbose : int, default=0
-        1 shows the progress of each pass.
+    **shared : CommonParameters
+        The parameters of every estimator: see :class:`nystrom.estimators.base.KernelMachine`.
 
     Attributes
     ----------
@@ -89,31 +65,10 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
         kernel: Any = "gaussian",
         *,
         gamma: Any = "scale",
-        degree: int = 3,
-        coef0: float = 1,
         n_components: int | None = 100,
-        n_landmarks: int | None = None,
-        landmarks: Any = "auto",
-        factor: str = "optimal",
-        max_memory: Any = None,
-        n_jobs: int | None = None,
-        engine: str = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
+        **shared: Unpack[CommonParameters],
     ) -> None:
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.n_components = n_components
-        self.n_landmarks = n_landmarks
-        self.landmarks = landmarks
-        self.factor = factor
-        self.max_memory = max_memory
-        self.n_jobs = n_jobs
-        self.engine = engine
-        self.random_state = random_state
-        self.verbose = verbose
+        super().__init__(kernel=kernel, gamma=gamma, n_components=n_components, **shared)
 
     def fit(self, X: Matrix, y: Any = None) -> Nystroem:
         """Choose landmarks and fit the map: two or three passes over X."""

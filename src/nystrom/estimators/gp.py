@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import numbers
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from nystrom.checks import check_variance
 from nystrom.engine.survey import Survey
+from nystrom.estimators.parameters import CommonParameters
 from nystrom.estimators.supervised import SupervisedMachine
 from nystrom.factor import NystromMap
 from nystrom.generator import make_generator
@@ -34,21 +35,17 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
 
     Parameters
     ----------
-    kernel : str, Kernel or callable, default="gaussian"
-        As in :class:`nystrom.Nystroem`.
     alpha : float or "auto", default="auto"
         Variance of the noise; "auto" is the optimum of the marginal likelihood.
     amplitude : float or "auto", default="auto"
         Variance of f where k(x, x) = 1; "auto" is the optimum of the marginal likelihood.
+    normalize_y : bool, default=False
+        Whether to take the target's mean away and divide by its deviation first.
     gamma : "auto", "scale", None or float, default="auto"
         Bandwidth of a kernel given by name; "auto" is the optimum of the marginal likelihood, searched on samples of
         the rows. Kernels without a bandwidth, and kernel objects, are taken as they are.
-    degree, coef0 : float
-        Of the polynomial kernel.
-    normalize_y : bool, default=False
-        Whether to take the target's mean away and divide by its deviation first.
-    n_components, n_landmarks, landmarks, factor, max_memory, n_jobs, engine, random_state, verbose
-        As in :class:`nystrom.KernelRidge`: by default 1,000 landmarks and every direction that they span.
+    **shared : CommonParameters
+        The parameters of every estimator: see :class:`nystrom.estimators.base.KernelMachine`.
 
     Attributes
     ----------
@@ -84,36 +81,15 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
         *,
         alpha: Any = "auto",
         amplitude: Any = "auto",
-        gamma: Any = "auto",
-        degree: int = 3,
-        coef0: float = 1,
         normalize_y: bool = False,
+        gamma: Any = "auto",
         n_components: int | None = None,
-        n_landmarks: int | None = None,
-        landmarks: Any = "auto",
-        factor: str = "optimal",
-        max_memory: Any = None,
-        n_jobs: int | None = None,
-        engine: str = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
+        **shared: Unpack[CommonParameters],
     ) -> None:
-        self.kernel = kernel
+        super().__init__(kernel=kernel, gamma=gamma, n_components=n_components, **shared)
         self.alpha = alpha
         self.amplitude = amplitude
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
         self.normalize_y = normalize_y
-        self.n_components = n_components
-        self.n_landmarks = n_landmarks
-        self.landmarks = landmarks
-        self.factor = factor
-        self.max_memory = max_memory
-        self.n_jobs = n_jobs
-        self.engine = engine
-        self.random_state = random_state
-        self.verbose = verbose
 
     def _kernel(self) -> Kernel:
         auto = isinstance(self.gamma, str) and self.gamma == "auto"
@@ -266,16 +242,6 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
     def score(self, X: Matrix, y: Any = None, sample_weight: Any = None) -> float:
         """Return R² of the predicted means; y may be None where the rows hold it."""
         return float(super().score(X, self._target_of(X, y), sample_weight))
-
-
-def check_variance(value: Any, name: str) -> float | None:
-    """Return a positive number, or None for "auto"."""
-    if isinstance(value, str) and value == "auto":
-        return None
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not is_number or not 0 < value < np.inf:
-        raise ValueError(f"{name} must be a positive number or 'auto'; got {value!r}.")
-    return float(value)
 
 
 def unexplained_trace(fitted: NystromMap) -> float:

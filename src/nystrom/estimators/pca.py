@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
+from nystrom.checks import check_optional_count
 from nystrom.engine.survey import Survey
-from nystrom.estimators.base import KernelMachine, check_count
+from nystrom.estimators.base import KernelMachine
+from nystrom.estimators.parameters import CommonParameters
 from nystrom.factor import NystromMap, optimal
 from nystrom.kernels import Precomputed
 from nystrom.landmarks import Landmarks
@@ -58,17 +60,13 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
     ----------
     n_components : int or None, default=None
         Components to keep; None keeps all that are not zero.
-    kernel, gamma, degree, coef0
-        As in :class:`nystrom.Nystroem`.
     fit_inverse_transform : bool, default=False
         Whether to learn the way back, for :meth:`inverse_transform`: ridge regression from the components to the rows,
         with the same kernel.
     alpha : float, default=1.0
         Regularisation of that regression.
-    n_landmarks : int or None
-        m; by default twice ``n_components``, or 1,000, and at most the number of rows.
-    landmarks, factor, max_memory, n_jobs, engine, random_state, verbose
-        As in :class:`nystrom.Nystroem`.
+    **shared : CommonParameters
+        The parameters of every estimator: see :class:`nystrom.estimators.base.KernelMachine`.
 
     Attributes
     ----------
@@ -99,36 +97,15 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
         self,
         n_components: int | None = None,
         *,
-        kernel: Any = "gaussian",
-        gamma: Any = "scale",
-        degree: int = 3,
-        coef0: float = 1,
         fit_inverse_transform: bool = False,
         alpha: float = 1.0,
-        n_landmarks: int | None = None,
-        landmarks: Any = "auto",
-        factor: str = "optimal",
-        max_memory: Any = None,
-        n_jobs: int | None = None,
-        engine: str = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
+        kernel: Any = "gaussian",
+        gamma: Any = "scale",
+        **shared: Unpack[CommonParameters],
     ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
+        super().__init__(kernel=kernel, gamma=gamma, n_components=n_components, **shared)
         self.fit_inverse_transform = fit_inverse_transform
         self.alpha = alpha
-        self.n_landmarks = n_landmarks
-        self.landmarks = landmarks
-        self.factor = factor
-        self.max_memory = max_memory
-        self.n_jobs = n_jobs
-        self.engine = engine
-        self.random_state = random_state
-        self.verbose = verbose
 
     def fit(self, X: Matrix, y: Any = None) -> KernelPCA:
         """Fit the map and find the components: the passes of the map alone."""
@@ -145,7 +122,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
         values, V = psd_eigh(np.diag(fitted.eigenvalues) - s.count * np.outer(mean, mean))
         # Centring takes one direction away; what is left of it is rounding.
         kept = values > 4 * len(values) * np.finfo(np.float64).eps * max(float(values[0]), 0.0)
-        r = min(int(kept.sum()), check_count(self.n_components, "n_components") or len(values))
+        r = min(int(kept.sum()), check_optional_count(self.n_components, "n_components") or len(values))
         projection = fitted.projection @ V[:, :r]
         signs = column_signs(projection)
         self.eigenvalues_ = values[:r]

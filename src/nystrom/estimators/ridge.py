@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import numbers
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from nystrom.checks import check_alphas, check_choice, check_count, check_tolerance
 from nystrom.engine.survey import Survey
-from nystrom.estimators.base import check_count
+from nystrom.estimators.parameters import SharedParameters
 from nystrom.estimators.supervised import SupervisedMachine, gather_target
 from nystrom.factor import NystromMap
 from nystrom.kernels import Kernel, make_kernel
@@ -25,29 +25,50 @@ _SELECTIONS = ("loo", "gcv", "likelihood")
 _SOLVERS = ("factor", "exact")
 
 
-def check_alphas(alpha: Any) -> Array | None:
-    """Return the regularisations as an array, or None for "auto"."""
-    if isinstance(alpha, str) and alpha == "auto":
-        return None
-    is_number = isinstance(alpha, numbers.Real) and not isinstance(alpha, bool)
-    values = np.asarray([alpha] if is_number else alpha)
-    numeric = values.dtype.kind in "iuf" and values.ndim == 1 and values.size > 0
-    if not numeric or not (np.isfinite(values) & (values > 0)).all():
-        raise ValueError(
-            f"alpha must be a positive number, a list of them to choose from, or 'auto'; got {alpha!r}. For no "
-            f"regularisation to speak of take a small one, such as 1e-8."
-        )
-    return values.astype(np.float64)
+class RidgeParameters(SharedParameters, total=False):
+    """Parameters of :class:`RidgeMachine` with the same defaults in regression and classification."""
 
-
-def check_choice(value: Any, name: str, allowed: tuple[str, ...]) -> None:
-    """Raise unless ``value`` is one of the words allowed."""
-    if value not in allowed:
-        raise ValueError(f"{name} must be one of {allowed}; got {value!r}.")
+    solver: str
+    tol: float
+    max_iter: int
 
 
 class RidgeMachine(SupervisedMachine):
-    """What regression and classification by kernel ridge share: from rows with targets to coefficients."""
+    """What regression and classification by kernel ridge share: from rows with targets to coefficients.
+
+    Parameters
+    ----------
+    solver : {"factor", "exact"}, default="factor"
+        The closed form of the low-rank factor; or the exact answer by conjugate gradients that the factor
+        preconditions, which takes O(n²) time per step and O(n) memory.
+    tol : float, default=1e-08
+        Relative residual that solver "exact" reaches.
+    max_iter : int, default=200
+        Most steps of solver "exact".
+    gamma : "scale", "auto", None or float, default="scale"
+        Width of the kernel. "scale" is the paper's: one over the mean squared distance of the rows to their mean.
+        "auto" searches it by ``selection``, on samples of the rows. None is scikit-learn's: one over the number of
+        columns.
+    """
+
+    def __init__(
+        self,
+        *,
+        alpha: Any,
+        selection: str,
+        fit_intercept: bool,
+        solver: str = "factor",
+        tol: float = 1e-8,
+        max_iter: int = 200,
+        **shared: Unpack[SharedParameters],
+    ) -> None:
+        super().__init__(**shared)
+        self.alpha = alpha
+        self.selection = selection
+        self.fit_intercept = fit_intercept
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
 
     def _kernel(self) -> Kernel:
         auto = isinstance(self.gamma, str) and self.gamma == "auto"
@@ -70,35 +91,41 @@ class RidgeMachine(SupervisedMachine):
 
         return search_gamma(survey, kernel.resolve(survey.moments), landmarks, criterion, rng)
 
-    def _scores(self, problem: RidgeProblem, fitted: NystromMap, rows: RowBlocks, alphas: Array) -> Array:
+    def _scores(self, problem: RidgeProblem, fitted: NystromMap, rows: RowBlocks | None, alphas: Array) -> Array:
         if self.selection == "gcv":
             return problem.gcv(alphas)
-        if self.selection == "likelihood":
+        if self.selection == "likelihood" or rows is None:
             return problem.negative_log_likelihood(alphas)
         return leave_one_out(problem, fitted, rows, self._engine(rows), alphas)
 
     def _fit_ridge(self, bare: RowBlocks, y: Array | None, weight: Array | None) -> None:
         """Fit the map of the rows, choose the regularisation, and solve."""
-        alphas = check_alphas(self.alpha)
+        check_alphas(self.alpha)
         check_choice(self.selection, "selection", _SELECTIONS)
         check_choice(self.solver, "solver", _SOLVERS)
         rows = bare if y is None and weight is None else bare.with_target(y, weight)
-        several = alphas is None or len(alphas) > 1
-        fitted, _ = self._fit_map(rows)
-        problem = ridge_problem(fitted, fit_intercept=self.fit_intercept)
-        if not np.isfinite(problem.squares).all():
-            raise ValueError("Input y contains NaN or infinity: drop such rows before the fit.")
-        self.alphas_ = auto_alphas(problem.values) if alphas is None else alphas
-        if several:
-            self.alpha_scores_ = self._scores(problem, fitted, rows, self.alphas_)
-        self.alpha_ = float(self.alphas_[np.argmin(self.alpha_scores_) if several else 0])
-        weights, self.intercept_ = problem.solve(self.alpha_)
-        self.landmark_coef_ = fitted.projection @ weights
-        self._fit_rows: RowBlocks | None = rows
-        self._dual_coef: Array | None = None
+        self._fit_map(rows)
+        self._solve(rows)
         self.n_iter_ = 1
         if self.solver == "exact":
-            self._solve_exactly(bare, y, weight, fitted)
+            self._solve_exactly(bare, y, weight, self.map_)
+
+    def _solve(self, rows: RowBlocks | None) -> None:
+        """Choose the regularisation and solve from the statistics of the map; only leave-one-out reads the rows."""
+        problem = ridge_problem(self.map_, fit_intercept=self.fit_intercept)
+        if not np.isfinite(problem.squares).all():
+            raise ValueError("Input y contains NaN or infinity: drop such rows before the fit.")
+        alphas = check_alphas(self.alpha)
+        self.alphas_ = auto_alphas(problem.values) if alphas is None else alphas
+        best = 0
+        if len(self.alphas_) > 1:
+            self.alpha_scores_ = self._scores(problem, self.map_, rows, self.alphas_)
+            best = int(np.argmin(self.alpha_scores_))
+        self.alpha_ = float(self.alphas_[best])
+        weights, self.intercept_ = problem.solve(self.alpha_)
+        self.landmark_coef_ = self.map_.projection @ weights
+        self._fit_rows = rows
+        self._dual_coef: Array | None = None
 
     def _check_incremental(self) -> None:
         """Raise unless the statistics alone give the answer, without the rows that are gone."""
@@ -111,35 +138,19 @@ class RidgeMachine(SupervisedMachine):
                 "selection='gcv' or 'likelihood'."
             )
 
-    def _solve_again(self) -> None:
-        """Choose the regularisation and solve from the statistics of the map, no row read."""
-        problem = ridge_problem(self.map_, fit_intercept=self.fit_intercept)
-        if not np.isfinite(problem.squares).all():
-            raise ValueError("Input y contains NaN or infinity: drop such rows before the fit.")
-        alphas = check_alphas(self.alpha)
-        self.alphas_ = auto_alphas(problem.values) if alphas is None else alphas
-        self.alpha_ = float(self.alphas_[0])
-        if len(self.alphas_) > 1:
-            scores = problem.gcv if self.selection == "gcv" else problem.negative_log_likelihood
-            self.alpha_scores_ = scores(self.alphas_)
-            self.alpha_ = float(self.alphas_[np.argmin(self.alpha_scores_)])
-        weights, self.intercept_ = problem.solve(self.alpha_)
-        self.landmark_coef_ = self.map_.projection @ weights
-        self._fit_rows = self._dual_coef = None
-
     def _extend_ridge(self, rows: RowBlocks, y: Array | None, weight: Array | None) -> None:
         """Add rows with targets to a fit."""
         weighted = self.map_.statistics.weighted_gram is not None
         if weighted != (weight is not None):
             raise ValueError("give sample_weight in every call of partial_fit, or in none.")
         self._extend_map(rows if y is None and weight is None else rows.with_target(y, weight))
-        self._solve_again()
+        self._solve(None)
 
     def merge(self, other: Self) -> Self:
         """Return the machine fitted to the rows of both, which must share landmarks and kernel; no row is read."""
         self._check_incremental()
         merged = super().merge(other)
-        merged._solve_again()
+        merged._solve(None)
         return merged
 
     def _solve_exactly(self, bare: RowBlocks, y: Array | None, weight: Array | None, fitted: NystromMap) -> None:
@@ -158,8 +169,8 @@ class RidgeMachine(SupervisedMachine):
             fitted=fitted,
             rows=bare,
             weight=weight,
-            tol=self.tol,
-            max_iter=check_count(self.max_iter, "max_iter", optional=False) or 1,
+            tol=check_tolerance(self.tol, "tol"),
+            max_iter=check_count(self.max_iter, "max_iter"),
         )
         dual = found.coefficients
         if self.fit_intercept:
@@ -236,23 +247,8 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, RidgeMachine):
         likelihood.
     fit_intercept : bool, default=False
         Whether to add an unregularised constant b.
-    kernel : str, Kernel or callable, default="gaussian"
-        As in :class:`nystrom.Nystroem`.
-    gamma : "scale", "auto", None or float, default="scale"
-        As in :class:`nystrom.Nystroem`; "auto" searches the bandwidth by ``selection``, on samples of the rows.
-    degree, coef0 : float
-        Of the polynomial kernel.
-    solver : {"factor", "exact"}, default="factor"
-        The closed form of the low-rank factor; or the exact answer by conjugate gradients that the factor
-        preconditions, which takes O(n²) time a step and O(n) memory.
-    tol, max_iter : float, int
-        Of solver "exact": relative residual to reach, and most steps.
-    n_components : int or None, default=None
-        Rank; None keeps every direction that the landmarks span, which is best for regression.
-    n_landmarks : int or None
-        m; by default twice ``n_components``, or 1,000, and at most the number of rows.
-    landmarks, factor, max_memory, n_jobs, engine, random_state, verbose
-        As in :class:`nystrom.Nystroem`.
+    **shared : RidgeParameters
+        Those of :class:`nystrom.estimators.ridge.RidgeMachine`.
 
     Attributes
     ----------
@@ -293,42 +289,9 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, RidgeMachine):
         *,
         selection: str = "loo",
         fit_intercept: bool = False,
-        kernel: Any = "gaussian",
-        gamma: Any = "scale",
-        degree: int = 3,
-        coef0: float = 1,
-        solver: str = "factor",
-        tol: float = 1e-8,
-        max_iter: int = 200,
-        n_components: int | None = None,
-        n_landmarks: int | None = None,
-        landmarks: Any = "auto",
-        factor: str = "optimal",
-        max_memory: Any = None,
-        n_jobs: int | None = None,
-        engine: str = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
+        **shared: Unpack[RidgeParameters],
     ) -> None:
-        self.alpha = alpha
-        self.selection = selection
-        self.fit_intercept = fit_intercept
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.n_components = n_components
-        self.n_landmarks = n_landmarks
-        self.landmarks = landmarks
-        self.factor = factor
-        self.max_memory = max_memory
-        self.n_jobs = n_jobs
-        self.engine = engine
-        self.random_state = random_state
-        self.verbose = verbose
+        super().__init__(alpha=alpha, selection=selection, fit_intercept=fit_intercept, **shared)
 
     def fit(self, X: Matrix, y: Any = None, sample_weight: Any = None) -> KernelRidge:
         """Fit to the rows X and the target y, which may be None where the rows hold it."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
+from nystrom.checks import is_number
 from nystrom.kernels.pairwise import as_matrix
 from nystrom.types import Array, Matrix
 
@@ -212,8 +213,7 @@ def check_gamma(gamma: object) -> None:
     """Raise unless ``gamma`` is "scale", None, or a positive finite number."""
     if gamma is None or (isinstance(gamma, str) and gamma == "scale"):
         return
-    is_number = isinstance(gamma, numbers.Real) and not isinstance(gamma, bool)
-    if not (is_number and 0 < gamma < math.inf):  # type: ignore[operator]
+    if not (is_number(gamma) and 0 < gamma < math.inf):
         raise ValueError(f"gamma must be 'scale', None (1 / n_features) or a positive finite number; got {gamma!r}.")
 
 

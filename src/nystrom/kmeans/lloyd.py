@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from nystrom import compiled
+from nystrom.checks import check_count
 from nystrom.engine.base import Engine, TreeMerger
 from nystrom.engine.local import merge_two
 from nystrom.exceptions import FewerLandmarksWarning
@@ -140,8 +141,7 @@ def kmeans(
 
 def _validate(n: int, n_clusters: int, n_iter: int, n_init: int, init: str, sample: int | None) -> None:
     for name, value, least in (("n_clusters", n_clusters, 1), ("n_iter", n_iter, 0), ("n_init", n_init, 1)):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-            raise ValueError(f"{name} must be an integer of at least {least}; got {value!r}.")
+        check_count(value, name, least=least)
     if n < 1:
         raise ValueError("rows must hold at least one row to cluster; got 0 rows.")
     if init not in ("kmeans++", "greedy"):

@@ -6,11 +6,12 @@ from contextlib import nullcontext
 
 import numpy as np
 
+from nystrom.checks import check_count
 from nystrom.engine.base import Engine
 from nystrom.engine.survey import Survey
 from nystrom.kernels import Kernel, Precomputed
 from nystrom.kmeans.lloyd import KMeansResult
-from nystrom.landmarks.base import Landmarks, Selector, check_whole, draw_numbers, gather, resolve, stack_points
+from nystrom.landmarks.base import Landmarks, Selector, draw_numbers, gather, resolve, stack_points
 from nystrom.landmarks.clustered import AllColumns, cluster, cluster_means, labelled_means
 from nystrom.landmarks.lloyd import lloyd
 from nystrom.landmarks.pivoted import RPCholesky, cholesky_pivots
@@ -92,7 +93,7 @@ class Auto(Selector):
     def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
         if isinstance(kernel, Precomputed):
             return RPCholesky()._select(survey, m, kernel, rng)
-        check_whole("n_iter", self.n_iter, least=0)
+        check_count(self.n_iter, "n_iter", least=0)
         with survey.moments_meanwhile() if kernel.needs_moments else nullcontext():
             return self._cluster(survey, m, kernel, rng)
 

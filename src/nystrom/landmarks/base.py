@@ -7,13 +7,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 
+from nystrom.checks import is_whole
 from nystrom.engine.survey import Survey
 from nystrom.exceptions import FewerLandmarksWarning
 from nystrom.kernels import Kernel, Precomputed
@@ -102,7 +102,7 @@ class Selector(BaseEstimator, ABC):
 
 def check_n_landmarks(n_landmarks: Any, n_rows: int) -> int:
     """Return the number of landmarks, at most the number of rows."""
-    if isinstance(n_landmarks, (bool, np.bool_)) or not isinstance(n_landmarks, Integral):
+    if not is_whole(n_landmarks):
         raise TypeError(
             f"n_landmarks must be an integer, at least 1; got {n_landmarks!r} "
             f"({type(n_landmarks).__name__}). Try n_landmarks=int(...)."
@@ -110,13 +110,6 @@ def check_n_landmarks(n_landmarks: Any, n_rows: int) -> int:
     if n_landmarks < 1:
         raise ValueError(f"n_landmarks must be at least 1; got {n_landmarks}. Twice the rank is a good start.")
     return min(int(n_landmarks), n_rows)
-
-
-def check_whole(name: str, value: Any, *, least: int) -> int:
-    """Return ``value`` as an int of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ValueError(f"{name} must be an integer, at least {least}; got {value!r}.")
-    return int(value)
 
 
 def sample_rows(survey: Survey, size: int, rng: np.random.Generator) -> Matrix:

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from nystrom.checks import check_count
 from nystrom.engine.base import Engine
 from nystrom.engine.survey import Survey
 from nystrom.exceptions import FewerLandmarksWarning
 from nystrom.kernels import Kernel
 from nystrom.kmeans.lloyd import ClusterSums, KMeansResult, Nearest, cluster_sums, kmeans
-from nystrom.landmarks.base import Landmarks, Selector, check_whole, sample_rows, smaller_form
+from nystrom.landmarks.base import Landmarks, Selector, sample_rows, smaller_form
 from nystrom.landmarks.lloyd import MeansStep, lloyd
 from nystrom.rows.arrays import ArrayRows, array_rows
 from nystrom.rows.base import Block, RowBlocks
@@ -80,7 +81,7 @@ class SketchedKMeans(Selector):
         if self.sample is None:
             sketched = survey.map_rows(lambda block: sketch(block.X), dim, rows.dtype, label="sketch")
         else:
-            size = max(m, min(check_whole("sample", self.sample, least=1), n))
+            size = max(m, min(check_count(self.sample, "sample"), n))
             sketched = ArrayRows(sketch(sample_rows(survey, size, rng)))
         found = cluster(sketched, m, survey.engine, rng, self.n_iter, self.n_init)
         return Landmarks(cluster_means(survey, sketch, found.centers), None)
@@ -168,7 +169,7 @@ class KMeans(Selector):
         if self.sample is None and survey.rows.random_access:
             found = cluster(survey.rows, m, _Counted(survey), rng, self.n_iter, self.n_init)
             return Landmarks(smaller_form(found.centers), None)
-        size = _SEED_ROWS if self.sample is None else check_whole("sample", self.sample, least=1)
+        size = _SEED_ROWS if self.sample is None else check_count(self.sample, "sample")
         sample = array_rows(sample_rows(survey, max(size, m), rng))
         centers = cluster(sample, m, survey.engine, rng, self.n_iter, self.n_init).centers
         # Rows that can only be read from their beginning have no seeds by number, so those of a sample serve.

@@ -11,13 +11,13 @@ from collections.abc import Callable
 
 import numpy as np
 
+from nystrom.checks import check_count
 from nystrom.engine.survey import Survey
 from nystrom.kernels import Kernel, Precomputed
 from nystrom.kernels.pairwise import Exponents
 from nystrom.landmarks.base import (
     Landmarks,
     Selector,
-    check_whole,
     evaluator,
     gather,
     kernel_diagonal,
@@ -61,7 +61,7 @@ class RPCholesky(Selector):
         return rows.shape[0] * (n_landmarks * rows.dtype.itemsize + 24)
 
     def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
-        steps = check_whole("lloyd", self.lloyd, least=0)
+        steps = check_count(self.lloyd, "lloyd", least=0)
         if steps and isinstance(kernel, Precomputed):
             raise ValueError(
                 f"lloyd={steps} moves landmarks in the space of the rows, and kernel='precomputed' has no coordinates; "
@@ -101,7 +101,7 @@ class KMeansPlusPlus(Selector):
 def n_proposals(block_size: int | None, m: int) -> int:
     if block_size is None:
         return max(_MIN_PROPOSALS, -(-m // _ROUNDS))
-    return check_whole("block_size", block_size, least=1)
+    return check_count(block_size, "block_size")
 
 
 def draw(weights: Array, count: int, rng: np.random.Generator) -> Array:

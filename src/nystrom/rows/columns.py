@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from nystrom.checks import is_whole
 from nystrom.types import Array
 
 
@@ -47,7 +48,7 @@ def choose_columns(names: Sequence[str] | int, columns: Sequence[Any] | None, ta
 
 def _position(column: Any, names: Sequence[str] | int, argument: str, source: str) -> int:
     stored = names if isinstance(names, int) else len(names)
-    if isinstance(column, (int, np.integer)) and not isinstance(column, bool):
+    if is_whole(column):
         if not -stored <= column < stored:
             raise ValueError(f"{argument}={column}: {source} has {stored} columns, numbered from 0 to {stored - 1}.")
         return int(column) % stored

@@ -1,0 +1,88 @@
+"""Checks of parameters: each returns the value in its plain type, or raises an error that names the argument."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Collection
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from nystrom.types import Array
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Return whether the value is an integer; True and False are not."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Return whether the value is a real number; True and False are not."""
+    return isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_))
+
+
+def check_count(value: Any, name: str, *, least: int = 1, advice: str = "") -> int:
+    """Return a whole number of at least ``least``.
+
+    Examples
+    --------
+    >>> check_count(3, "n_init")
+    3
+    """
+    if not is_whole(value) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}.{advice and ' ' + advice}")
+    return int(value)
+
+
+def check_optional_count(value: Any, name: str) -> int | None:
+    """Return a whole number of at least 1, or None."""
+    if value is None:
+        return None
+    if not is_whole(value) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, or None; got {value!r}.")
+    return int(value)
+
+
+def check_choice(value: Any, name: str, allowed: Collection[str]) -> str:
+    """Return one of the words allowed."""
+    if not isinstance(value, str) or value not in allowed:
+        raise ValueError(f"{name} must be one of {tuple(allowed)}; got {value!r}.")
+    return value
+
+
+def check_tolerance(value: Any, name: str) -> float:
+    """Return a finite number that is not negative."""
+    if not is_number(value) or not 0 <= value < math.inf:
+        raise ValueError(f"{name} must be a finite number of at least 0; got {value!r}.")
+    return float(value)
+
+
+def check_positive(value: Any, name: str) -> float:
+    """Return a positive finite number."""
+    if not is_number(value) or not 0 < value < math.inf:
+        raise ValueError(f"{name} must be a positive finite number; got {value!r}.")
+    return float(value)
+
+
+def check_variance(value: Any, name: str) -> float | None:
+    """Return a positive number, or None for "auto"."""
+    if isinstance(value, str) and value == "auto":
+        return None
+    if not is_number(value) or not 0 < value < math.inf:
+        raise ValueError(f"{name} must be a positive number or 'auto'; got {value!r}.")
+    return float(value)
+
+
+def check_alphas(alpha: Any) -> Array | None:
+    """Return the regularisations as an array, or None for "auto"."""
+    if isinstance(alpha, str) and alpha == "auto":
+        return None
+    values = np.asarray([alpha] if is_number(alpha) else alpha)
+    numeric = values.dtype.kind in "iuf" and values.ndim == 1 and values.size > 0
+    if not numeric or not (np.isfinite(values) & (values > 0)).all():
+        raise ValueError(
+            f"alpha must be a positive number, a list of them to choose from, or 'auto'; got {alpha!r}. For no "
+            f"regularisation to speak of take a small one, such as 1e-8."
+        )
+    return values.astype(np.float64)

@@ -1,0 +1,95 @@
+"""The parameters that the estimators share: written, documented and given their defaults once.
+
+A class takes those of its base as ``**shared`` and hands them on. :func:`complete` then writes them out, so that
+``help``, ``inspect.signature`` and scikit-learn's ``get_params`` see each by name, with the default of that class.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from inspect import Parameter
+from itertools import takewhile
+from typing import Any, TypedDict
+
+_SECTION = "Parameters\n----------\n"
+_MARKER = "**shared"
+
+
+class CommonParameters(TypedDict, total=False):
+    """Shared parameters whose defaults are the same in every estimator."""
+
+    degree: int
+    coef0: float
+    n_landmarks: int | None
+    landmarks: Any
+    factor: str
+    max_memory: Any
+    n_jobs: int | None
+    engine: str
+    random_state: Any
+    verbose: int
+
+
+class SharedParameters(CommonParameters, total=False):
+    """All parameters of :class:`nystrom.estimators.base.KernelMachine`."""
+
+    kernel: Any
+    gamma: Any
+    n_components: int | None
+
+
+def complete(cls: type) -> None:
+    """Write the parameters that ``**shared`` stands for into the signature and the docstring of a class."""
+    init = vars(cls).get("__init__")
+    if init is not None:
+        init.__dict__["__signature__"] = _full_signature(cls, init)
+    if cls.__doc__ and _MARKER in cls.__doc__:
+        cls.__doc__ = _full_docstring(cls)
+
+
+def _full_signature(cls: type, init: Any) -> inspect.Signature:
+    signature = inspect.signature(init)
+    own = [p for p in signature.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
+    if len(own) == len(signature.parameters):
+        return signature
+    parent = next(vars(base)["__init__"] for base in cls.__mro__[1:] if "__init__" in vars(base))
+    inherited = [p for name, p in inspect.signature(parent).parameters.items() if name not in {o.name for o in own}]
+    own += [p.replace(kind=Parameter.KEYWORD_ONLY) for p in inherited if p.kind is not Parameter.VAR_KEYWORD]
+    return signature.replace(parameters=own)
+
+
+def _full_docstring(cls: type) -> str:
+    """Return the docstring with the entry ``**shared`` replaced by those of the bases, in the signature's order."""
+    doc = inspect.cleandoc(cls.__doc__ or "") + "\n"
+    entries: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        entries.update(_entries(inspect.cleandoc(base.__doc__ or "")))
+    documented = _entries(doc)
+    defaults = {name: p.default for name, p in inspect.signature(cls).parameters.items()}
+    wanted = [name for name in defaults if name in entries and name not in documented]
+    written = [_with_default(entries[name], defaults[name]) for name in wanted]
+    return doc.replace(documented[_MARKER], "".join(written))
+
+
+def _entries(doc: str) -> dict[str, str]:
+    """Return the text of each entry in the Parameters section, under its name."""
+    _, _, section = doc.partition(_SECTION)
+    found: dict[str, str] = {}
+    for header, entry in _split(section):
+        for name in header.partition(" : ")[0].split(", "):
+            found[name.strip()] = entry
+    return found
+
+
+def _split(section: str) -> Iterator[tuple[str, str]]:
+    lines = list(takewhile(lambda line: line.strip(), section.splitlines(keepends=True)))
+    starts = [i for i, line in enumerate(lines) if not line.startswith(" ")]
+    for start, stop in zip(starts, [*starts, len(lines)][1:], strict=True):
+        yield lines[start], "".join(lines[start:stop]).rstrip("\n") + "\n"
+
+
+def _with_default(entry: str, value: Any) -> str:
+    shown = f'"{value}"' if isinstance(value, str) else repr(value)
+    return re.sub(r", default=.*", lambda _: f", default={shown}", entry, count=1)
