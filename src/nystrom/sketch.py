@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from nystrom import compiled
 from nystrom.checks import check_count
-from nystrom.rows.base import native
+from nystrom.rows.sparse import native
 from nystrom.types import Array, Matrix
 
 _DEFAULT_DIM = 10

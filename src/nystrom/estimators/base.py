@@ -8,6 +8,7 @@ from copy import copy
 from typing import Any, Self
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -32,6 +33,7 @@ from nystrom.output import describe_job, write_rows
 from nystrom.progress import make_progress
 from nystrom.rows import Block, RowBlocks, array_rows, require_finite
 from nystrom.rows.files import open_rows
+from nystrom.rows.sparse import canonical
 from nystrom.threads import resolve_n_jobs
 from nystrom.types import Array, Matrix
 
@@ -161,6 +163,8 @@ class KernelMachine(BaseEstimator):
         if is_dask_collection(X):
             X = collection_rows(X)
         X = unmapped(X)
+        if sp.issparse(X):
+            X = canonical(X)  # before scikit-learn, which converts other layouts and trusts their indices
         if isinstance(X, RowBlocks):
             self._check_columns(X.n_columns, reset=reset)
             return place_rows(X, self.engine)

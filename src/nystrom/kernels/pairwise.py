@@ -17,7 +17,7 @@ from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import manhattan_distances
 
 from nystrom import compiled
-from nystrom.rows.base import canonical, native
+from nystrom.rows.sparse import canonical, native
 from nystrom.types import Array, Matrix
 
 # γ‖z‖² above which ‖x‖² − 2⟨x,z⟩ + ‖z‖² loses too much: the exponent −γ‖x − z‖² is then off by some 32 ε.
@@ -41,7 +41,7 @@ _SHARP_NUMBERS = 2**19
 def as_matrix(A: Matrix, name: str) -> Matrix:
     """Return ``A`` as a two-dimensional float32 or float64 array, or CSR; no copy where it is one already."""
     if sp.issparse(A):
-        A = canonical(A)
+        A = canonical(A, name)
     else:
         A = np.asarray(A)
         if A.ndim != 2:
@@ -317,6 +317,6 @@ class ManhattanDistances:
 def _as_sklearn_wants(A: Matrix) -> Matrix:
     """Return a CSR matrix with sorted int32 indices, float64 values and no entry twice; the argument is left alone."""
     # scikit-learn would do this too, but in place and on landmarks that several threads share.
-    A = canonical(sp.csr_matrix(A))
+    A = canonical(A) if sp.issparse(A) else sp.csr_matrix(A)
     data, indices, indptr = A.data.astype(np.float64), A.indices.astype(np.int32), A.indptr.astype(np.int32)
     return sp.csr_matrix((data, indices, indptr), shape=A.shape)

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from nystrom import compiled
-from nystrom.rows.base import native
+from nystrom.rows.sparse import canonical, native
 from nystrom.types import Array, Matrix
 
 # Scores of one tile (rows × centres): more calls of less work would have threads wait for the interpreter.
@@ -111,7 +111,8 @@ def assign(X: Matrix, centers: Matrix) -> Array:
     """
     X = native(X)
     if sp.issparse(X) or sp.issparse(centers):
-        return Nearest(centers, None, X.dtype)(sp.csr_matrix(X))
+        centers = canonical(centers, "centers") if sp.issparse(centers) else centers
+        return Nearest(centers, None, X.dtype)(canonical(X) if sp.issparse(X) else sp.csr_matrix(X))
     shift = centers.mean(axis=0, dtype=np.float64).astype(X.dtype)
     return Nearest(centers - shift, shift, X.dtype)(X)
 

@@ -122,6 +122,8 @@ def kmeans(
     """
     n = rows.shape[0]
     _validate(n, n_clusters, n_iter, n_init, init, sample)
+    if seed_rows is not None:
+        check_count(seed_rows, "seed_rows")
     whole = _in_wide_blocks(rows)
     part = whole if sample is None or sample >= n else array_rows(rows.take(_draw(n, sample, rng)))
     wanted = min(n_clusters, n)

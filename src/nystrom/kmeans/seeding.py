@@ -36,6 +36,8 @@ def seed(
     n = A.shape[0]
     n_candidates = 1 if init == "kmeans++" else 2 + int(np.log(n_clusters))
     if most_candidates is not None:
+        if most_candidates < 1:
+            raise ValueError(f"most_candidates must be at least 1, or None for no bound; got {most_candidates!r}.")
         n_candidates = min(n_candidates, most_candidates)
     first = int(rng.integers(n))
     uniform = rng.random((n_clusters - 1, n_candidates))

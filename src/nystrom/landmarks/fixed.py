@@ -11,6 +11,7 @@ from nystrom.engine.survey import Survey
 from nystrom.kernels import Kernel
 from nystrom.landmarks.base import Landmarks, Selector, gather, smaller_form
 from nystrom.rows.base import require_finite
+from nystrom.rows.sparse import canonical
 from nystrom.types import Array, Matrix
 
 
@@ -33,7 +34,7 @@ class GivenPoints(Selector):
 
     def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
         rows = survey.rows
-        points = self.points if sp.issparse(self.points) else np.asarray(self.points)
+        points = canonical(self.points, "landmarks") if sp.issparse(self.points) else np.asarray(self.points)
         if points.ndim != 2 or points.shape[0] < 1 or points.shape[1] != rows.shape[1]:
             raise ValueError(
                 f"landmarks given as points must have shape (m, {rows.shape[1]}), as many columns as {rows.name}; "

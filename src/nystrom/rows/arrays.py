@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from nystrom.rows.base import Block, RowBlocks, blocks_to_join, canonical, default_block_rows
+from nystrom.rows.base import Block, RowBlocks, blocks_to_join, default_block_rows
+from nystrom.rows.sparse import canonical
 from nystrom.types import Array, Matrix
 
 
@@ -62,7 +63,7 @@ class SparseRows(RowBlocks):
     in_memory = True
 
     def __init__(self, X: Matrix, *, block_rows: int | None = None, name: str = "X") -> None:
-        self._X = canonical(X)
+        self._X = canonical(X, name)
         self.shape = (int(X.shape[0]), int(X.shape[1]))
         self.dtype = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
         row_bytes = (self.dtype.itemsize + 4) * self._X.nnz / max(self.shape[0], 1)

@@ -179,21 +179,6 @@ class TargetedRows(RowBlocks):
         return self.rows.target() if self.y is None else np.asarray(self.y)
 
 
-def canonical(X: Matrix) -> Matrix:
-    """Return CSR rows in which no entry stands twice: squares of entries are summed as they stand."""
-    X = X.tocsr()
-    if X.has_canonical_format:
-        return X
-    X = X.copy()
-    X.sum_duplicates()
-    return X
-
-
-def native(X: Matrix) -> Matrix:
-    """Return the matrix with numbers in the machine's byte order; no copy where they are."""
-    return X if X.dtype.isnative else X.astype(X.dtype.newbyteorder("="))
-
-
 def require_finite(X: Matrix, name: str, start: int = 0, *, numbers: Array | None = None) -> None:
     """Raise ``ValueError`` naming the first row of ``X`` that holds NaN or infinity.
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from nystrom.exceptions import DataFileError
-from nystrom.rows.base import Block, RowBlocks, blocks_to_join, canonical, default_block_rows
+from nystrom.rows.base import Block, RowBlocks, blocks_to_join, default_block_rows
 from nystrom.rows.columns import Columns, check_dtype, choose_columns, require_target
+from nystrom.rows.sparse import csr_rows
 from nystrom.rows.stamp import Stamp
 from nystrom.types import Array, Matrix
 
@@ -168,16 +168,17 @@ class SparseBinaryRows(RowBlocks):
         stop = min(start + self.block_rows, self.shape[0])
         indptr = self._indptr.read(start, stop + 1)
         first, last = int(indptr[0]), int(indptr[-1])
-        parts = (self._data.read(first, last), self._indices.read(first, last), indptr - first)
-        return Block(index, start, canonical(sp.csr_matrix(parts, shape=(stop - start, self.shape[1]), copy=False)))
+        data, indices = self._data.read(first, last), self._indices.read(first, last)
+        shape = (stop - start, self.shape[1])
+        return Block(index, start, csr_rows(data, indices, indptr - first, shape, self.name, start=start))
 
     def take(self, indices: Array) -> Matrix:
         numbers = np.asarray(indices, dtype=np.int64)
         starts, stops = self._indptr.take(numbers), self._indptr.take(numbers + 1)
         places = np.concatenate([np.arange(a, b) for a, b in zip(starts, stops, strict=True)] or [numbers[:0]])
         indptr = np.concatenate([[0], np.cumsum(stops - starts)])
-        parts = (self._data.take(places), self._indices.take(places), indptr)
-        return canonical(sp.csr_matrix(parts, shape=(len(numbers), self.shape[1])))
+        data, columns = self._data.take(places), self._indices.take(places)
+        return csr_rows(data, columns, indptr, (len(numbers), self.shape[1]), self.name)
 
 
 def read_npy_header(path: Path) -> BinaryFile:

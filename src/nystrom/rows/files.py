@@ -18,8 +18,10 @@ from nystrom.rows.base import RowBlocks
 from nystrom.rows.binary import matrix_rows, memmap_file, open_npy, read_npy_header
 from nystrom.rows.columns import check_dtype
 from nystrom.rows.hdf5 import open_hdf5, read_hdf5_vector
-from nystrom.rows.libsvm import LibsvmRows, open_npz
+from nystrom.rows.libsvm import LibsvmRows
 from nystrom.rows.libsvm_text import open_text
+from nystrom.rows.npz import open_npz
+from nystrom.rows.sparse import canonical
 from nystrom.rows.spool import spool as spool_rows
 from nystrom.rows.stamp import require_file
 from nystrom.rows.stream import StreamRows, iterable_rows
@@ -123,7 +125,7 @@ def _open_object(source: Any, dtype: Any, block_rows: int | None) -> RowBlocks:
             name = str(file.path)
             return matrix_rows(file, name, columns=None, target=None, dtype=dtype, block_rows=block_rows)
     if sp.issparse(source) or hasattr(source, "__array__"):
-        X = source.tocsr() if sp.issparse(source) else np.asarray(source)
+        X = canonical(source) if sp.issparse(source) else np.asarray(source)
         if X.ndim != 2:
             raise ValueError(f"X must have two dimensions (rows and columns); got shape {X.shape}.")
         kind = check_dtype(X.dtype, dtype, "X")

@@ -57,7 +57,7 @@ class _Spool:
             files = {name: stack.enter_context((self.place / name).open("wb")) for name in self.names}
             if self.source.is_sparse:
                 files["indptr"].write(np.zeros(1, np.int64).tobytes())
-            for piece in self.source.pieces():
+            for piece in self.source.read_pieces():
                 self._write(files, piece)
         if self.count == 0:
             raise DataFileError(f"{self.source.name} holds no rows.")

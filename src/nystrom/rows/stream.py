@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from copy import copy
 from itertools import islice
 from typing import Any, NamedTuple
@@ -13,8 +14,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from nystrom.exceptions import DataFileError, RowsChangedError
-from nystrom.rows.base import Block, RowBlocks, blocks_to_join, canonical, default_block_rows
+from nystrom.rows.base import Block, RowBlocks, blocks_to_join, default_block_rows
 from nystrom.rows.columns import check_dtype, require_target
+from nystrom.rows.reading import reading
+from nystrom.rows.sparse import canonical
 from nystrom.rows.stamp import Stamp
 from nystrom.types import Array, Matrix
 
@@ -49,10 +52,23 @@ class StreamRows(RowBlocks):
     def pieces(self) -> Iterator[Piece]:
         """Yield all rows in order, in pieces of any size, decoding each row once."""
 
+    def read_pieces(self) -> Iterator[Piece]:
+        """Yield :meth:`pieces`; what the parser of a file raises names the file and the row."""
+        pieces = self.pieces()
+        start = 0
+        while True:
+            # A source without files is the caller's own code, and so are its errors.
+            with nullcontext() if self.stamp is None else reading(self.name, start):
+                piece = next(pieces, None)
+            if piece is None:
+                return
+            yield piece
+            start += piece.n_rows
+
     def measure(self, n_features: int | None, block_rows: int | None) -> None:
         """Count rows, columns and entries in one pass, and set ``shape`` and ``block_rows``."""
         count = entries = width = 0
-        for piece in self.pieces():
+        for piece in self.read_pieces():
             count += piece.n_rows
             width = max(width, int(piece.X.shape[1]))
             entries += piece.X.nnz if self.is_sparse else 0
@@ -99,7 +115,7 @@ class StreamRows(RowBlocks):
 
     def _checked(self) -> Iterator[Piece]:
         start = 0
-        for piece in self.pieces():
+        for piece in self.read_pieces():
             if piece.X.shape[1] != self.shape[1]:
                 raise DataFileError(
                     f"{self.name}: the rows from {start} on have {piece.X.shape[1]} columns, "
@@ -208,7 +224,7 @@ class IterableRows(StreamRows):
             if isinstance(item, Block):
                 item = (item.X, item.y, item.weight)
             parts = item if isinstance(item, tuple) else (item,)
-            X = canonical(parts[0]) if sp.issparse(parts[0]) else np.asarray(parts[0])
+            X = canonical(parts[0], self.name) if sp.issparse(parts[0]) else np.asarray(parts[0])
             if X.ndim != 2 or len(parts) > 3:
                 raise ValueError(
                     f"{self.name} must give blocks that are two-dimensional matrices, or tuples (X, y) or "

@@ -14,7 +14,8 @@ import scipy.sparse as sp
 from dask.base import is_dask_collection, optimize
 
 from nystrom.engine.dask.cluster import fetch, make_token, slug, submit
-from nystrom.rows.base import Block, RowBlocks, TargetedRows, blocks_to_join, canonical
+from nystrom.rows.base import Block, RowBlocks, TargetedRows, blocks_to_join
+from nystrom.rows.sparse import canonical
 from nystrom.types import Array, Matrix
 
 
@@ -192,7 +193,7 @@ class ChunkForm:
                 f"the right meta, as in X.map_blocks(scipy.sparse.csr_matrix, meta=scipy.sparse.csr_matrix((0, 0)))."
             )
         if self.is_sparse:
-            return canonical(X).astype(self.dtype, copy=False)
+            return canonical(X, f"a chunk of {self.name}").astype(self.dtype, copy=False)
         return np.ascontiguousarray(X, dtype=self.dtype)
 
     def block(self, index: int, start: int, X: Any, y: Any = None, weight: Any = None) -> Block:

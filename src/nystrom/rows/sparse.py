@@ -1,0 +1,145 @@
+"""The one check of sparse rows, made wherever they enter: compiled loops never see an index that is out of bounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from nystrom.types import Array, Matrix
+
+
+def canonical(X: Matrix, name: str = "X", *, start: int = 0) -> Matrix:
+    """Return sparse rows of any layout as checked CSR in which columns ascend and no entry stands twice.
+
+    Nothing is copied where the rows are in this form already. Time O(nnz).
+
+    Parameters
+    ----------
+    X : sparse matrix or array
+        Of any layout; its arrays may be damaged.
+    name : str
+        Of the rows, for messages.
+    start : int
+        The number of the first row, for messages.
+
+    Raises
+    ------
+    ValueError
+        An index is out of bounds or not an integer, or the arrays do not fit together.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp
+    >>> from nystrom.rows.sparse import canonical
+    >>> X = sp.csr_matrix(np.eye(3))
+    >>> X.indices[1] = 7
+    >>> canonical(X)
+    Traceback (most recent call last):
+    ValueError: X: row 1 has an entry in column 7, but there are 3 columns, numbered from 0. The data are damaged.
+    """
+    if X.ndim != 2:
+        raise ValueError(f"{name} must have two dimensions (rows and columns); got shape {X.shape}.")
+    n, p = X.shape
+    if X.format == "csr":
+        return csr_rows(X.data, X.indices, X.indptr, (n, p), name, start=start)
+    # SciPy converts between layouts in C and trusts every index, so each layout is checked before it is converted.
+    if X.format == "csc":
+        _check_compressed(X.data, X.indices, X.indptr, (p, n), name, 0, ("column", "row"))
+        X = sp.csc_matrix((X.data, _whole(X.indices), _whole(X.indptr)), shape=(n, p))
+    elif X.format == "bsr":
+        high, wide = X.data.shape[1:]
+        blocks = (n // max(high, 1), p // max(wide, 1))
+        _check_compressed(X.data, X.indices, X.indptr, blocks, name, 0, ("block row", "block column"))
+    elif X.format != "dia":
+        X = X.tocoo()
+        _check_pairs(X, name)
+    X = X.tocsr()
+    return csr_rows(X.data, X.indices, X.indptr, (n, p), name, start=start)
+
+
+def csr_rows(
+    data: Array, indices: Array, indptr: Array, shape: tuple[int, int], name: str = "X", *, start: int = 0
+) -> Matrix:
+    """Return the CSR matrix of these arrays, checked and in canonical form; see :func:`canonical`."""
+    _check_compressed(data, indices, indptr, shape, name, start, ("row", "column"))
+    # A new matrix: flags that the caller's matrix remembers may be older than its arrays.
+    X = sp.csr_matrix((native(data), _whole(indices), _whole(indptr)), shape=shape, copy=False)
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
+
+
+def native(X: Matrix) -> Matrix:
+    """Return the matrix with numbers in the machine's byte order; no copy where they are."""
+    return X if X.dtype.isnative else X.astype(X.dtype.newbyteorder("="))
+
+
+def _whole(numbers: Array) -> Array:
+    """Return checked indices as an integer dtype that SciPy takes; unsigned 64-bit ones were found to be small."""
+    return numbers.astype(np.int64) if numbers.dtype.kind == "u" else native(numbers)
+
+
+def _check_compressed(
+    data: Array,
+    indices: Array,
+    indptr: Array,
+    shape: tuple[int, int],
+    name: str,
+    start: int,
+    words: tuple[str, str],
+) -> None:
+    """Raise unless the three arrays are a compressed matrix; ``words`` name its major and its minor axis."""
+    major, minor = words
+    _check_numbers(data, name)
+    _check_integers(name, indices=indices, indptr=indptr)
+    if indptr.ndim != 1 or indices.ndim != 1 or min(shape) < 0:
+        raise ValueError(f"{name}: indices and indptr must have one dimension, and the shape no negative size.")
+    if len(indptr) != shape[0] + 1:
+        raise ValueError(
+            f"{name}: indptr has {len(indptr)} entries, but {shape[0]} {major}s need {shape[0] + 1}. "
+            f"The data are damaged."
+        )
+    if indptr[0] != 0:
+        raise ValueError(f"{name}: indptr must begin with 0; got {indptr[0]}. The data are damaged.")
+    falls = np.flatnonzero(indptr[1:] < indptr[:-1])
+    if falls.size:
+        raise ValueError(f"{name}: indptr falls at {major} {start + int(falls[0])}. The data are damaged.")
+    if indptr[-1] != len(indices) or len(indices) != len(data):
+        raise ValueError(
+            f"{name}: indptr ends at {indptr[-1]}, but there are {len(indices)} indices and {len(data)} values. "
+            f"The data are damaged."
+        )
+    if not indices.size or (indices.min() >= 0 and indices.max() < shape[1]):
+        return
+    first = int(np.flatnonzero((indices < 0) | (indices >= shape[1]))[0])
+    row = start + int(np.searchsorted(indptr, first, side="right")) - 1
+    raise ValueError(
+        f"{name}: {major} {row} has an entry in {minor} {indices[first]}, but there are {shape[1]} {minor}s, "
+        f"numbered from 0. The data are damaged."
+    )
+
+
+def _check_pairs(X: Any, name: str) -> None:
+    """Raise unless the row and column number of every entry is within the shape."""
+    _check_numbers(X.data, name)
+    _check_integers(name, row=X.row, col=X.col)
+    if not len(X.data) == len(X.row) == len(X.col):
+        raise ValueError(f"{name}: {len(X.row)} rows and {len(X.col)} columns of {len(X.data)} values are given.")
+    for word, numbers, size in (("row", X.row, X.shape[0]), ("column", X.col, X.shape[1])):
+        if numbers.size and (numbers.min() < 0 or numbers.max() >= size):
+            bad = numbers[(numbers < 0) | (numbers >= size)][0]
+            raise ValueError(f"{name}: an entry is in {word} {bad}, but there are {size} {word}s, numbered from 0.")
+
+
+def _check_numbers(data: Array, name: str) -> None:
+    if data.dtype.kind not in "fiub":
+        raise ValueError(f"{name} holds {data.dtype}, which are not real numbers; rows must be numbers.")
+
+
+def _check_integers(name: str, **arrays: Array) -> None:
+    for what, numbers in arrays.items():
+        if numbers.dtype.kind not in "iu":
+            raise ValueError(f"{name}: {what} must be integers; got {numbers.dtype}. The data are damaged.")
