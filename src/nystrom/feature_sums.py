@@ -46,6 +46,11 @@ class Statistics:
 
     def merge(self, other: Statistics) -> Statistics:
         """Return the statistics of both sets of rows; reuses the memory of ``self``."""
+        weighted_gram, weighted_total = self.weighted_gram, self.weighted_total
+        if weighted_gram is not None or other.weighted_gram is not None:
+            # Rows without weights count once.
+            weighted_gram = _given(weighted_gram, self.gram) + _given(other.weighted_gram, other.gram)
+            weighted_total = _given(weighted_total, self.total) + _given(other.weighted_total, other.total)
         gram, cross = self.gram, self.cross
         gram += other.gram
         cross += other.cross
@@ -59,8 +64,8 @@ class Statistics:
             self.target_total + other.target_total,
             self.target_squares + other.target_squares,
             self.weight + other.weight,
-            _add_optional(self.weighted_gram, other.weighted_gram),
-            _add_optional(self.weighted_total, other.weighted_total),
+            weighted_gram,
+            weighted_total,
         )
 
     def copy(self) -> Statistics:
@@ -100,8 +105,8 @@ def _shifted_gram(gram: Array, total: Array, weight: float, shift: Array) -> Arr
     return gram + across + across.T + weight * np.outer(shift, shift)
 
 
-def _add_optional(a: Array | None, b: Array | None) -> Array | None:
-    return None if a is None or b is None else a + b
+def _given(a: Array | None, b: Array) -> Array:
+    return b if a is None else a
 
 
 def block_statistics(F: Array, diagonal: Array, block: Block, *, whitened: bool) -> Statistics:

@@ -1,6 +1,8 @@
 """Kernel ridge regression: exact at m = n, honest selection, one answer for every container."""
 
+import gc
 import pickle
+import weakref
 
 import numpy as np
 import pytest
@@ -9,8 +11,9 @@ from sklearn import kernel_ridge
 from sklearn.datasets import load_digits
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from nystrom import KernelRidge
+from nystrom import KernelRidge, KernelRidgeClassifier, open_rows
 from nystrom.datasets import is_available, load
+from nystrom.engine.local import LocalEngine
 from nystrom.exceptions import ConvergenceWarning
 from nystrom.landmarks import SketchedKMeans
 from nystrom.rows import as_blocks
@@ -61,7 +64,8 @@ KERNELS = [("rbf", 0.3), ("laplacian", 0.2), ("linear", None), ("polynomial", 0.
 def test_all_rows_as_landmarks_give_scikit_learns_answer(data, kernel, gamma, weighted, factor):
     X, y, weight, new = data
     weight = weight if weighted else None
-    ours = KernelRidge(0.5, kernel=kernel, gamma=gamma, landmarks=X, factor=factor).fit(X, y, weight)
+    ours = KernelRidge(0.5, kernel=kernel, gamma=gamma, landmarks=X, factor=factor, compute_dual=True)
+    ours.fit(X, y, weight)
     theirs = kernel_ridge.KernelRidge(alpha=0.5, kernel=kernel, gamma=gamma).fit(X, y, weight)
     np.testing.assert_allclose(ours.predict(new), theirs.predict(new), atol=1e-8)
     np.testing.assert_allclose(ours.dual_coef_, theirs.dual_coef_, atol=1e-8)
@@ -151,7 +155,9 @@ def test_restricted_likelihood_does_not_change_with_a_constant(data):
 @pytest.mark.parametrize("solver", ["factor", "exact"])
 def test_an_intercept_takes_up_a_constant(data, solver):
     X, y, weight, new = data
-    model = KernelRidge(0.5, fit_intercept=True, n_landmarks=40, solver=solver, tol=1e-12, random_state=0)
+    model = KernelRidge(
+        0.5, fit_intercept=True, n_landmarks=40, solver=solver, tol=1e-12, random_state=0, compute_dual=True
+    )
     near, far = (model.fit(X, y + shift, weight).predict(new) for shift in (0.0, 100.0))
     np.testing.assert_allclose(far, near + 100.0, atol=1e-8)
     np.testing.assert_allclose(model.dual_coef_.sum(axis=0), 0.0, atol=1e-7)
@@ -167,7 +173,7 @@ def test_the_exact_intercept_is_the_factors_with_all_landmarks(data):
 
 def test_dual_coefficients_solve_the_papers_system(data):
     X, y, _, _ = data
-    model = KernelRidge(0.25, n_components=10, n_landmarks=30, random_state=0).fit(X, y[:, 0])
+    model = KernelRidge(0.25, n_components=10, n_landmarks=30, random_state=0, compute_dual=True).fit(X, y[:, 0])
     L = model.map_.features(X)
     expected = np.linalg.solve(L @ L.T + 0.25 * np.eye(len(X)), y[:, 0])
     np.testing.assert_allclose(model.dual_coef_, expected, atol=1e-10)
@@ -239,10 +245,69 @@ def test_a_saved_model_predicts_the_same_and_leaves_the_rows_behind(data):
     model = KernelRidge(n_landmarks=20, random_state=0).fit(X, y)
     saved = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(saved.predict(new), model.predict(new))
-    with pytest.raises(AttributeError, match="look at dual_coef_ before saving"):
-        _ = saved.dual_coef_
-    _ = model.dual_coef_
+    model = KernelRidge(n_landmarks=20, random_state=0, compute_dual=True).fit(X, y)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).dual_coef_, model.dual_coef_)
+
+
+@pytest.mark.parametrize("form", [np.array, sp.csr_matrix])
+@pytest.mark.parametrize("more", [{"compute_dual": True}, {"solver": "exact"}, {"landmarks": None}])
+def test_a_model_does_not_change_with_the_callers_arrays(data, form, more):
+    X, y, weight, new = data
+    X, y, weight = form(X), y.copy(), weight.copy()
+    settings = {"n_landmarks": 20, "random_state": 0} | more
+    given = X[:30]
+    if more.get("landmarks", "") is None:
+        settings = {"landmarks": given}
+    model = KernelRidge(0.3, gamma=0.3, **settings).fit(X, y, weight)
+    dual = None if "landmarks" in more else model.dual_coef_.copy()
+    before = model.predict(new)
+    for array in (X, y, weight, given):
+        (array.data if sp.issparse(array) else array)[:] = 7
+    np.testing.assert_array_equal(model.predict(new), before)
+    if dual is not None:
+        np.testing.assert_array_equal(model.dual_coef_, dual)
+
+
+def test_without_compute_dual_there_is_no_dual_and_nothing_keeps_the_rows_alive(data):
+    X, y, _, _ = data
+    X, y = X.copy(), y.copy()
+    held = weakref.ref(X), weakref.ref(y)
+    model = KernelRidge(n_landmarks=20, random_state=0).fit(X, y)
+    assert not hasattr(model, "dual_coef_")
+    with pytest.raises(AttributeError, match="fit with compute_dual=True"):
+        _ = model.dual_coef_
+    del X, y
+    gc.collect()
+    assert [reference() for reference in held] == [None, None]
+
+
+def test_the_display_of_a_model_reads_no_row(data, tmp_path, monkeypatch):
+    X, y, _, _ = data
+    np.save(tmp_path / "X.npy", X)
+    model = KernelRidge(n_landmarks=20, random_state=0, compute_dual=True).fit(open_rows(tmp_path / "X.npy"), y)
+    (tmp_path / "X.npy").unlink()
+    monkeypatch.setattr(LocalEngine, "_run", lambda *_: pytest.fail("a pass was made"))
+    assert "KernelRidge" in model._repr_html_()
+    assert "KernelRidge" in repr(model)
+
+
+def test_a_fit_without_dual_forgets_the_dual_of_the_fit_before(data):
+    X, y, _, _ = data
+    model = KernelRidge(n_landmarks=20, random_state=0, compute_dual=True).fit(X, y)
+    assert model.dual_coef_.shape == y.shape
+    assert not hasattr(model.set_params(compute_dual=False).fit(X, y), "dual_coef_")
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_dual_of_a_classifier_is_that_of_the_regression_on_its_indicators(data, classes):
+    X, y, _, _ = data
+    labels = np.digitize(y[:, 0], np.quantile(y[:, 0], np.arange(1, classes) / classes))
+    targets = np.where(labels[:, None] == np.arange(classes), 1.0, -1.0)
+    targets = targets[:, 1] if classes == 2 else targets
+    settings = {"gamma": 0.3, "n_landmarks": 20, "random_state": 0, "compute_dual": True}
+    ours = KernelRidgeClassifier(0.1, fit_intercept=False, **settings).fit(X, labels)
+    theirs = KernelRidge(0.1, **settings).fit(X, targets)
+    np.testing.assert_allclose(ours.dual_coef_, theirs.dual_coef_, rtol=1e-12, atol=1e-12)
 
 
 def test_the_residual_is_small_near_the_rows_and_full_far_away(data):
@@ -338,6 +403,7 @@ def test_cpusmall_errors_are_the_papers():
         errors = []
         for seed in range(n_seeds):
             chosen = SketchedKMeans(sketch_dim=10) if landmarks == "sketched-kmeans" else landmarks
-            model = KernelRidge(0.25, n_components=82, n_landmarks=m, landmarks=chosen, random_state=seed).fit(X, y)
+            sizes = {"n_components": 82, "n_landmarks": m, "landmarks": chosen}
+            model = KernelRidge(0.25, **sizes, random_state=seed, compute_dual=True).fit(X, y)
             errors.append(np.linalg.norm(model.dual_coef_ - exact) / np.linalg.norm(exact))
         assert np.mean(errors) == pytest.approx(error, rel=0.1), (m, landmarks)

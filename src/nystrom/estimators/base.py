@@ -239,13 +239,40 @@ class KernelMachine(BaseEstimator):
     def merge(self, other: Self) -> Self:
         """Return the estimator fitted to the rows of both, which must share landmarks and kernel; no row is read.
 
-        Fit both with ``landmarks=<the same array>`` and a numeric ``gamma``, on rows that do not overlap.
+        Fit both with ``landmarks=<the same array>`` and a numeric ``gamma``, on rows that do not overlap. Parameters
+        such as ``alpha`` are those of the first. A machine that needs the rows themselves, and not only sums over
+        them, refuses.
         """
-        check_is_fitted(self)
-        check_is_fitted(other)
+        self._check_merge(other)
         merged = copy(self)
         merged._store_map(self.map_.merge(other.map_))
+        merged._solve_merged()
         return merged
+
+    def _check_merge(self, other: Self) -> None:
+        """Raise unless the sums of both fits add up to those of one fit."""
+        name = type(self).__name__
+        if type(self)._solve_merged is KernelMachine._solve_merged:
+            raise ValueError(
+                f"{name} cannot be merged: it reads the rows again after the map is fitted, and a merge has none. "
+                f"Merge Nystroem, and fit {name} to all rows with landmarks=merged.landmarks_."
+            )
+        if type(other) is not type(self):
+            raise ValueError(f"{name} merges with another {name} only; got {type(other).__name__}.")
+        check_is_fitted(self)
+        check_is_fitted(other)
+        if isinstance(self.kernel_, Precomputed):
+            raise ValueError("merge needs rows with coordinates; kernel='precomputed' has none.")
+        names, others = (getattr(machine, "feature_names_in_", None) for machine in (self, other))
+        if not np.array_equal(names, others):  # type: ignore[arg-type]
+            raise ValueError("the two fits have other columns, or the same in another order; fit both to the same.")
+        targets = [machine.map_.statistics.cross.shape[1] for machine in (self, other)]
+        if targets[0] != targets[1]:
+            raise ValueError(f"the two fits have {targets[0]} and {targets[1]} targets; only fits of as many merge.")
+
+    def _solve_merged(self) -> None:
+        """Compute what the machine stores beside the map, from the map's sums alone."""
+        raise NotImplementedError
 
     def _store_map(self, fitted: NystromMap) -> None:
         self.map_ = fitted

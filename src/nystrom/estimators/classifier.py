@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Any, Self, Unpack
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -36,7 +36,7 @@ class KernelRidgeClassifier(ClassifierMixin, RidgeMachine):
     ----------
     classes_ : array of shape (c,)
         The classes, sorted.
-    alpha_, alphas_, alpha_scores_, landmark_coef_, intercept_, residuals_, n_iter_
+    alpha_, alphas_, alpha_scores_, landmark_coef_, dual_coef_, intercept_, residuals_, n_iter_
         As in :class:`nystrom.KernelRidge`.
     kernel_, landmarks_, eigenvalues_, certificate_, ...
         As in :class:`nystrom.Nystroem`.
@@ -82,7 +82,21 @@ class KernelRidgeClassifier(ClassifierMixin, RidgeMachine):
             balance = compute_sample_weight(self.class_weight, y)
             weight = balance if weight is None else weight * balance
         self._fit_ridge(rows, _indicators(codes, len(self.classes_)), weight)
+        self._one_target = len(self.classes_) == 2
         return self
+
+    def _check_merge(self, other: Self) -> None:
+        super()._check_merge(other)
+        if not np.array_equal(self.classes_, other.classes_):
+            raise ValueError(
+                f"the two fits know other classes, {list(self.classes_)} and {list(other.classes_)}; only fits of the "
+                f"same classes merge."
+            )
+        if self.class_weight != other.class_weight or self.class_weight == "balanced":
+            raise ValueError(
+                "merge needs the same weight for a class in both fits, which class_weight='balanced' takes from the "
+                "rows of each: give both the same dictionary, or None."
+            )
 
     def decision_function(self, X: Matrix) -> Any:
         """Return the fitted functions: of the second class, shape (n,), if there are two; else of all, (n, c)."""

@@ -86,6 +86,9 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
         self._extend_map(self._check_X(X, reset=False))
         return self
 
+    def _solve_merged(self) -> None:
+        """Nothing: the map is all there is."""
+
     def fit_transform(self, X: Matrix, y: Any = None) -> Any:
         """Fit, and return the features of X; k(X, Z) is kept from the fit where it fits in 256 MiB."""
         rows = self._check_X(X, reset=True)

@@ -128,7 +128,14 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
         for name in ("alpha", "amplitude"):
             check_variance(getattr(self, name), name)
         rows, y, _ = self._check_X_y(X, y)
-        fitted, _ = self._fit_map(rows if y is None else rows.with_target(y))
+        self._fit_map(rows if y is None else rows.with_target(y))
+        self._solve_merged()
+        self._one_target = y.ndim == 1 if y is not None else self.landmark_coef_.shape[1] == 1
+        return self
+
+    def _solve_merged(self) -> None:
+        """Find noise, amplitude and coefficients from the sums of the map."""
+        fitted = self.map_
         problem, self._y_mean, self._y_deviation = self._normalised(fitted)
         if not np.isfinite(problem.squares).all():
             raise ValueError("Input y contains NaN or infinity: drop such rows before the fit.")
@@ -139,9 +146,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
         self.log_marginal_likelihood_value_ = log_likelihood(problem, *found[:2])
         weights, _ = problem.solve(self._ratio)
         self.landmark_coef_ = fitted.projection @ weights
-        self._one_target = y.ndim == 1 if y is not None else weights.shape[1] == 1
         self._problem = problem
-        return self
 
     def log_marginal_likelihood(self, alpha: float | None = None, amplitude: float | None = None) -> float:
         """Return the log marginal likelihood for another noise and amplitude, with the same bandwidth. Cost: O(r)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Unpack
+from typing import Any, Self, Unpack
 
 import numpy as np
 import scipy.sparse as sp
@@ -132,6 +132,14 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
         self.explained_variance_ = self.eigenvalues_ / s.count
         variance = max(s.trace / s.count - float(mean @ mean), 0.0)
         self.explained_variance_ratio_ = self.explained_variance_ / (variance or 1.0)
+
+    def _check_merge(self, other: Self) -> None:
+        if self.fit_inverse_transform:
+            raise ValueError("fit_inverse_transform=True reads the rows again, and a merge has none.")
+        super()._check_merge(other)
+
+    def _solve_merged(self) -> None:
+        self._store_components(self.map_)
 
     def _scores(self, X: Matrix) -> Array:
         C = self.map_.evaluate(X)

@@ -15,7 +15,7 @@ from nystrom.estimators.supervised import SupervisedMachine, gather_target
 from nystrom.factor import NystromMap
 from nystrom.kernels import Kernel, make_kernel
 from nystrom.landmarks import Landmarks
-from nystrom.rows import Block, RowBlocks
+from nystrom.rows import Block, RowBlocks, array_rows
 from nystrom.solvers.bandwidth import check_searchable, search_gamma
 from nystrom.solvers.exact import KernelProduct, TiledRows, solve_exactly
 from nystrom.solvers.path import RidgeProblem, auto_alphas, leave_one_out, ridge_problem
@@ -31,6 +31,7 @@ class RidgeParameters(SharedParameters, total=False):
     solver: str
     tol: float
     max_iter: int
+    compute_dual: bool
 
 
 class RidgeMachine(SupervisedMachine):
@@ -45,11 +46,17 @@ class RidgeMachine(SupervisedMachine):
         Relative residual that solver "exact" reaches.
     max_iter : int, default=200
         Most steps of solver "exact".
+    compute_dual : bool, default=False
+        Whether to compute ``dual_coef_``, one number for each training row, by one more pass. Solver "exact" always
+        does.
     gamma : "scale", "auto", None or float, default="scale"
         Width of the kernel. "scale" is the paper's: one over the mean squared distance of the rows to their mean.
         "auto" searches it by ``selection``, on samples of the rows. None is scikit-learn's: one over the number of
         columns.
     """
+
+    _dual_coef: Array | None
+    _one_target: bool
 
     def __init__(
         self,
@@ -60,6 +67,7 @@ class RidgeMachine(SupervisedMachine):
         solver: str = "factor",
         tol: float = 1e-8,
         max_iter: int = 200,
+        compute_dual: bool = False,
         **shared: Unpack[SharedParameters],
     ) -> None:
         super().__init__(**shared)
@@ -69,6 +77,7 @@ class RidgeMachine(SupervisedMachine):
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
+        self.compute_dual = compute_dual
 
     def _kernel(self) -> Kernel:
         auto = isinstance(self.gamma, str) and self.gamma == "auto"
@@ -107,8 +116,11 @@ class RidgeMachine(SupervisedMachine):
         self._fit_map(rows)
         self._solve(rows)
         self.n_iter_ = 1
+        self._one_target = y.ndim == 1 if y is not None else self.landmark_coef_.shape[1] == 1
         if self.solver == "exact":
             self._solve_exactly(bare, y, weight, self.map_)
+        elif self.compute_dual:
+            self._dual_coef = self._emit_dual(rows)
 
     def _solve(self, rows: RowBlocks | None) -> None:
         """Choose the regularisation and solve from the statistics of the map; only leave-one-out reads the rows."""
@@ -124,14 +136,17 @@ class RidgeMachine(SupervisedMachine):
         self.alpha_ = float(self.alphas_[best])
         weights, self.intercept_ = problem.solve(self.alpha_)
         self.landmark_coef_ = self.map_.projection @ weights
-        self._fit_rows = rows
-        self._dual_coef: Array | None = None
+        self._dual_coef = None
 
     def _check_incremental(self) -> None:
         """Raise unless the statistics alone give the answer, without the rows that are gone."""
         alphas = check_alphas(self.alpha)
         if self.solver == "exact":
             raise ValueError("solver='exact' needs all rows at once; partial_fit and merge work with solver='factor'.")
+        if self.compute_dual:
+            raise ValueError(
+                "compute_dual=True needs all rows at once; partial_fit and merge work with compute_dual=False."
+            )
         if (alphas is None or len(alphas) > 1) and self.selection == "loo":
             raise ValueError(
                 "selection='loo' reads all rows again, which partial_fit and merge do not have; give one alpha, or "
@@ -140,18 +155,21 @@ class RidgeMachine(SupervisedMachine):
 
     def _extend_ridge(self, rows: RowBlocks, y: Array | None, weight: Array | None) -> None:
         """Add rows with targets to a fit."""
+        t, known = 1 if y is None or y.ndim == 1 else y.shape[1], self.landmark_coef_.shape[1]
+        if y is not None and t != known:
+            raise ValueError(f"y has {t} target(s), but the fit so far has {known}; give the same number in each call.")
         weighted = self.map_.statistics.weighted_gram is not None
         if weighted != (weight is not None):
             raise ValueError("give sample_weight in every call of partial_fit, or in none.")
         self._extend_map(rows if y is None and weight is None else rows.with_target(y, weight))
         self._solve(None)
 
-    def merge(self, other: Self) -> Self:
-        """Return the machine fitted to the rows of both, which must share landmarks and kernel; no row is read."""
+    def _check_merge(self, other: Self) -> None:
         self._check_incremental()
-        merged = super().merge(other)
-        merged._solve(None)
-        return merged
+        super()._check_merge(other)
+
+    def _solve_merged(self) -> None:
+        self._solve(None)
 
     def _solve_exactly(self, bare: RowBlocks, y: Array | None, weight: Array | None, fitted: NystromMap) -> None:
         if bare.on_cluster:
@@ -161,7 +179,9 @@ class RidgeMachine(SupervisedMachine):
         Y = (gather_target(bare, engine) if y is None else y).reshape(n, -1).astype(np.float64)
         if self.fit_intercept:
             Y = np.column_stack([Y, np.ones(n)])
-        self.training_rows_ = TiledRows(bare)
+        # A copy, because the model predicts from these rows: the caller may change their own.
+        own = array_rows(bare.take(np.arange(n)), name=bare.name) if bare.in_memory else bare
+        self.training_rows_ = TiledRows(own)
         found = solve_exactly(
             KernelProduct(self.training_rows_, fitted.kernel, engine),
             Y,
@@ -179,7 +199,6 @@ class RidgeMachine(SupervisedMachine):
             self.intercept_ = sums[:-1] / sums[-1]
             dual = dual[:, :-1] - dual[:, -1:] * self.intercept_
         self._dual_coef = dual
-        self._fit_rows = None
         self.residuals_ = found.residuals
         self.n_iter_ = len(found.residuals) - 1
 
@@ -203,17 +222,8 @@ class RidgeMachine(SupervisedMachine):
 
         return self._emit(rows, function, n_targets, np.float64, label="predict")
 
-    def _dual(self) -> Array:
-        """Return ``α̂ = D²(y − f)/λ``, shape (n, t); computed at the first call by one pass over the training rows."""
-        check_is_fitted(self)
-        if self._dual_coef is not None:
-            return self._dual_coef
-        rows = self._fit_rows
-        if rows is None:
-            raise AttributeError(
-                "dual_coef_ has one entry for each training row and is not saved with the model unless it was looked "
-                "at before. Fit again, or look at dual_coef_ before saving."
-            )
+    def _emit_dual(self, rows: RowBlocks) -> Array:
+        """Return ``α̂ = D²(y − f)/λ``, shape (n, t): one pass over the training rows."""
         fitted, coefficients, intercept, alpha = self.map_, self.landmark_coef_, self.intercept_, self.alpha_
 
         def function(block: Block) -> Array:
@@ -222,13 +232,18 @@ class RidgeMachine(SupervisedMachine):
             scale = 1 / alpha if block.weight is None else block.weight[:, None] / alpha
             return np.asarray(scale * (y - f))
 
-        self._dual_coef = self._emit(rows, function, coefficients.shape[1], np.float64, label="dual")
-        return self._dual_coef
+        return np.asarray(self._emit(rows, function, coefficients.shape[1], np.float64, label="dual"))
 
-    def __getstate__(self) -> dict[str, Any]:
-        # The rows of the fit are the caller's: a saved model does not carry them.
-        state: dict[str, Any] = super().__getstate__()
-        return {**state, "_fit_rows": None} if "_fit_rows" in state else state
+    @property
+    def dual_coef_(self) -> Array:
+        """α̂ of the paper: one entry for each training row."""
+        check_is_fitted(self)
+        if self._dual_coef is None:
+            raise AttributeError(
+                "dual_coef_ has one entry for each training row and was not computed: fit with compute_dual=True "
+                "(one more pass). landmark_coef_ is enough to predict."
+            )
+        return self._dual_coef[:, 0] if self._one_target else self._dual_coef
 
 
 class KernelRidge(MultiOutputMixin, RegressorMixin, RidgeMachine):
@@ -259,7 +274,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, RidgeMachine):
     landmark_coef_ : array of shape (m, t)
         ``f(x) = k(x, Z) @ landmark_coef_``, for solver "factor".
     dual_coef_ : array of shape (n,) or (n, t)
-        α̂ of the paper (with the y that its formula lacks); computed when first looked at.
+        α̂ of the paper (with the y that its formula lacks): after ``compute_dual=True`` or ``solver="exact"``.
     intercept_ : array of shape (t,)
         b; zeros without an intercept.
     residuals_ : array
@@ -297,7 +312,6 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, RidgeMachine):
         """Fit to the rows X and the target y, which may be None where the rows hold it."""
         rows, y, weight = self._check_X_y(X, y, sample_weight)
         self._fit_ridge(rows, y, weight)
-        self._one_target = y.ndim == 1 if y is not None else self.landmark_coef_.shape[1] == 1
         return self
 
     def partial_fit(self, X: Matrix, y: Any = None, sample_weight: Any = None) -> KernelRidge:
@@ -320,12 +334,6 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, RidgeMachine):
         """Return the fitted function at the rows of X, shape (n,) or (n, t)."""
         values = self._raw_predict(X)
         return values[:, 0] if self._one_target else values
-
-    @property
-    def dual_coef_(self) -> Array:
-        """α̂ of the paper, one entry a training row."""
-        dual = self._dual()
-        return dual[:, 0] if self._one_target else dual
 
     def score(self, X: Matrix, y: Any = None, sample_weight: Any = None) -> float:
         """Return R² of the predictions; y may be None where the rows hold it."""

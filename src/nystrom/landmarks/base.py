@@ -40,6 +40,13 @@ class Landmarks:
     def __len__(self) -> int:
         return int(self.points.shape[0])
 
+    def same_points(self, other: Landmarks) -> bool:
+        """Return whether both have the same points in the same order."""
+        a, b = self.points, other.points
+        if a.shape != b.shape or sp.issparse(a) != sp.issparse(b):
+            return False
+        return bool((a != b).nnz == 0) if sp.issparse(a) else np.array_equal(a, b)
+
 
 class Selector(BaseEstimator, ABC):
     """Chooses landmarks. A subclass has plain keyword parameters, so ``get_params`` and ``clone`` work.

@@ -40,7 +40,8 @@ class GivenPoints(Selector):
                 f"landmarks given as points must have shape (m, {rows.shape[1]}), as many columns as {rows.name}; "
                 f"got shape {points.shape}. Row numbers go in a one-dimensional integer array."
             )
-        points = points.astype(rows.dtype, copy=False)
+        # A copy: a fitted model must not change when the caller's array does.
+        points = points.astype(rows.dtype, order="C") if not sp.issparse(points) else points.astype(rows.dtype)
         require_finite(points, "landmarks")
         return Landmarks(smaller_form(points) if rows.is_sparse else _dense(points), None)
 
