@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         kernel_eigh,
     )
     from nystrom.landmarks import select_landmarks
+    from nystrom.models import load, save
     from nystrom.planning import plan
     from nystrom.rows.files import open_rows
 
@@ -32,16 +33,31 @@ __all__ = [
     "SpectralClustering",
     "__version__",
     "kernel_eigh",
+    "load",
     "open_rows",
     "plan",
+    "save",
     "select_landmarks",
 ]
 
 # All are imported when they are first used: scikit-learn alone takes about a second, which `import nystrom` and the
 # command line need not wait for.
-_MODULES = ("datasets", "estimators", "exceptions", "kernels", "landmarks", "plotting", "rows", "sketch")
+_MODULES = (
+    "datasets",
+    "estimators",
+    "exceptions",
+    "kernels",
+    "landmarks",
+    "models",
+    "plotting",
+    "preprocessing",
+    "rows",
+    "sketch",
+)
 # Names that do not come from nystrom.estimators.
 _HOMES = {
+    "load": "nystrom.models",
+    "save": "nystrom.models",
     "select_landmarks": "nystrom.landmarks",
     "plan": "nystrom.planning",
     "open_rows": "nystrom.rows.files",

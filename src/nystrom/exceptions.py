@@ -25,6 +25,14 @@ class DataFileError(NystromError, ValueError):
     """A data file is damaged or not in its format; the message names the file and the line or row."""
 
 
+class ModelFileError(DataFileError):
+    """A model file is damaged, forged, or of a version that this library cannot read; the message names the file."""
+
+
+class NotInModelFileError(NystromError, RuntimeError):
+    """A loaded model was asked for something that its file does not hold; the message says how to keep it."""
+
+
 class ClusterLostError(NystromError, ConnectionError):
     """The Dask cluster cannot finish the work: its scheduler is gone, or its workers die again and again."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable
 from copy import copy
@@ -273,6 +274,12 @@ class KernelMachine(BaseEstimator):
     def _solve_merged(self) -> None:
         """Compute what the machine stores beside the map, from the map's sums alone."""
         raise NotImplementedError
+
+    def save(self, path: str | os.PathLike[str], *, full: bool = False) -> None:
+        """Save the fitted estimator in one file without pickle, for :func:`nystrom.load`; see :func:`nystrom.save`."""
+        from nystrom.models import save
+
+        save(self, path, full=full)
 
     def _store_map(self, fitted: NystromMap) -> None:
         self.map_ = fitted

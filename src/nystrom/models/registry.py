@@ -1,0 +1,243 @@
+"""What a model file may hold: the types by name, how each is taken apart, and what predictions can do without.
+
+An estimator is one line of ``ESTIMATORS``; kernels, selectors and their kin come from the lists of their own packages.
+"""
+
+from __future__ import annotations
+
+import re
+import typing
+import warnings
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import is_dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator
+
+from nystrom.models.values import Kind, LeftOut, dataclass_kind
+from nystrom.progress import make_progress
+
+# Attributes that predictions do without, for each estimator: they hold something for each training row, or for each
+# pair of landmarks. ``save(full=True)`` keeps all of them but the rows of the fit.
+_STATISTICS = ("map_.whitening", "map_.rotation", "map_.statistics")
+_FEATURES = ("projection_", "map_.projection")
+ESTIMATORS: dict[str, tuple[str, ...]] = {
+    "nystrom.estimators.Nystroem": _STATISTICS,
+    "nystrom.estimators.KernelPCA": (
+        *_STATISTICS,
+        "map_.projection",
+        *(f"inverse_{name}" for name in _STATISTICS),
+        "inverse_map_.projection",
+    ),
+    "nystrom.estimators.KernelKMeans": (*_STATISTICS, "labels_"),
+    "nystrom.estimators.SpectralClustering": (*_STATISTICS, "map_.projection", "labels_"),
+    "nystrom.estimators.KernelRidge": (*_STATISTICS, *_FEATURES),
+    "nystrom.estimators.KernelRidgeClassifier": (*_STATISTICS, *_FEATURES),
+    "nystrom.estimators.GaussianProcessRegressor": _STATISTICS,
+    "sklearn.preprocessing.StandardScaler": (),
+    "sklearn.preprocessing.MinMaxScaler": (),
+    "sklearn.preprocessing.MaxAbsScaler": (),
+    "sklearn.preprocessing.RobustScaler": (),
+}
+# One value for each training row; kept where predictions are made of them.
+_DUAL = ("_dual_coef", "dual_coef_")
+_NEVER = ("_fit_rows", "_metadata_request")
+_RESULT = re.compile(r"_?[A-Za-z][A-Za-z0-9_]*_|_[A-Za-z][A-Za-z0-9_]*")
+
+
+def left_out(model: Any, *, full: bool) -> frozenset[str]:
+    """Return the dotted names of what a file of this model leaves out."""
+    if full:
+        return frozenset()
+    steps = model.steps if type(model).__name__ == "Pipeline" else [("", model)]
+    names = set()
+    for name, step in steps:
+        prefix = f"{name}." if name else ""
+        key = next((key for key in ESTIMATORS if _class(key) is type(step)), "")
+        dual = () if getattr(step, "solver", None) == "exact" else _DUAL
+        names |= {prefix + name for name in (*ESTIMATORS.get(key, ()), *(dual if key.startswith("nystrom") else ()))}
+    return frozenset(names)
+
+
+def _class(name: str) -> type:
+    module, _, attribute = name.rpartition(".")
+    return getattr(import_module(module), attribute)
+
+
+@cache
+def kinds() -> Mapping[str, Kind]:
+    """Return every type that a model file may hold, by its name there."""
+    from sklearn.pipeline import Pipeline
+
+    from nystrom import certificate, factor, feature_sums, kernels, landmarks
+    from nystrom.solvers.exact import TiledRows
+    from nystrom.solvers.path import RidgeProblem
+
+    found = {name.rpartition(".")[2]: _estimator_kind(_class(name)) for name in ESTIMATORS}
+    for name in kernels.__all__:
+        cls = getattr(kernels, name)
+        if isinstance(cls, type) and issubclass(cls, kernels.Kernel) and is_dataclass(cls):
+            found[name] = _checked_kind(cls)
+    for name in landmarks.__all__:
+        cls = getattr(landmarks, name)
+        if isinstance(cls, type) and issubclass(cls, landmarks.Selector) and cls is not landmarks.Selector:
+            found[f"landmarks.{name}"] = _estimator_kind(cls)
+    for cls in (
+        landmarks.Landmarks,
+        factor.NystromMap,
+        feature_sums.Statistics,
+        RidgeProblem,
+        certificate.Certificate,
+        certificate.ErrorEstimate,
+    ):
+        found[cls.__name__] = _checked_kind(cls)
+    found["TiledRows"] = Kind(TiledRows, _training_rows, _build_training_rows)
+    found["Pipeline"] = Kind(Pipeline, lambda value: dict(value.steps), _build_pipeline)
+    return found
+
+
+def _checked_kind(cls: type) -> Kind:
+    """Return the kind of a dataclass whose fields that are kernels, landmarks and the like must be just that."""
+    plain = dataclass_kind(cls)
+    hints = {
+        name: hint
+        for name, hint in typing.get_type_hints(cls, localns=_forward_names()).items()
+        if isinstance(hint, type) and hint not in (int, float, bool, str, Any)
+    }
+
+    def build(given: dict[str, Any]) -> Any:
+        for name, hint in hints.items():
+            value = given.get(name)
+            if name in given and not isinstance(value, (hint, LeftOut)):
+                raise ValueError(f"{name} of {cls.__name__} must be a {hint.__name__}; it is a {type(value).__name__}")
+        return plain.build(given)
+
+    return Kind(cls, plain.parts, build)
+
+
+def _forward_names() -> dict[str, Any]:
+    from nystrom.moments import Moments
+
+    return {"Moments": Moments}
+
+
+def _estimator_kind(cls: type) -> Kind:
+    def parts(model: Any) -> dict[str, Any]:
+        values = {**model.get_params(deep=False), **vars(model)}
+        if isinstance(values.get("random_state"), (np.random.Generator, np.random.RandomState)):
+            values["random_state"] = None  # its state is of no use to predictions
+        # The map shares its arrays with the results that users know; those give the members their names.
+        names = sorted((name for name in values if name not in _NEVER), key=lambda name: name == "map_")
+        return {name: values[name] for name in names}
+
+    def build(given: dict[str, Any]) -> Any:
+        parameters = set(cls._get_param_names())  # type: ignore[attr-defined]
+        if any(isinstance(given.get(name), LeftOut) for name in parameters):
+            raise ValueError(f"a parameter of {cls.__name__} is left out")
+        model = cls(**{name: value for name, value in given.items() if name in parameters})
+        for name, value in given.items():
+            if name in parameters:
+                continue
+            if not _RESULT.fullmatch(name) or name.startswith("__") or hasattr(cls, name):
+                raise ValueError(f"{cls.__name__} of this version has no parameter or result {name!r}")
+            setattr(model, name, None if isinstance(value, LeftOut) and name.startswith("_") else value)
+        if hasattr(cls, "_fit_map"):
+            model._fit_rows = None
+            check_machine(model)
+        return model
+
+    return Kind(cls, parts, build)
+
+
+def _training_rows(tiles: Any) -> dict[str, Any]:
+    if not tiles._rows.in_memory:
+        raise TypeError(
+            "the model cannot be saved: solver='exact' predicts from all training rows, and they are in a file. Fit "
+            "with solver='factor', or keep the rows' file and pickle the model."
+        )
+    return {"points": tiles._rows.take(np.arange(tiles.shape[0])), "block_rows": tiles.block_rows}
+
+
+def _build_training_rows(given: dict[str, Any]) -> Any:
+    from nystrom.rows import array_rows
+    from nystrom.solvers.exact import TiledRows
+
+    points, block_rows = given["points"], given["block_rows"]
+    require_matrix(points, "points")
+    if not isinstance(block_rows, int) or block_rows < 1:
+        raise ValueError(f"block_rows must be at least 1; it is {block_rows!r}")
+    return TiledRows(array_rows(points), block_rows)
+
+
+def _build_pipeline(given: dict[str, Any]) -> Any:
+    from sklearn.pipeline import Pipeline
+
+    for name, step in given.items():
+        if not isinstance(step, BaseEstimator) and step not in (None, "passthrough"):
+            raise ValueError(f"step {name!r} of a pipeline must be an estimator; it is a {type(step).__name__}")
+    return Pipeline(list(given.items()))
+
+
+def require_matrix(X: Any, name: str) -> None:
+    """Raise ``ValueError`` unless X is a dense or sparse matrix of finite real numbers."""
+    if not (sp.issparse(X) or isinstance(X, np.ndarray)) or X.ndim != 2 or X.dtype not in (np.float32, np.float64):
+        raise ValueError(f"{name} must be a matrix of float32 or float64 numbers")
+    if not np.isfinite(X.data if sp.issparse(X) else X).all():
+        raise ValueError(f"{name} must be finite")
+
+
+def check_machine(model: Any) -> None:
+    """Raise ``ValueError`` unless the parts of a fitted machine fit together: shapes first, then one row is tried."""
+    from nystrom.factor import NystromMap
+    from nystrom.kernels import Kernel, Precomputed
+
+    fitted = getattr(model, "map_", None)
+    if not isinstance(fitted, NystromMap) or not isinstance(model.kernel_, Kernel) or model.kernel_ != fitted.kernel:
+        raise ValueError("map_ and kernel_ are not those of a fitted machine")
+    Z = fitted.landmarks.points
+    require_matrix(Z, "landmarks_")
+    m = Z.shape[0]
+    if m < 1 or Z.shape != model.landmarks_.shape or model.n_features_in_ != Z.shape[1]:
+        raise ValueError(f"{m} landmarks of {Z.shape[1]} columns do not fit the rest")
+    if isinstance(model.kernel_, Precomputed):
+        indices = model.kernel_.indices
+        if indices is None or len(indices) != m or not 0 <= min(indices) <= max(indices) < Z.shape[1]:
+            raise ValueError("the landmarks' columns of a precomputed kernel do not fit the rest")
+    for name, value in (("map_.projection", fitted.projection), *vars(model).items()):
+        along = name in ("map_.projection", "projection_", "landmark_coef_", "degree_coef_")
+        if (
+            along
+            and not isinstance(value, LeftOut)
+            and (not isinstance(value, np.ndarray) or value.dtype.kind != "f" or value.shape[:1] != (m,))
+        ):
+            raise ValueError(f"{name} must have a row of numbers for each of the {m} landmarks")
+    centers = getattr(model, "cluster_centers_", None)
+    if centers is not None and (not isinstance(centers, np.ndarray) or centers.ndim != 2 or not centers.size):
+        raise ValueError("cluster_centers_ must be a matrix")
+    _try_one_row(model, Z[:1])
+
+
+def _try_one_row(model: Any, row: Any) -> None:
+    make_progress(model.verbose)
+    if model.engine not in ("auto", "local", "dask"):
+        raise ValueError(f"engine is {model.engine!r}")
+    trial = copy(model)
+    trial.engine, trial.verbose = "local", 0
+    if hasattr(trial, "feature_names_in_"):
+        if len(trial.feature_names_in_) != trial.n_features_in_:
+            raise ValueError("feature_names_in_ does not fit the number of columns")
+        del trial.feature_names_in_
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            method = "predict" if hasattr(trial, "predict") else "transform"
+            result = np.asarray(getattr(trial, method)(row))
+    except Exception as error:
+        raise ValueError(f"its parts do not fit together ({error})") from error
+    if result.shape[:1] != (1,):
+        raise ValueError("its parts do not fit together")

@@ -1,0 +1,245 @@
+"""Python values as JSON and arrays, and back: a closed set of kinds, so that reading a file runs no code of its own.
+
+Numbers, text, booleans, None and lists stand for themselves. Everything else is an object with one key that begins with
+``$``: ``$float`` (not finite), ``$scalar`` (a NumPy number), ``$tuple``, ``$dict`` (pairs), ``$array`` (a member of the
+file), ``$csr``, ``$left_out``, or ``$object``, whose type is looked up by name in a fixed table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+import scipy.sparse as sp
+
+from nystrom.exceptions import ModelFileError, NotInModelFileError
+from nystrom.models.container import ArrayStore, Container
+
+_MAX_DEPTH = 40
+
+
+class LeftOut:
+    """Stands in a loaded model for what its file does not hold; any use of it says so."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise NotInModelFileError(
+            f"this model was loaded from a file that holds only what predictions need, and {self._name!r} is not "
+            f"among it. Save the fitted model with save(path, full=True) to keep it."
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        self._refuse()
+
+    __array__ = __getitem__ = __len__ = __iter__ = __matmul__ = __rmatmul__ = __mul__ = __rmul__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __truediv__ = _refuse
+    __array_ufunc__ = _refuse
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_name": self._name}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._name = state["_name"]
+
+    def __repr__(self) -> str:
+        return f"<{self._name}: not in the model file>"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How one type of object is taken apart and put together.
+
+    ``parts`` returns the fields of an object by name; ``build`` makes one of them, and raises ``ValueError`` or
+    ``TypeError`` where they do not fit.
+    """
+
+    type: type
+    parts: Callable[[Any], Mapping[str, Any]]
+    build: Callable[[dict[str, Any]], Any]
+
+
+def dataclass_kind(cls: type) -> Kind:
+    """Return the kind of a dataclass: its fields, and its constructor with the checks made there."""
+    names = {field.name for field in fields(cls)}
+
+    def parts(value: Any) -> dict[str, Any]:
+        return {name: getattr(value, name) for name in names}
+
+    def build(given: dict[str, Any]) -> Any:
+        unknown = sorted(set(given) - names)
+        if unknown:
+            raise ValueError(f"{cls.__name__} has no field {unknown[0]!r}")
+        return cls(**given)
+
+    assert is_dataclass(cls)
+    return Kind(cls, parts, build)
+
+
+class Packer:
+    """Turns values into JSON, their arrays into members of a file."""
+
+    def __init__(self, kinds: Mapping[str, Kind], left_out: frozenset[str]) -> None:
+        self._names = {kind.type: name for name, kind in kinds.items()}
+        self._kinds = kinds
+        self._left_out = left_out
+        self.arrays = ArrayStore()
+
+    def pack(self, value: Any, path: str) -> Any:
+        """Return the JSON of a value; ``path`` is its dotted name in the model."""
+        if path in self._left_out:
+            return {"$left_out": path}
+        if value is None or isinstance(value, (bool, str)):
+            return value
+        if isinstance(value, (np.ndarray, np.generic)):
+            return self._pack_numpy(value, path)
+        if isinstance(value, int):
+            return value
+        if isinstance(value, float):
+            return value if math.isfinite(value) else {"$float": repr(value)}
+        if sp.issparse(value):
+            return self._pack_csr(value, path)
+        if isinstance(value, (list, tuple)):
+            items = [self.pack(item, f"{path}.{i}") for i, item in enumerate(value)]
+            return items if isinstance(value, list) else {"$tuple": items}
+        if isinstance(value, dict):
+            pairs = [
+                [self.pack(k, f"{path}.{i}.k"), self.pack(v, f"{path}.{i}")] for i, (k, v) in enumerate(value.items())
+            ]
+            return {"$dict": pairs}
+        if isinstance(value, LeftOut):
+            value._refuse()
+        return self._pack_object(value, path)
+
+    def _pack_numpy(self, value: Any, path: str) -> Any:
+        if isinstance(value, np.generic):
+            value = np.asarray(value)
+            scalar = True
+        else:
+            scalar = False
+        if value.dtype.kind == "O":
+            return {
+                "$objects": [self.pack(item, f"{path}.{i}") for i, item in enumerate(value.ravel().tolist())],
+                "shape": list(value.shape),
+            }
+        if value.dtype.kind not in "fiubU":
+            raise TypeError(f"{path} holds {value.dtype}, which a model file does not hold.")
+        name = self.arrays.add(path.replace(".", "/"), value)
+        return {"$scalar" if scalar else "$array": name}
+
+    def _pack_csr(self, value: Any, path: str) -> Any:
+        X = value.tocsr()
+        parts = {part: self.pack(getattr(X, part), f"{path}.{part}") for part in ("data", "indices", "indptr")}
+        return {"$csr": {**parts, "shape": list(X.shape)}}
+
+    def _pack_object(self, value: Any, path: str) -> Any:
+        name = self._names.get(type(value))
+        if name is None:
+            what = f"the function {value!r}" if callable(value) else f"a {type(value).__name__}"
+            raise TypeError(
+                f"the model cannot be saved: its {path!r} is {what}, and a model file holds numbers, text and the "
+                f"library's own types alone, never code."
+            )
+        parts = self._kinds[name].parts(value)
+        return {
+            "$object": name,
+            "fields": {key: self.pack(part, f"{path}.{key}" if path else key) for key, part in parts.items()},
+        }
+
+
+class Unpacker:
+    """Turns the JSON of a file back into values; anything unexpected is a :class:`ModelFileError`."""
+
+    def __init__(self, kinds: Mapping[str, Kind], container: Container) -> None:
+        self._kinds = kinds
+        self._container = container
+
+    def unpack(self, node: Any, depth: int = 0) -> Any:
+        """Return the value of a JSON node."""
+        if depth > _MAX_DEPTH:
+            self._container.fail("damaged or forged: its values are nested too deeply.")
+        if node is None or isinstance(node, (bool, int, float, str)):
+            return node
+        if isinstance(node, list):
+            return [self.unpack(item, depth + 1) for item in node]
+        key = next((key for key in self._METHODS if key in node), None)
+        if key is None:
+            self._container.fail(f"damaged or forged: unknown value {str(node)[:80]!r} in its manifest.")
+        try:
+            return self._METHODS[key](self, node, depth + 1)
+        except ModelFileError:
+            raise
+        except (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError) as error:
+            problem = " ".join(str(error).split())[:300]
+            self._container.fail(f"damaged, forged, or of another version: {key[1:]}: {problem}")
+
+    def _float(self, node: dict[str, Any], depth: int) -> float:
+        return {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}[node["$float"]]
+
+    def _array(self, node: dict[str, Any], depth: int) -> Any:
+        return self._container.array(node["$array"])
+
+    def _scalar(self, node: dict[str, Any], depth: int) -> Any:
+        return self._container.array(node["$scalar"]).reshape(())[()]
+
+    def _objects(self, node: dict[str, Any], depth: int) -> Any:
+        items = self.unpack(node["$objects"], depth)
+        values = np.empty(len(items), dtype=object)
+        values[:] = items
+        return values.reshape([int(length) for length in node["shape"]])
+
+    def _tuple(self, node: dict[str, Any], depth: int) -> Any:
+        return tuple(self.unpack(list(node["$tuple"]), depth))
+
+    def _dict(self, node: dict[str, Any], depth: int) -> Any:
+        return {self.unpack(key, depth): self.unpack(value, depth) for key, value in node["$dict"]}
+
+    def _csr(self, node: dict[str, Any], depth: int) -> Any:
+        parts = node["$csr"]
+        data, indices, indptr = (self.unpack(parts[name], depth) for name in ("data", "indices", "indptr"))
+        n, p = (int(length) for length in parts["shape"])
+        check_csr(data, indices, indptr, n, p)
+        return sp.csr_matrix((data, indices, indptr), shape=(n, p))
+
+    def _left(self, node: dict[str, Any], depth: int) -> Any:
+        return LeftOut(str(node["$left_out"])[:100])
+
+    def _object(self, node: dict[str, Any], depth: int) -> Any:
+        name = node["$object"]
+        if name not in self._kinds:
+            known = ", ".join(sorted(self._kinds))
+            self._container.fail(f"it holds an object of the unknown type {str(name)[:80]!r}; known are {known}.")
+        given = {str(key): self.unpack(value, depth) for key, value in node["fields"].items()}
+        return self._kinds[name].build(given)
+
+    _METHODS: Mapping[str, Callable[[Any, dict[str, Any], int], Any]] = {
+        "$float": _float,
+        "$array": _array,
+        "$scalar": _scalar,
+        "$objects": _objects,
+        "$tuple": _tuple,
+        "$dict": _dict,
+        "$csr": _csr,
+        "$left_out": _left,
+        "$object": _object,
+    }
+
+
+def check_csr(data: Any, indices: Any, indptr: Any, n: int, p: int) -> None:
+    """Raise ``ValueError`` unless the three arrays are the rows of an n × p matrix: the compiled loops trust them."""
+    if any(not isinstance(part, np.ndarray) or part.ndim != 1 for part in (data, indices, indptr)):
+        raise ValueError("a sparse matrix needs three arrays")
+    if indices.dtype.kind != "i" or indptr.dtype.kind != "i" or data.dtype.kind not in "fiub":
+        raise ValueError("a sparse matrix needs whole numbers as indices")
+    if n < 0 or p < 0 or len(indptr) != n + 1 or indptr[0] != 0 or (np.diff(indptr) < 0).any():
+        raise ValueError("the rows of a sparse matrix are not in order")
+    if indptr[-1] != len(indices) or len(indices) != len(data):
+        raise ValueError("the parts of a sparse matrix differ in length")
+    if len(indices) and (indices.min() < 0 or indices.max() >= p):
+        raise ValueError(f"a sparse matrix of {p} columns has an entry outside")
