@@ -1,5 +1,7 @@
 """The exact solver: products without the matrix, few steps, the direct answer."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,6 @@ from nystrom.solvers.exact import (
     FactorPreconditioner,
     KernelProduct,
     TiledRows,
-    conjugate_gradients,
     solve_exactly,
 )
 
@@ -100,17 +101,26 @@ def test_the_last_residual_is_the_true_one():
     assert np.linalg.norm(left) / np.linalg.norm(Y) == pytest.approx(found.residuals[-1], rel=0.01)
 
 
-def test_stopping_early_warns():
-    A = np.diag(np.geomspace(1, 1e6, 50))
-    with pytest.warns(ConvergenceWarning, match="stopped after 3 steps"):
-        found = conjugate_gradients(lambda V, label: A @ V, np.ones((50, 1)), max_iter=3)
-    assert not found.converged
+@pytest.mark.parametrize("alpha", [1e-4, 1e-8, 1e-12])
+def test_residuals_tell_the_truth_also_where_rounding_ends_the_iteration(alpha):
+    X, rows, engine, kernel, fitted, _ = problem(n=300, p=1, m=60)
+    Y = np.sin(3 * X) + X
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = solve_exactly(
+            KernelProduct(TiledRows(rows), kernel, engine), Y, alpha, fitted=fitted, rows=rows, tol=1e-9
+        )
+    true = np.linalg.norm(Y - kernel(X, X) @ found.coefficients - alpha * found.coefficients) / np.linalg.norm(Y)
+    assert found.residuals[-1] == pytest.approx(true, rel=0.2)
+    assert found.converged == (found.residuals[-1] <= 1e-9)
+    assert bool(caught) == (not found.converged)
 
 
-def test_a_zero_target_needs_no_step():
-    found = conjugate_gradients(lambda V, label: V, np.zeros((5, 1)))
-    assert found.converged
-    np.testing.assert_array_equal(found.coefficients, 0.0)
+def test_stopping_before_the_tolerance_warns():
+    _, rows, engine, kernel, fitted, rng = problem()
+    product = KernelProduct(TiledRows(rows), kernel, engine)
+    with pytest.warns(ConvergenceWarning, match="stopped after 2 steps"):
+        solve_exactly(product, rng.normal(size=(700, 1)), 1e-3, fitted=fitted, rows=rows, max_iter=2)
 
 
 def test_rows_that_can_only_be_read_in_order_are_refused():

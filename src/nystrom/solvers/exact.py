@@ -7,19 +7,18 @@ large eigenvalues that slow plain conjugate gradients down.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import scipy.linalg
 
 from nystrom.engine import Engine, Sums
-from nystrom.exceptions import ConvergenceWarning
 from nystrom.factor import NystromMap
 from nystrom.kernels import Kernel, Precomputed
 from nystrom.rows import Block, RowBlocks
+from nystrom.solvers.conjugate import Solution, conjugate_gradients, warn_unless_converged
 from nystrom.types import Array, Matrix
 
 # Rows of a tile: its 512 × 512 values are 2 MiB in float64 and stay in the cache from the exponential to the product.
@@ -159,83 +158,6 @@ def _gram(F: Array) -> Array:
     return F.T @ F
 
 
-@dataclass(frozen=True)
-class Solution:
-    """What the iteration found.
-
-    Attributes
-    ----------
-    coefficients : array (n, t)
-        α.
-    residuals : array (steps + 1,)
-        ``‖y − (K + λI)α‖ / ‖y‖`` before the first and after each step; the largest of the targets.
-    converged : bool
-        Whether the last is at most the tolerance.
-    """
-
-    coefficients: Array
-    residuals: Array
-    converged: bool
-
-
-def conjugate_gradients(
-    product: Callable[[Array, str], Array],
-    Y: Array,
-    *,
-    precondition: Callable[[Array], Array] | None = None,
-    tol: float = 1e-8,
-    max_iter: int = 200,
-) -> Solution:
-    """Solve ``A X = Y`` for a positive definite A, all columns side by side.
-
-    Parameters
-    ----------
-    product : callable
-        ``(V, label) ↦ A V``; the label tells the step and its residual.
-    Y : array (n, t)
-        Right-hand sides.
-    precondition : callable, optional
-        ``V ↦ P⁻¹ V``.
-    tol : float
-        Stop when ``‖Y − A X‖ ≤ tol ‖Y‖`` in every column.
-    max_iter : int
-        Most steps; beyond, a :class:`ConvergenceWarning`.
-
-    Examples
-    --------
-    >>> A = np.diag([1.0, 2.0, 3.0])
-    >>> conjugate_gradients(lambda V, label: A @ V, np.ones((3, 1))).coefficients.ravel().round(6)
-    array([1.      , 0.5     , 0.333333])
-    """
-    X, R = np.zeros_like(Y), Y.copy()
-    norms = np.linalg.norm(Y, axis=0)
-    norms[norms == 0] = 1.0
-    Z = R if precondition is None else precondition(R)
-    P, old = Z.copy(), np.einsum("ij,ij->j", R, Z)
-    residuals = [float(np.max(np.linalg.norm(R, axis=0) / norms, initial=0.0))]
-    while residuals[-1] > tol and len(residuals) <= max_iter:
-        Q = product(P, f"conjugate gradients, step {len(residuals)}, residual {residuals[-1]:.1e}")
-        # A column that has converged to the last bit has no direction left: it rests.
-        curvature = np.einsum("ij,ij->j", P, Q)
-        size = np.divide(old, curvature, out=np.zeros_like(old), where=curvature > 0)
-        X += size * P
-        R -= size * Q
-        Z = R if precondition is None else precondition(R)
-        new = np.einsum("ij,ij->j", R, Z)
-        P = Z + np.divide(new, old, out=np.zeros_like(old), where=old > 0) * P
-        old = new
-        residuals.append(float(np.max(np.linalg.norm(R, axis=0) / norms)))
-    converged = residuals[-1] <= tol
-    if not converged:
-        warnings.warn(
-            f"conjugate gradients stopped after {len(residuals) - 1} steps at a relative residual of "
-            f"{residuals[-1]:.2g}, above tol={tol:.2g}. Raise max_iter, alpha or n_landmarks (a closer factor).",
-            ConvergenceWarning,
-            stacklevel=3,
-        )
-    return Solution(X, np.asarray(residuals), converged)
-
-
 def solve_exactly(
     product: KernelProduct,
     Y: Array,
@@ -280,4 +202,8 @@ def solve_exactly(
     if fitted is not None:
         precondition = FactorPreconditioner(fitted, rows, product.engine, alpha, roots)
     found = conjugate_gradients(weighted, column * Y, precondition=precondition, tol=tol, max_iter=max_iter)
-    return Solution(column * found.coefficients, found.residuals, found.converged)
+    advice = (
+        "Raise max_iter, alpha or n_landmarks (a closer factor); rounding allows no residual below about ε‖K‖/alpha."
+    )
+    warn_unless_converged(found.residuals, found.converged, tol, advice)
+    return replace(found, coefficients=column * found.coefficients)

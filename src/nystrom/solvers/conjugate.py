@@ -1,0 +1,150 @@
+"""Conjugate gradients for several right-hand sides side by side, judged by true residuals."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from nystrom.exceptions import ConvergenceWarning
+from nystrom.types import Array
+
+# The residual of the recurrence drifts from the true one. When it claims convergence, the true one is computed; the
+# iteration starts again from it while that lowers it at least by this factor.
+_PROGRESS = 0.5
+# Residuals of conjugate gradients may rise for a while; above this factor rounding has taken over.
+_DIVERGENCE = 1e3
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What the iteration found.
+
+    Attributes
+    ----------
+    coefficients : array (n, t)
+        X.
+    residuals : array (steps + 1,)
+        ``‖Y − A X‖ / ‖Y‖`` before the first and after each step, the largest of the columns. The last one is the true
+        residual; those before it come from the recurrence wherever they were above ``tol``.
+    converged : bool
+        Whether the last residual is at most the tolerance.
+    stopped_early : bool
+        Whether ``watch`` ended the iteration.
+    """
+
+    coefficients: Array
+    residuals: Array
+    converged: bool
+    stopped_early: bool = False
+
+
+def conjugate_gradients(
+    product: Callable[[Array, str], Array],
+    Y: Array,
+    *,
+    precondition: Callable[[Array], Array] | None = None,
+    start: Array | None = None,
+    watch: Callable[[Array], bool] | None = None,
+    tol: float = 1e-8,
+    max_iter: int = 200,
+) -> Solution:
+    """Solve ``A X = Y`` for a positive definite A, all columns side by side.
+
+    Parameters
+    ----------
+    product : callable
+        ``(V, label) ↦ A V``; the label tells the step and its residual.
+    Y : array (n, t)
+        Right-hand sides.
+    precondition : callable, optional
+        ``V ↦ P⁻¹ V``.
+    start : array (n, t), optional
+        Where to start; zeros by default.
+    watch : callable, optional
+        Called with X after each step; True ends the iteration.
+    tol : float
+        Stop when ``‖Y − A X‖ ≤ tol ‖Y‖`` in every column, by the true residual.
+    max_iter : int
+        Most steps. The result says if they were not enough, or if rounding allowed no more.
+
+    Notes
+    -----
+    Cost: one product per step, and one for each time that convergence is verified.
+
+    Examples
+    --------
+    >>> A = np.diag([1.0, 2.0, 3.0])
+    >>> conjugate_gradients(lambda V, label: A @ V, np.ones((3, 1))).coefficients.ravel().round(6)
+    array([1.      , 0.5     , 0.333333])
+    """
+    norms = np.linalg.norm(Y, axis=0)
+    norms[norms == 0] = 1.0
+    X = np.zeros_like(Y) if start is None else np.array(start, dtype=Y.dtype)
+
+    def relative(R: Array) -> float:
+        return float(np.max(np.linalg.norm(R, axis=0) / norms, initial=0.0))
+
+    R = Y.copy() if start is None else Y - product(X, "conjugate gradients, first residual")
+    residuals = [relative(R)]
+    verified = np.inf
+    stopped = False
+    while residuals[-1] > tol and len(residuals) <= max_iter:
+        X, stopped = _descend(product, precondition, X, R, residuals, relative, watch, tol, max_iter)
+        if stopped:
+            break
+        R = Y - product(X, f"conjugate gradients, true residual after step {len(residuals) - 1}")
+        residuals[-1] = relative(R)
+        if not residuals[-1] <= _PROGRESS * verified:
+            break
+        verified = residuals[-1]
+    return Solution(X, np.asarray(residuals), residuals[-1] <= tol, stopped)
+
+
+def warn_unless_converged(residuals: Array, converged: bool, tol: float, advice: str) -> None:
+    """Warn that the iteration ended above its tolerance, with what to do about it."""
+    if not converged:
+        warnings.warn(
+            f"conjugate gradients stopped after {len(residuals) - 1} steps at a relative residual of "
+            f"{residuals[-1]:.2g}, above tol={tol:.2g}. {advice}",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+
+
+def _descend(
+    product: Callable[[Array, str], Array],
+    precondition: Callable[[Array], Array] | None,
+    X: Array,
+    R: Array,
+    residuals: list[float],
+    relative: Callable[[Array], float],
+    watch: Callable[[Array], bool] | None,
+    tol: float,
+    max_iter: int,
+) -> tuple[Array, bool]:
+    """Step from X, whose residual is R, until the recurrence meets ``tol``; return the best X and ``watch``'s word."""
+    Z = R if precondition is None else precondition(R)
+    P, old = Z.copy(), np.einsum("ij,ij->j", R, Z)
+    best, least = X.copy(), residuals[-1]
+    while residuals[-1] > tol and len(residuals) <= max_iter:
+        Q = product(P, f"conjugate gradients, step {len(residuals)}, residual {residuals[-1]:.1e}")
+        # A column that has converged to the last bit has no direction left: it rests.
+        curvature = np.einsum("ij,ij->j", P, Q)
+        size = np.divide(old, curvature, out=np.zeros_like(old), where=curvature > 0)
+        X = X + size * P
+        R = R - size * Q
+        Z = R if precondition is None else precondition(R)
+        new = np.einsum("ij,ij->j", R, Z)
+        P = Z + np.divide(new, old, out=np.zeros_like(old), where=old > 0) * P
+        old = new
+        residuals.append(relative(R))
+        if residuals[-1] < least:
+            best, least = X, residuals[-1]
+        elif not residuals[-1] <= _DIVERGENCE * least:
+            break
+        if watch is not None and watch(X):
+            return X, True
+    return best, False
