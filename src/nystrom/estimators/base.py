@@ -221,6 +221,11 @@ class KernelMachine(BaseEstimator):
         self._store_map(fitted)
         return fitted, C
 
+    def _factorise(self, survey: Survey, kernel: Kernel, landmarks: Landmarks) -> NystromMap:
+        """Return the map of rows for a kernel that is on trial, made as :meth:`_fit_map` would."""
+        rank = check_optional_count(self.n_components, "n_components")
+        return FACTORS[self.factor](survey, kernel, landmarks, rank)
+
     def _room_for_kernel(self, survey: Survey, m: int) -> Array | None:
         rows = survey.rows
         left = getattr(survey.engine, "room", None)

@@ -104,7 +104,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
         def criterion(fitted: NystromMap, rows: RowBlocks) -> float:
             return self._optimum(fitted, self._normalised(fitted)[0]).objective
 
-        return search_gamma(survey, kernel.resolve(survey.moments), landmarks, criterion, rng)
+        return search_gamma(survey, kernel.resolve(survey.moments), landmarks, self._factorise, criterion, rng)
 
     def _optimum(self, fitted: NystromMap, problem: RidgeProblem) -> Optimum:
         given = (check_variance(getattr(self, name), name) for name in ("alpha", "amplitude"))

@@ -98,7 +98,7 @@ class RidgeMachine(SupervisedMachine):
             alphas = auto_alphas(problem.values) if alphas is None else alphas * (problem.count / n)
             return float(np.min(self._scores(problem, fitted, rows, alphas)))
 
-        return search_gamma(survey, kernel.resolve(survey.moments), landmarks, criterion, rng)
+        return search_gamma(survey, kernel.resolve(survey.moments), landmarks, self._factorise, criterion, rng)
 
     def _scores(self, problem: RidgeProblem, fitted: NystromMap, rows: RowBlocks | None, alphas: Array) -> Array:
         if self.selection == "gcv":

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import scipy.sparse as sp
 
 from nystrom.engine.survey import Survey
-from nystrom.factor import NystromMap, optimal
+from nystrom.factor import NystromMap
 from nystrom.kernels import Kernel
 from nystrom.landmarks import Landmarks
 from nystrom.rows import Block, RowBlocks, array_rows
 from nystrom.types import Array
 
 Criterion = Callable[[NystromMap, RowBlocks], float]
+Factorise = Callable[[Survey, Kernel, Landmarks], NystromMap]
 
-# (rows, landmarks) of the two stages, and the factors on gamma that each tries.
-_COARSE = (2000, 200, 4.0 ** np.arange(-5, 6))
-_FINE = (20_000, 1000, 2.0 ** np.arange(-1, 2))
+# Bandwidths are powers of two times the one where the search begins. The coarse stage tries these exponents ...
+_EXPONENTS = range(-10, 11, 2)
+# ... and the fine stage walks from the best of them while the next one is better, at most this far from the start.
+_FARTHEST = 24
+# (rows, landmarks) of the two stages.
+_COARSE = (2000, 200)
+_FINE = (20_000, 1000)
 
 
 def check_searchable(kernel: Kernel) -> None:
@@ -32,12 +38,20 @@ def check_searchable(kernel: Kernel) -> None:
 
 
 def search_gamma(
-    survey: Survey, kernel: Kernel, landmarks: Landmarks, criterion: Criterion, rng: np.random.Generator
+    survey: Survey,
+    kernel: Kernel,
+    landmarks: Landmarks,
+    factorise: Factorise,
+    criterion: Criterion,
+    rng: np.random.Generator,
 ) -> Kernel:
     """Return the kernel with the ``gamma`` that makes ``criterion`` least.
 
-    Eleven values, four times apart around the kernel's own, are tried on 2,000 rows with 200 of the landmarks; then the
-    best and its halves and doubles on 20,000 rows with 1,000.
+    Eleven values, four times apart around the kernel's own, are tried on 2,000 rows with 200 of the landmarks. The
+    kernel's own and the best of these then go on to 20,000 rows with 1,000 landmarks: from the better of the two the
+    search halves or doubles until neither helps. Where there are more landmarks, the winner and the kernel's own are
+    compared once more with all of them. So the answer is never worse than the kernel's own on those rows, which are all
+    rows where there are no more than 20,000.
 
     Parameters
     ----------
@@ -47,22 +61,55 @@ def search_gamma(
         With a number for ``gamma``, where the search begins.
     landmarks : Landmarks
         Of the fit; some of them serve here.
+    factorise : callable
+        From rows, kernel and landmarks to the map, as the fit itself makes it.
     criterion : callable
         From the map of some rows and the rows to a number, less is better.
 
     Notes
     -----
-    Cost: 14 small fits whatever the number of rows, and one pass where rows can only be read in order.
+    Cost: 11 small fits and about 5 larger ones whatever the number of rows, and one pass for each stage where rows can
+    only be read in order.
     """
     check_searchable(kernel)
-    for n_rows, n_landmarks, factors in (_COARSE, _FINE):
-        rows = sample_rows(survey, n_rows, rng)
-        few = _some_landmarks(landmarks, n_landmarks, rng)
+
+    def stage(rows: RowBlocks, some: Landmarks) -> Callable[[int], float]:
         here = Survey(rows, survey.engine)
-        tried = [replace(kernel, gamma=float(kernel.gamma * factor)) for factor in factors]  # type: ignore
-        scores = [criterion(optimal(here, candidate, few, None), rows) for candidate in tried]
-        kernel = tried[int(np.argmin(scores))]
-    return kernel
+
+        @cache
+        def score(exponent: int) -> float:
+            found = criterion(factorise(here, _scaled(kernel, exponent), some), rows)
+            return found if np.isfinite(found) else np.inf
+
+        return score
+
+    def some_landmarks(count: int) -> Landmarks:
+        return _some_landmarks(landmarks, count, rng)
+
+    coarse = stage(sample_rows(survey, _COARSE[0], rng), some_landmarks(_COARSE[1]))
+    best = min(_EXPONENTS, key=coarse)
+    rows = sample_rows(survey, _FINE[0], rng)
+    fine = stage(rows, some_landmarks(_FINE[1]))
+    best = _descend(fine, min((0, best), key=fine))
+    if best != 0 and len(landmarks) > _FINE[1]:
+        best = min((0, best), key=stage(rows, landmarks))
+    return _scaled(kernel, best)
+
+
+def _descend(score: Callable[[int], float], start: int) -> int:
+    """Return the integer from which no step of one lowers the score."""
+    best = start
+    while abs(best) < _FARTHEST:
+        # In case of a tie, stay.
+        step = min((best, best - 1, best + 1), key=score)
+        if step == best:
+            break
+        best = step
+    return best
+
+
+def _scaled(kernel: Kernel, exponent: int) -> Kernel:
+    return replace(kernel, gamma=float(kernel.gamma * 2.0**exponent))  # type: ignore
 
 
 def _some_landmarks(landmarks: Landmarks, count: int, rng: np.random.Generator) -> Landmarks:
