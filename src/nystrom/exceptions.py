@@ -33,6 +33,30 @@ class NotInModelFileError(NystromError, RuntimeError):
     """A loaded model was asked for something that its file does not hold; the message says how to keep it."""
 
 
+class NotFiniteError(NystromError, ValueError):
+    """The rows hold NaN or infinity; the message names the first such row.
+
+    Parameters
+    ----------
+    name : str
+        What holds the rows.
+    kind : str
+        "NaN" or "infinity".
+    place : str
+        Where the first one is, as in "row 7".
+    """
+
+    def __init__(self, name: str, kind: str, place: str) -> None:
+        super().__init__(name, kind, place)
+
+    def __str__(self) -> str:
+        name, kind, place = self.args
+        return (
+            f"Input {name} contains {kind} (first in {place}). Rows must be finite: drop such rows or fill them in, "
+            f"for example with sklearn.impute.SimpleImputer."
+        )
+
+
 class ClusterLostError(NystromError, ConnectionError):
     """The Dask cluster cannot finish the work: its scheduler is gone, or its workers die again and again."""
 

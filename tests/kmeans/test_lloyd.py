@@ -409,4 +409,4 @@ def test_wrong_values_are_refused_by_name(options, message):
 
 def test_no_rows_are_refused():
     with pytest.raises(ValueError, match="at least one row"):
-        run(np.empty((0, 3)), 2)
+        run(ArrayRows(np.empty((0, 3))), 2)

@@ -111,12 +111,12 @@ def test_a_number_of_landmarks_that_is_no_integer_is_refused(m):
 
 @pytest.mark.parametrize("shape", [(0, 4), (4, 0)])
 def test_no_rows_or_no_columns_are_refused(shape):
-    with pytest.raises(ValueError, match="at least one row and one column"):
+    with pytest.raises(ValueError, match=r"0 (sample|feature)\(s\)"):
         select_landmarks(np.zeros(shape), 2)
 
 
 def test_one_dimension_is_refused():
-    with pytest.raises(ValueError, match="two dimensions"):
+    with pytest.raises(ValueError, match="Expected 2D array, got 1D array"):
         select_landmarks(np.zeros(4), 2)
 
 

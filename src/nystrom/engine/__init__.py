@@ -1,7 +1,7 @@
 """How a pass over the rows runs."""
 
 from nystrom.engine.base import Engine, Mergeable, Progress, Silent, Sums, TreeMerger
-from nystrom.engine.choose import collection_rows, is_dask_collection, make_engine, place_rows
+from nystrom.engine.choose import is_dask_collection, make_engine, place_rows
 from nystrom.engine.local import LocalEngine
 from nystrom.threads import blas_threads
 
@@ -14,7 +14,6 @@ __all__ = [
     "Sums",
     "TreeMerger",
     "blas_threads",
-    "collection_rows",
     "is_dask_collection",
     "make_engine",
     "place_rows",

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias
 from nystrom.engine.base import Engine, Progress
 from nystrom.engine.local import LocalEngine
 from nystrom.rows.base import RowBlocks
+from nystrom.rows.gate import register_reader
 
 EngineName: TypeAlias = Literal["auto", "local", "dask"]
 _NAMES = ("auto", "local", "dask")
@@ -17,11 +18,13 @@ def is_dask_collection(X: Any) -> bool:
     return callable(getattr(type(X), "__dask_graph__", None))
 
 
-def collection_rows(X: Any) -> RowBlocks:
-    """Return the rows of a Dask array or dataframe."""
+def _collection_rows(X: Any, *, name: str) -> RowBlocks:
     from nystrom.engine import dask
 
-    return dask.collection_rows(X)
+    return dask.collection_rows(X, name=name)
+
+
+register_reader(is_dask_collection, _collection_rows)
 
 
 def place_rows(rows: RowBlocks, engine: Any) -> RowBlocks:

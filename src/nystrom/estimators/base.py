@@ -9,20 +9,18 @@ from copy import copy
 from typing import Any, Self
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from nystrom.certificate import certify
 from nystrom.checks import check_choice, check_optional_count
 from nystrom.engine import (
     Engine,
-    collection_rows,
-    is_dask_collection,
     make_engine,
     place_rows,
 )
 from nystrom.engine.survey import Survey
+from nystrom.estimators.columns import check_columns
 from nystrom.estimators.parameters import complete
 from nystrom.exceptions import FewerLandmarksWarning
 from nystrom.factor import FACTORS, NystromMap, extend
@@ -32,9 +30,7 @@ from nystrom.landmarks import Landmarks, Selector, make_selector
 from nystrom.memory import Footprint, emit_footprint, fit_footprint, parse_memory
 from nystrom.output import describe_job, write_rows
 from nystrom.progress import make_progress
-from nystrom.rows import Block, RowBlocks, array_rows, require_finite
-from nystrom.rows.files import open_rows
-from nystrom.rows.sparse import canonical
+from nystrom.rows import Block, RowBlocks, as_blocks, require_finite
 from nystrom.threads import resolve_n_jobs
 from nystrom.types import Array, Matrix
 
@@ -57,12 +53,6 @@ def resolve_sizes(n_components: Any, n_landmarks: Any, n_rows: int) -> tuple[int
     if m is None:
         m = DEFAULT_LANDMARKS if rank is None else 2 * rank
     return rank, min(m, n_rows)
-
-
-def unmapped(X: Any) -> Any:
-    """Return a memmap as rows that are read from its file, so that its pages do not become this process's memory."""
-    mapped = isinstance(X, np.memmap) and X.ndim == 2 and X.size > 0 and X.dtype.kind in "fiub"
-    return open_rows(X) if mapped else X
 
 
 class KernelMachine(BaseEstimator):
@@ -161,32 +151,9 @@ class KernelMachine(BaseEstimator):
 
     def _check_X(self, X: Any, *, reset: bool) -> RowBlocks:
         """Return the rows of X, checked for shape, dtype and number of columns; finiteness is checked in the pass."""
-        if is_dask_collection(X):
-            X = collection_rows(X)
-        X = unmapped(X)
-        if sp.issparse(X):
-            X = canonical(X)  # before scikit-learn, which converts other layouts and trusts their indices
-        if isinstance(X, RowBlocks):
-            self._check_columns(X.n_columns, reset=reset)
-            return place_rows(X, self.engine)
-        X = validate_data(
-            self,
-            X,
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            ensure_all_finite=False,
-            reset=reset,
-        )
-        return place_rows(array_rows(X), self.engine)
-
-    def _check_columns(self, n_features: int, *, reset: bool) -> None:
-        if reset:
-            self.n_features_in_ = n_features
-        elif n_features != self.n_features_in_:
-            raise ValueError(
-                f"X has {n_features} features, but {type(self).__name__} is expecting "
-                f"{self.n_features_in_} features as input."
-            )
+        rows = as_blocks(X, owner=self)
+        check_columns(self, rows, reset=reset, from_file=isinstance(X, RowBlocks))
+        return place_rows(rows, self.engine)
 
     def _settle_kernel(self, survey: Survey, kernel: Kernel, landmarks: Landmarks, rng: np.random.Generator) -> Kernel:
         """Return the kernel with numbers for all its parameters; a machine with a target may search for them here."""

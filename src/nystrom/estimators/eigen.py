@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from sklearn.utils.validation import check_array
-
-from nystrom.engine import collection_rows, is_dask_collection, make_engine
+from nystrom.engine import make_engine
 from nystrom.engine.survey import Survey
 from nystrom.estimators.base import resolve_sizes
 from nystrom.factor import FACTORS, naive_eigh, orthonormal_eigh
 from nystrom.generator import make_generator
 from nystrom.kernels import make_kernel
 from nystrom.landmarks import make_selector
-from nystrom.rows import RowBlocks, array_rows
+from nystrom.rows import as_blocks
 from nystrom.types import Array, Matrix
 
 
@@ -70,12 +67,7 @@ def kernel_eigh(
     allowed = (*sorted(FACTORS), "naive")
     if factor not in allowed:
         raise ValueError(f"factor must be one of {allowed}; got {factor!r}.")
-    if is_dask_collection(X):
-        rows = collection_rows(X)
-    elif isinstance(X, RowBlocks):
-        rows = X
-    else:
-        rows = array_rows(check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32], input_name="X"))
+    rows = as_blocks(X)
     rank, m = resolve_sizes(n_components, n_landmarks, rows.shape[0])
     if rank is None:
         raise ValueError("n_components must be a whole number of at least 1; got None.")

@@ -323,10 +323,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, RidgeMachine):
         self._check_incremental()
         if not hasattr(self, "map_"):
             return self.fit(X, y, sample_weight)
-        known = self.n_features_in_
-        rows, y, weight = self._check_X_y(X, y, sample_weight)
-        self.n_features_in_ = known
-        self._check_columns(rows.n_columns, reset=False)
+        rows, y, weight = self._check_X_y(X, y, sample_weight, reset=False)
         self._extend_ridge(rows, y, weight)
         return self
 

@@ -5,17 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    check_array,
-    check_consistent_length,
-    column_or_1d,
-    validate_data,
-)
+from sklearn.utils.validation import _check_sample_weight, _check_y
 
-from nystrom.engine import Engine, is_dask_collection, place_rows
-from nystrom.estimators.base import KernelMachine, unmapped
-from nystrom.rows import RowBlocks, array_rows
+from nystrom.engine import Engine, is_dask_collection
+from nystrom.estimators.base import KernelMachine
+from nystrom.rows import RowBlocks
 from nystrom.types import Array
 
 
@@ -28,36 +22,24 @@ class SupervisedMachine(KernelMachine):
     """Base of the machines that learn a target."""
 
     def _check_X_y(
-        self, X: Any, y: Any, sample_weight: Any = None, *, numeric: bool = True, multi_output: bool = True
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        numeric: bool = True,
+        multi_output: bool = True,
+        reset: bool = True,
     ) -> tuple[RowBlocks, Array | None, Array | None]:
         """Return the rows, the target (None where it lies inside the rows) and the weights, all checked."""
-        X = unmapped(X)
-        if isinstance(X, RowBlocks) or is_dask_collection(X):
-            rows = self._check_X(X, reset=True)
-            if is_dask_collection(y) and numeric and rows.on_cluster:
-                pass  # stays on the cluster, where it is put beside the rows
-            elif y is not None:
-                y = _check_y_alone(y, numeric=numeric, multi_output=multi_output)
-                if len(y) != rows.shape[0]:
-                    raise ValueError(
-                        f"y has {len(y)} entries, but X has {rows.shape[0]} rows; there must be one a row."
-                    )
-            elif not rows.has_target:
+        rows = self._check_X(X, reset=reset)
+        if y is None:
+            if not rows.has_target:
                 raise ValueError(self._needs_y())
-        elif y is None:
-            raise ValueError(self._needs_y())
-        else:
-            X, y = validate_data(
-                self,
-                X,
-                y,
-                accept_sparse="csr",
-                dtype=[np.float64, np.float32],
-                ensure_all_finite=False,
-                multi_output=multi_output,
-                y_numeric=numeric,
-            )
-            rows = place_rows(array_rows(X), self.engine)
+        elif not (is_dask_collection(y) and numeric and rows.on_cluster):  # else it stays there, beside the rows
+            y = np.asarray(_check_y(y, multi_output=multi_output, y_numeric=numeric, estimator=self))
+            if len(y) != rows.shape[0]:
+                raise ValueError(f"y has {len(y)} entries, but X has {rows.shape[0]} rows; there must be one per row.")
         return rows, y, None if sample_weight is None else self._check_weight(sample_weight, rows)
 
     def _needs_y(self) -> str:
@@ -79,12 +61,3 @@ class SupervisedMachine(KernelMachine):
             return y
         rows = self._check_X(X, reset=False)
         return gather_target(rows, self._engine(rows))
-
-
-def _check_y_alone(y: Any, *, numeric: bool, multi_output: bool) -> Array:
-    if multi_output:
-        y = check_array(y, ensure_2d=False, dtype="numeric" if numeric else None, input_name="y")
-    else:
-        y = column_or_1d(y, warn=True)
-    check_consistent_length(y)
-    return np.asarray(y)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from nystrom.engine import collection_rows, is_dask_collection, make_engine
+from nystrom.engine import make_engine
 from nystrom.engine.survey import Survey
 from nystrom.generator import make_generator
 from nystrom.kernels import Gamma, Kernel, make_kernel
@@ -113,7 +113,7 @@ def select_landmarks(
 
     Parameters
     ----------
-    X : array, memmap, sparse matrix, RowBlocks, Dask array or dataframe, shape (n, p)
+    X : array, memmap, sparse matrix, data frame, RowBlocks, Dask array or dataframe, shape (n, p)
         The rows; with ``kernel="precomputed"`` the kernel matrix.
     n_landmarks : int
         The number m, at least 1. More than n means n.
@@ -142,9 +142,7 @@ def select_landmarks(
     >>> select_landmarks(X, 4, method="uniform", random_state=0).indices.shape
     (4,)
     """
-    rows = collection_rows(X) if is_dask_collection(X) else as_blocks(X)
-    if rows.shape[0] == 0 or rows.shape[1] == 0:
-        raise ValueError(f"X must have at least one row and one column; got shape {rows.shape}. Check how X was made.")
+    rows = as_blocks(X)
     selector = make_selector(method)
     made = make_kernel(kernel, gamma=gamma, degree=degree, coef0=coef0)
     survey = Survey(rows, make_engine(rows, n_jobs))

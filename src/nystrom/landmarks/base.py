@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 
 from nystrom.checks import is_whole
 from nystrom.engine.survey import Survey
-from nystrom.exceptions import FewerLandmarksWarning
+from nystrom.exceptions import FewerLandmarksWarning, NotFiniteError
 from nystrom.kernels import Kernel, Precomputed
 from nystrom.linalg import algebra_threads
 from nystrom.rows.base import Block, RowBlocks, require_finite
@@ -83,8 +83,14 @@ class Selector(BaseEstimator, ABC):
                 f"rows are rows of K. Use landmarks='rpcholesky', 'uniform', 'diagonal', 'column-norm' or 'leverage', "
                 f"or an array of row numbers."
             )
-        with algebra_threads(wanted):
-            found = self._select(survey, wanted, kernel, rng)
+        try:
+            with algebra_threads(wanted):
+                found = self._select(survey, wanted, kernel, rng)
+            require_finite(found.points, "landmarks")
+        except NotFiniteError:
+            # Found in a sample, perhaps, where it need not be the first of all.
+            survey.require_finite()
+            raise
         if len(found) < wanted:
             warnings.warn(
                 f"Found {len(found)} landmarks where {wanted} were asked for: {survey.rows.name} has no more rows that "
@@ -216,12 +222,11 @@ def resolve(kernel: Kernel, survey: Survey) -> Kernel:
     return kernel.resolve(survey.moments) if kernel.needs_moments else kernel
 
 
-def evaluator(survey: Survey, kernel: Kernel, points: Matrix, indices: Array) -> Callable[[Matrix], Array]:
+def evaluator(kernel: Kernel, points: Matrix, indices: Array) -> Callable[[Matrix], Array]:
     """Return the function from rows to their kernel values with ``points``, the rows numbered ``indices``."""
     if isinstance(kernel, Precomputed):
         return kernel.at(indices).prepare(points)
-    center = survey.moments.mean if survey.has_moments and not survey.rows.is_sparse else None
-    return kernel.prepare(points, center=center)
+    return kernel.prepare(points)
 
 
 def kernel_diagonal(survey: Survey, kernel: Kernel) -> Array:

@@ -167,7 +167,7 @@ class KMeans(Selector):
         # The pass that the bandwidth needs anyway; made first, it also keeps NaN from the seeds.
         _ = survey.moments
         if self.sample is None and survey.rows.random_access:
-            found = cluster(survey.rows, m, _Counted(survey), rng, self.n_iter, self.n_init)
+            found = cluster(survey.rows, m, survey.passes, rng, self.n_iter, self.n_init)
             return Landmarks(smaller_form(found.centers), None)
         size = _SEED_ROWS if self.sample is None else check_count(self.sample, "sample")
         sample = array_rows(sample_rows(survey, max(size, m), rng))
@@ -175,14 +175,3 @@ class KMeans(Selector):
         # Rows that can only be read from their beginning have no seeds by number, so those of a sample serve.
         steps = self.n_iter if self.sample is None else 1
         return Landmarks(lloyd(survey, smaller_form(centers), steps), None)
-
-
-class _Counted:
-    """The survey's engine, with its passes counted as the survey's."""
-
-    def __init__(self, survey: Survey) -> None:
-        self.survey = survey
-
-    def __getattr__(self, name: str) -> Any:
-        self.survey.n_passes += 1
-        return getattr(self.survey.engine, name)

@@ -126,7 +126,7 @@ def cholesky_pivots(
         k = len(chosen)
         drawn = draw(residual, min(proposals, m - k), rng)
         points = gather(survey, drawn)
-        K_drawn = np.asarray(evaluator(survey, kernel, points, drawn)(points), dtype=np.float64)
+        K_drawn = np.asarray(evaluator(kernel, points, drawn)(points), dtype=np.float64)
         known = factor[drawn, :k].astype(np.float64)
         accepted, L = _rejection_cholesky(K_drawn - known @ known.T, residual[drawn], floor[drawn], rng)
         if not accepted.size:
@@ -134,7 +134,7 @@ def cholesky_pivots(
             residual[drawn] = 0.0
             continue
         pivots = drawn[accepted]
-        evaluate = evaluator(survey, kernel, points[accepted], pivots)
+        evaluate = evaluator(kernel, points[accepted], pivots)
         step = _CholeskyStep(evaluate, factor, k, pivots, np.linalg.inv(L).T.astype(rows.dtype))
         stop = k + len(pivots)
         for start, (new, explained) in survey.map(step, label=f"pivots, {stop} of {m}"):

@@ -81,7 +81,7 @@ def column_norms(survey: Survey, kernel: Kernel) -> Array:
     for first in range(0, n, tile_rows):
         last = min(first + tile_rows, n)
         tile = np.arange(first, last)
-        step = _TileNorms(evaluator(survey, kernel, gather(survey, tile), tile), first, last)
+        step = _TileNorms(evaluator(kernel, gather(survey, tile), tile), first, last)
         for start, (own, across) in survey.map(step, label=f"column norms, {last} of {n}"):
             stop = min(start + rows.block_rows, n)
             norms[stop - len(own) : stop] += own
@@ -165,7 +165,7 @@ class Leverage(Selector):
     ) -> Array:
         """Return the scores (k_ii − k_iS (K_SS + λ D⁻¹)⁻¹ k_Si) / λ of the members, 0 for others; one pass."""
         points = gather(survey, chosen)
-        evaluate = evaluator(survey, kernel, points, chosen)
+        evaluate = evaluator(kernel, points, chosen)
         K_SS = np.asarray(evaluate(points), dtype=np.float64)
         root = np.sqrt(weights)
         values = np.linalg.eigvalsh(K_SS * root[:, None] * root)[::-1]

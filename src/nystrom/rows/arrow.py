@@ -53,6 +53,7 @@ class ArrowRows(StreamRows):
         self.columns: Columns = choose_columns(self.column_names, columns, target, name)
         chosen = range(len(self.column_names)) if self.columns.features is None else self.columns.features
         self.features = [self.column_names[j] for j in chosen]
+        self.feature_names = tuple(self.features)
         self.target_name = None if self.columns.target is None else self.column_names[self.columns.target]
         self.has_target = self.target_name is not None
         self.dtype = check_dtype(self._stored_dtype(self.paths[0]), dtype, name)

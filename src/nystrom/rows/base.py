@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from nystrom.exceptions import NotFiniteError
 from nystrom.types import Array, Matrix
 
 _BLOCK_BYTES = 8 * 2**20
@@ -87,6 +88,8 @@ class RowBlocks(ABC):
     name: str = "X"
     random_access: bool = True
     has_target: bool = False
+    # The names of the columns, where the source has them.
+    feature_names: tuple[str, ...] | None = None
     # Whether the rows are in memory already, so that a block costs none.
     in_memory: bool = False
     # What the source holds while it is read, beside the blocks: a decoded chunk, a piece of text.
@@ -180,28 +183,29 @@ class TargetedRows(RowBlocks):
 
 
 def require_finite(X: Matrix, name: str, start: int = 0, *, numbers: Array | None = None) -> None:
-    """Raise ``ValueError`` naming the first row of ``X`` that holds NaN or infinity.
+    """Raise :class:`NotFiniteError` naming the first row of ``X`` that holds NaN or infinity.
 
     Rows are numbered from ``start``, or as ``numbers`` says.
     """
+    row = first_not_finite(X)
+    if row is None:
+        return
+    kind = "NaN" if np.isnan(X[[row]].data if sp.issparse(X) else X[row]).any() else "infinity"
+    raise NotFiniteError(name, kind, f"row {start + row if numbers is None else int(numbers[row])}")
+
+
+def first_not_finite(X: Matrix) -> int | None:
+    """Return the number of the first row that holds NaN or infinity, or None."""
     values = X.data if sp.issparse(X) else X
     if values.size == 0:
-        return
+        return None
     # One dot product reads the block once at memory speed; only if it overflows is the slow test needed.
     flat = values.ravel(order="K")
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(np.dot(flat, flat)):
-            return
+            return None
     if sp.issparse(X):
         bad = np.flatnonzero(~np.isfinite(X.data))
-        row = int(np.searchsorted(X.indptr, bad[0], side="right") - 1) if bad.size else -1
-    else:
-        bad = np.flatnonzero(~np.isfinite(X).all(axis=1))
-        row = int(bad[0]) if bad.size else -1
-    if row >= 0:
-        kind = "NaN" if np.isnan(X[[row]].data if sp.issparse(X) else X[row]).any() else "infinity"
-        number = start + row if numbers is None else int(numbers[row])
-        raise ValueError(
-            f"Input {name} contains {kind} (first in row {number}). Rows must be finite: drop such rows or "
-            f"fill them in, for example with sklearn.impute.SimpleImputer."
-        )
+        return int(np.searchsorted(X.indptr, bad[0], side="right") - 1) if bad.size else None
+    bad = np.flatnonzero(~np.isfinite(X).all(axis=1))
+    return int(bad[0]) if bad.size else None

@@ -9,19 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from nystrom.exceptions import DataFileError
-from nystrom.rows.arrays import array_rows
 from nystrom.rows.arrow import ArrowRows, CsvRows, FeatherRows, ParquetRows
 from nystrom.rows.base import RowBlocks
-from nystrom.rows.binary import matrix_rows, memmap_file, open_npy, read_npy_header
-from nystrom.rows.columns import check_dtype
+from nystrom.rows.binary import open_npy, read_npy_header
+from nystrom.rows.gate import as_blocks, is_matrix
 from nystrom.rows.hdf5 import open_hdf5, read_hdf5_vector
 from nystrom.rows.libsvm import LibsvmRows
 from nystrom.rows.libsvm_text import open_text
 from nystrom.rows.npz import open_npz
-from nystrom.rows.sparse import canonical
 from nystrom.rows.spool import spool as spool_rows
 from nystrom.rows.stamp import require_file
 from nystrom.rows.stream import StreamRows, iterable_rows
@@ -117,19 +114,8 @@ def open_rows(
 
 
 def _open_object(source: Any, dtype: Any, block_rows: int | None) -> RowBlocks:
-    if isinstance(source, RowBlocks):
-        return source
-    if isinstance(source, np.memmap):
-        file = memmap_file(source)
-        if file is not None:
-            name = str(file.path)
-            return matrix_rows(file, name, columns=None, target=None, dtype=dtype, block_rows=block_rows)
-    if sp.issparse(source) or hasattr(source, "__array__"):
-        X = canonical(source) if sp.issparse(source) else np.asarray(source)
-        if X.ndim != 2:
-            raise ValueError(f"X must have two dimensions (rows and columns); got shape {X.shape}.")
-        kind = check_dtype(X.dtype, dtype, "X")
-        return array_rows(X if kind == X.dtype else X.astype(kind), block_rows=block_rows)
+    if is_matrix(source):
+        return as_blocks(source, block_rows=block_rows, dtype=dtype)
     if callable(source) or hasattr(source, "__iter__") or hasattr(source, "iterate"):
         return iterable_rows(source, dtype=dtype, block_rows=block_rows)
     raise TypeError(

@@ -15,6 +15,7 @@ from dask.base import is_dask_collection, optimize
 
 from nystrom.engine.dask.cluster import fetch, make_token, slug, submit
 from nystrom.rows.base import Block, RowBlocks, TargetedRows, blocks_to_join
+from nystrom.rows.gate import column_names, require_number_columns
 from nystrom.rows.sparse import canonical
 from nystrom.types import Array, Matrix
 
@@ -233,12 +234,18 @@ def as_dask_array(X: Any) -> Any:
 
 def collection_rows(X: Any, *, name: str = "X") -> DaskRows:
     """Return the rows of a Dask array or dataframe."""
+    names = None if isinstance(X, da.Array) else column_names(X)
+    if hasattr(X, "dtypes"):
+        # The frame that stands for the others has no rows, so it cannot show that its objects are numbers.
+        require_number_columns(X._meta, name, objects=False)
     X = as_dask_array(X)
     if X.ndim != 2:
         raise ValueError(f"{name} must have two dimensions (rows and columns); got shape {X.shape}.")
     if X.dtype.kind not in "fiub":
         raise ValueError(f"{name} must hold numbers; got dtype {X.dtype}. Encode or drop the columns that do not.")
-    return DaskRows(X.rechunk({1: -1}) if X.numblocks[1] > 1 else X, name=name)
+    rows = DaskRows(X.rechunk({1: -1}) if X.numblocks[1] > 1 else X, name=name)
+    rows.feature_names = names
+    return rows
 
 
 def ship_rows(rows: RowBlocks) -> DaskRows:

@@ -1,0 +1,207 @@
+"""The gate: whatever a user passes as X becomes rows here, and nowhere else.
+
+Shape, type and column names are checked on entry; that every number is finite is checked in the first pass, which
+reads the rows anyway and knows their numbers.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from nystrom.rows.arrays import array_rows
+from nystrom.rows.base import RowBlocks
+from nystrom.rows.binary import matrix_rows, memmap_file
+from nystrom.rows.columns import check_dtype
+from nystrom.rows.sparse import canonical
+from nystrom.types import Array, Matrix
+
+Reader = Callable[..., RowBlocks]
+
+# Kinds of X whose rows are defined by an engine: how to recognise one, and how to read it. Engines register theirs,
+# because rows/ does not import from engine/.
+_READERS: list[tuple[Callable[[Any], bool], Reader]] = []
+
+# Column types of pandas, polars and pyarrow that are numbers, by the beginning of their names.
+_NUMBER = re.compile(r"^(u?int\d|float|double|half|bool|sparse\[|decimal|null)", re.IGNORECASE)
+_ENCODE = "Encode such columns as numbers (for example with sklearn.preprocessing.OneHotEncoder) or drop them."
+
+
+def register_reader(recognises: Callable[[Any], bool], read: Reader) -> None:
+    """Have :func:`as_blocks` call ``read(X, name=...)`` for every X that ``recognises`` accepts."""
+    _READERS.append((recognises, read))
+
+
+def as_blocks(
+    X: Any,
+    y: Array | None = None,
+    *,
+    weight: Array | None = None,
+    block_rows: int | None = None,
+    dtype: Any = None,
+    name: str = "X",
+    owner: Any = None,
+) -> RowBlocks:
+    """Return ``X`` as :class:`RowBlocks`, with a target and weights beside the rows if given.
+
+    Parameters
+    ----------
+    X : RowBlocks, array, memmap, sparse matrix, data frame, table, tensor, list or Dask collection
+        A memmap is read from its file, so that its pages do not count as memory of this process. Frames (pandas,
+        polars, pyarrow, Dask) keep their column names as ``feature_names``.
+    y, weight : array, optional
+        One target and one weight per row.
+    block_rows : int, optional
+        Rows per block, for X in memory.
+    dtype : float32, float64 or None
+        Of the blocks of X in memory; None keeps float32 and makes everything else float64.
+    name : str
+        What error messages call X.
+    owner : estimator, optional
+        Named in error messages.
+
+    Examples
+    --------
+    >>> as_blocks([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]).shape
+    (3, 2)
+    """
+    rows = _rows_of(X, block_rows, dtype, name, owner)
+    return rows if y is None and weight is None else rows.with_target(y, weight)
+
+
+def _rows_of(X: Any, block_rows: int | None, dtype: Any, name: str, owner: Any) -> RowBlocks:
+    if isinstance(X, RowBlocks):
+        return X
+    if isinstance(X, (str, bytes, os.PathLike)):
+        path = os.fsdecode(X)
+        raise ValueError(f"{name} is a path, {path!r}, not rows: open it first, with nystrom.open_rows({path!r}).")
+    for recognises, read in _READERS:
+        if recognises(X):
+            return read(X, name=name)
+    if isinstance(X, np.memmap) and X.ndim == 2 and X.size > 0 and X.dtype.kind in "fiub":
+        file = memmap_file(X)
+        if file is not None:
+            return matrix_rows(file, str(file.path), columns=None, target=None, dtype=dtype, block_rows=block_rows)
+    if _is_lazy_frame(X):
+        X = X.collect()
+    names = column_names(X)
+    matrix = _numbers(X, names, name, owner)
+    kind = check_dtype(matrix.dtype, dtype, name)
+    if dtype is not None and kind != matrix.dtype:
+        matrix = matrix.astype(kind)
+    rows = array_rows(matrix, block_rows=block_rows, name=name)
+    rows.feature_names = names
+    return rows
+
+
+def is_matrix(X: Any) -> bool:
+    """Return whether X is rows as a whole: not a path, and not an iterable of blocks."""
+    return isinstance(X, RowBlocks) or sp.issparse(X) or hasattr(X, "__array__") or _is_lazy_frame(X)
+
+
+def _is_lazy_frame(X: Any) -> bool:
+    # polars.LazyFrame
+    return hasattr(X, "collect") and hasattr(X, "collect_schema")
+
+
+def column_names(X: Any) -> tuple[str, ...] | None:
+    """Return the names of a frame's columns, or None where X has none or they are not text.
+
+    Raises
+    ------
+    TypeError
+        If some names are text and others are not, as scikit-learn does.
+    """
+    columns = getattr(X, "column_names", None)
+    if columns is None:
+        columns = getattr(X, "columns", None)
+    if columns is None or callable(columns) or not isinstance(columns, Iterable):
+        return None
+    names = tuple(columns)
+    text = sum(isinstance(column, str) for column in names)
+    if 0 < text < len(names):
+        kinds = sorted({type(column).__qualname__ for column in names})
+        raise TypeError(
+            f"Feature names are only supported if all input features have string names, but your input has {kinds} as "
+            f"feature name / column name types. Convert them with X.columns = X.columns.astype(str), for example."
+        )
+    return names if text else None
+
+
+def _numbers(X: Any, names: tuple[str, ...] | None, name: str, owner: Any) -> Matrix:
+    """Return X as a dense array or a CSR matrix of numbers with at least one row and one column."""
+    if isinstance(X, np.ma.MaskedArray) and np.ma.getmaskarray(X).any():
+        raise ValueError(f"{name} is a masked array with masked entries: fill them in first, with {name}.filled().")
+    if isinstance(X, np.ndarray) and not isinstance(X, np.matrix):
+        X = np.asarray(X)
+    ready = sp.issparse(X) or type(X) is np.ndarray
+    if ready and X.ndim == 2 and min(X.shape) > 0 and X.dtype.kind in "fiub":
+        return X
+    if sp.issparse(X):
+        X = canonical(X, name)
+    # Imported on use: scikit-learn takes most of a second to import, and arrays of numbers need none of it.
+    from sklearn.utils.validation import check_array
+
+    frame = hasattr(X, "columns") or hasattr(X, "column_names")
+    if frame:
+        require_number_columns(X, name)
+    if not (sp.issparse(X) or isinstance(X, np.ndarray) or (frame and hasattr(X, "iloc"))):
+        X = np.asarray(X)
+    if isinstance(X, np.ndarray):
+        _require_number_dtype(X, name)
+    try:
+        return check_array(
+            X,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            ensure_all_finite=False,
+            input_name=name,
+            estimator=owner,
+        )
+    except TypeError as error:
+        if isinstance(X, np.ndarray) and X.dtype.kind == "O":
+            raise TypeError(f"{name} holds objects that are not numbers: {error}. {_ENCODE}") from error
+        raise
+
+
+def require_number_columns(X: Any, name: str, *, objects: bool = True) -> None:
+    """Raise ``ValueError`` naming the first column of a frame that does not hold numbers.
+
+    Columns of Python objects pass if all their values are numbers; none does without ``objects``.
+    """
+    types = getattr(getattr(X, "schema", None), "types", None)
+    kinds = list(types if types is not None else X.dtypes)
+    labels = list(X.column_names if hasattr(X, "column_names") else X.columns)
+    for j, (label, kind) in enumerate(zip(labels, kinds, strict=True)):
+        said = str(kind)
+        if _NUMBER.match(said):
+            continue
+        if objects and said in ("object", "category") and hasattr(X, "iloc") and _are_numbers(X.iloc[:, j]):
+            continue
+        raise ValueError(f"column {label!r} of {name} holds {said}, which are not numbers. {_ENCODE}")
+
+
+def _are_numbers(column: Any) -> bool:
+    values = np.asarray(column, dtype=object)
+    if any(isinstance(value, (str, bytes)) for value in values):
+        return False
+    try:
+        values.astype(np.float64)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _require_number_dtype(X: Array, name: str) -> None:
+    if X.dtype.kind in "MmSUV":
+        kind = {"M": "dates", "m": "time spans", "V": "records"}.get(X.dtype.kind, "text")
+        raise ValueError(f"{name} holds {kind} (dtype {X.dtype}), which are not numbers. {_ENCODE}")
+    if X.dtype.kind == "O":
+        text = next((value for value in X.flat if isinstance(value, (str, bytes))), None)
+        if text is not None:
+            raise ValueError(f"{name} holds text, such as {text!r}, which is not a number. {_ENCODE}")
