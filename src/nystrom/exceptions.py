@@ -79,5 +79,9 @@ class FewerLandmarksWarning(UserWarning):
     """Fewer landmarks than asked for could be found, because the rows are not distinct enough."""
 
 
+class TableWarning(UserWarning):
+    """Something about a table that a fit goes on without: a column or rows left out, numbers taken as text."""
+
+
 class ConvergenceWarning(UserWarning):
     """An iteration stopped at its limit before it reached its tolerance."""

@@ -39,6 +39,7 @@ ESTIMATORS: dict[str, tuple[str, ...]] = {
     "nystrom.estimators.KernelRidge": (*_STATISTICS, *_FEATURES),
     "nystrom.estimators.KernelRidgeClassifier": (*_STATISTICS, *_FEATURES),
     "nystrom.estimators.GaussianProcessRegressor": _STATISTICS,
+    "nystrom.preprocessing.TableEncoder": ("_summaries",),
     "sklearn.preprocessing.StandardScaler": (),
     "sklearn.preprocessing.MinMaxScaler": (),
     "sklearn.preprocessing.MaxAbsScaler": (),
@@ -75,6 +76,8 @@ def kinds() -> Mapping[str, Kind]:
     from sklearn.pipeline import Pipeline
 
     from nystrom import certificate, factor, feature_sums, kernels, landmarks
+    from nystrom.preprocessing.columns import Column, Moments, Summary
+    from nystrom.preprocessing.encoder import Target
     from nystrom.solvers.exact import TiledRows
     from nystrom.solvers.path import RidgeProblem
 
@@ -92,6 +95,10 @@ def kinds() -> Mapping[str, Kind]:
         factor.NystromMap,
         feature_sums.Statistics,
         RidgeProblem,
+        Column,
+        Summary,
+        Moments,
+        Target,
         certificate.Certificate,
         certificate.ErrorEstimate,
     ):
@@ -149,6 +156,8 @@ def _estimator_kind(cls: type) -> Kind:
         if hasattr(cls, "_fit_map"):
             model._fit_rows = None
             check_machine(model)
+        if hasattr(model, "_check_loaded"):
+            model._check_loaded()
         return model
 
     return Kind(cls, parts, build)

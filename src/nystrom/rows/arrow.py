@@ -24,9 +24,10 @@ _BUFFER_BYTES = 2**20
 _CSV_BLOCK_BYTES = 4 * 2**20
 
 
-def _arrow(module: str = "pyarrow") -> Any:
+def import_arrow(module: str = "pyarrow") -> Any:
     try:
         import pyarrow
+        import pyarrow.compute
         import pyarrow.csv
         import pyarrow.ipc
         import pyarrow.parquet
@@ -34,6 +35,7 @@ def _arrow(module: str = "pyarrow") -> Any:
         raise MissingDependencyError("pyarrow", "io", "Reading CSV, Parquet and Feather files") from error
     return {
         "pyarrow": pyarrow,
+        "compute": pyarrow.compute,
         "csv": pyarrow.csv,
         "ipc": pyarrow.ipc,
         "parquet": pyarrow.parquet,
@@ -81,7 +83,7 @@ class ArrowRows(StreamRows):
                     X, y = self._matrix(batch, path), self._target(batch)
                     yield Piece(X, y)
                     start += len(X)
-            except _arrow().ArrowException as error:
+            except import_arrow().ArrowException as error:
                 raise self._damaged(path, start - begin, error) from error
 
     def _damaged(self, path: Path, row: int, error: Exception) -> Exception:
@@ -97,7 +99,7 @@ class ArrowRows(StreamRows):
         if self.target_name is None:
             return None
         column = batch.column(batch.schema.get_field_index(self.target_name))
-        types = _arrow().types
+        types = import_arrow().types
         if types.is_dictionary(column.type):
             column = column.dictionary_decode()
         if types.is_string(column.type) or types.is_large_string(column.type):
@@ -112,7 +114,7 @@ class ArrowRows(StreamRows):
 
 
 def _numbers(column: Any, name: str, path: Path) -> Array:
-    arrow = _arrow()
+    arrow = import_arrow()
     types = arrow.types
     if not (types.is_floating(column.type) or types.is_integer(column.type) or types.is_boolean(column.type)):
         raise DataFileError(
@@ -124,7 +126,7 @@ def _numbers(column: Any, name: str, path: Path) -> Array:
 
 
 def _numpy_dtype(schema: Any, names: list[str]) -> np.dtype[Any]:
-    arrow = _arrow()
+    arrow = import_arrow()
     single = all(schema.field(name).type == arrow.float32() for name in names)
     return np.dtype(np.float32 if single else np.float64)
 
@@ -139,8 +141,8 @@ class ParquetRows(ArrowRows):
 
     def _file(self, path: Path) -> Any:
         try:
-            return _arrow("parquet").ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False)
-        except (_arrow().ArrowException, OSError) as error:
+            return import_arrow("parquet").ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+        except (import_arrow().ArrowException, OSError) as error:
             raise DataFileError(f"{path}: not a Parquet file, or a damaged one ({error}).") from error
 
     def _names(self, path: Path) -> list[str]:
@@ -167,14 +169,14 @@ class FeatherRows(ArrowRows):
         self.set_size((count, len(self.features)), 0, block_rows)
 
     def _reader(self, path: Path, names: list[str] | None = None) -> Any:
-        arrow = _arrow()
+        arrow = import_arrow()
         try:
-            whole = _arrow("ipc").open_file(arrow.OSFile(str(path)))
+            whole = import_arrow("ipc").open_file(arrow.OSFile(str(path)))
             if names is None:
                 return whole
             fields = [whole.schema.get_field_index(name) for name in names]
-            options = _arrow("ipc").IpcReadOptions(included_fields=fields)
-            return _arrow("ipc").open_file(arrow.OSFile(str(path)), options=options)
+            options = import_arrow("ipc").IpcReadOptions(included_fields=fields)
+            return import_arrow("ipc").open_file(arrow.OSFile(str(path)), options=options)
         except arrow.ArrowException as error:
             raise DataFileError(f"{path}: not a Feather (version 2) file, or a damaged one ({error}).") from error
 
@@ -214,7 +216,7 @@ class CsvRows(ArrowRows):
         return row is None or self.columns.target is None or _is_number(row[self.columns.target])
 
     def _batches(self, path: Path, names: list[str]) -> Iterator[Any]:
-        arrow, csv_module = _arrow(), _arrow("csv")
+        arrow, csv_module = import_arrow(), import_arrow("csv")
         if self._names(path) != self.column_names:
             raise DataFileError(f"{path}: its header is not that of {self.paths[0].name}.")
         types = {name: arrow.float64() for name in names}
@@ -261,12 +263,12 @@ def _open_text(path: Path) -> IO[str]:
 
 def write_parquet_part(path: Path, values: Array, prefix: str = "f") -> None:
     """Write one block of rows as a Parquet file of its own."""
-    _arrow("parquet").write_table(_table(values, prefix), path, compression="none")
+    import_arrow("parquet").write_table(_table(values, prefix), path, compression="none")
 
 
 def join_parquet(parts: Sequence[Path], path: Path) -> None:
     """Write one Parquet file with a row group for each part, in order."""
-    parquet = _arrow("parquet")
+    parquet = import_arrow("parquet")
     tables = (parquet.read_table(part) for part in parts)
     first = next(tables)
     with parquet.ParquetWriter(path, first.schema) as writer:
@@ -275,6 +277,6 @@ def join_parquet(parts: Sequence[Path], path: Path) -> None:
 
 
 def _table(values: Array, prefix: str) -> Any:
-    arrow = _arrow()
+    arrow = import_arrow()
     names = [f"{prefix}{j}" for j in range(values.shape[1])]
     return arrow.table([arrow.array(np.ascontiguousarray(column)) for column in values.T], names=names)

@@ -1,0 +1,297 @@
+"""One column of a table: what a pass learns of it, and how its values become numbers."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from nystrom.exceptions import DataFileError
+from nystrom.preprocessing.parse import as_days, as_numbers, as_text, as_truths, first_bad, plain
+from nystrom.rows.arrow import import_arrow
+from nystrom.types import Array
+
+KINDS = ("number", "category", "boolean", "date", "drop")
+# Different values that are counted at most; beyond, the rarest are forgotten.
+_MOST_VALUES = 20_000
+# Values that are counted while a column may still turn out to hold numbers.
+_FEW_VALUES = 1_000
+# The cycles of a date, in days, and the least span of the dates for which each is told from a trend.
+_CYCLES = {"year": (365.2425, 365.0), "week": (7.0, 7.0), "day": (1.0, 1.0)}
+
+
+@dataclass
+class Moments:
+    """Count, mean and sum of squared deviations of numbers; merged without loss."""
+
+    count: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+    low: float = math.inf
+    high: float = -math.inf
+
+    def add(self, values: Array) -> None:
+        """Take finite numbers in."""
+        if values.size:
+            mean = float(values.mean())
+            deviations = values - mean
+            squares = float(deviations @ deviations)
+            self.merge(Moments(values.size, mean, squares, float(values.min()), float(values.max())))
+
+    def merge(self, other: Moments) -> None:
+        """Take the numbers of another in."""
+        total = self.count + other.count
+        if total:
+            gap = other.mean - self.mean
+            self.squares += other.squares + gap * gap * self.count * (other.count / total)
+            self.mean += gap * other.count / total
+            self.count = total
+            self.low, self.high = min(self.low, other.low), max(self.high, other.high)
+
+    @property
+    def deviation(self) -> float:
+        return math.sqrt(self.squares / self.count) if self.count else 0.0
+
+
+@dataclass
+class Summary:
+    """What is known of a column so far. ``open_kinds`` are the kinds that all its values allow."""
+
+    name: str
+    date_format: str | None = None
+    open_kinds: tuple[str, ...] = ("number", "boolean", "date", "category")
+    rows: int = 0
+    missing: int = 0
+    moments: dict[str, Moments] = field(default_factory=lambda: {kind: Moments() for kind in ("number", "date")})
+    counts: Counter[str] = field(default_factory=Counter)
+    forgot: bool = False
+    whole: bool = True
+    timed: bool = False
+    # The first value that was no number, and how many were before it.
+    stray: str | None = None
+    numbers_before: int = 0
+
+    def __post_init__(self) -> None:
+        self.counts = Counter(self.counts)  # from a file it comes as a dict
+
+    def update(self, column: Any) -> None:
+        """Take the values of a column of a record batch in."""
+        column = plain(column)
+        values = column.drop_null()
+        count = len(values)
+        if "number" in self.open_kinds and not self._add_numbers(values):
+            self.open_kinds = tuple(kind for kind in self.open_kinds if kind != "number")
+        if "number" not in self.open_kinds:
+            if "boolean" in self.open_kinds and not self._allows(values, as_truths):
+                self.open_kinds = tuple(kind for kind in self.open_kinds if kind != "boolean")
+            if "date" in self.open_kinds and not self._add_dates(values):
+                self.open_kinds = tuple(kind for kind in self.open_kinds if kind != "date")
+        if "category" in self.open_kinds:
+            self._count(values)
+        self.rows += len(column)
+        self.missing += len(column) - count
+
+    def _allows(self, values: Any, parse: Any) -> bool:
+        try:
+            parse(values)
+        except import_arrow().ArrowInvalid:
+            return False
+        return True
+
+    def _add_numbers(self, values: Any) -> bool:
+        try:
+            numbers = as_numbers(values)
+        except import_arrow().ArrowInvalid:
+            if self.stray is None:
+                at = first_bad(values, as_numbers)
+                self.stray, self.numbers_before = str(values[at]), self.moments["number"].count + at
+            return False
+        finite = np.isfinite(numbers)
+        self.missing += int((~finite).sum())
+        self.moments["number"].add(numbers[finite])
+        self.whole = self.whole and bool((numbers[finite] == np.rint(numbers[finite])).all())
+        return True
+
+    def _add_dates(self, values: Any) -> bool:
+        if self.moments["date"].count < self.rows - self.missing:
+            return False  # there were numbers before
+        try:
+            days = as_days(values, self.date_format)
+        except import_arrow().ArrowInvalid:
+            return False
+        self.moments["date"].add(days)
+        self.timed = self.timed or bool((days != np.floor(days)).any())
+        return True
+
+    def _count(self, values: Any) -> None:
+        maybe_numbers = "number" in self.open_kinds
+        if maybe_numbers and len(self.counts) > _FEW_VALUES:
+            self.forgot = True
+            return
+        found = import_arrow("compute").value_counts(as_text(values))
+        for value, count in zip(found.field(0).to_pylist(), found.field(1).to_pylist(), strict=True):
+            if value is not None:
+                self.counts[value] += count
+        if len(self.counts) > _MOST_VALUES:
+            self.counts = Counter(dict(self.counts.most_common(_MOST_VALUES // 2)))
+            self.forgot = True
+
+    @property
+    def present(self) -> int:
+        return self.rows - self.missing
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column as it was learned, and what becomes of it.
+
+    Attributes
+    ----------
+    name : str
+    kind : str
+        "number", "category", "boolean", "date", or "left out".
+    mean, scale : float
+        Of numbers and dates (in days): ``(x − mean) / scale`` is encoded.
+    categories : tuple of str
+        Those with a column of their own, the most frequent first.
+    other : bool
+        Whether the rest has a column.
+    missing : bool
+        Whether gaps have a column.
+    cycles : tuple of str
+        Of a date: "year", "week" and "day", each as sine and cosine.
+    date_format : str or None
+        How dates in text are read; None is ISO 8601.
+    note : str
+        Why it was left out, or what is odd about it.
+    """
+
+    name: str
+    kind: str
+    mean: float = 0.0
+    scale: float = 1.0
+    categories: tuple[str, ...] = ()
+    other: bool = False
+    missing: bool = False
+    cycles: tuple[str, ...] = ()
+    date_format: str | None = None
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        """Check the types: columns also come from files."""
+        good = (
+            all(isinstance(value, str) for value in (self.name, self.kind, self.note, *self.categories))
+            and isinstance(self.categories, tuple)
+            and self.kind in (*KINDS[:-1], "left out")
+            and all(isinstance(value, (int, float)) and math.isfinite(value) for value in (self.mean, self.scale))
+            and self.scale > 0
+            and set(self.cycles) <= set(_CYCLES)
+            and (self.date_format is None or isinstance(self.date_format, str))
+        )
+        if not good:
+            raise ValueError(f"the column {self.name!r} is not described rightly")
+
+    @property
+    def features(self) -> list[str]:
+        """The names of its encoded columns."""
+        if self.kind == "left out":
+            return []
+        if self.kind == "category":
+            names = [f"{self.name}_{category}" for category in self.categories]
+            names += [f"{self.name}_other"] * self.other
+        else:
+            names = [self.name, *(f"{self.name}_{cycle}_{wave}" for cycle in self.cycles for wave in ("sin", "cos"))]
+        return [*names, *[f"{self.name}_missing"] * self.missing]
+
+    def encode(self, column: Any, out: Array, source: str, start: int) -> None:
+        """Write the values of a column of a record batch into ``out``, one row each; row ``start`` is the first."""
+        column = plain(column)
+        if self.kind == "category":
+            self._encode_category(as_text(column), out)
+            return
+        parse = {"number": as_numbers, "boolean": as_truths, "date": self._days}[self.kind]
+        try:
+            values = parse(column)
+        except import_arrow().ArrowInvalid:
+            at = first_bad(column, parse)
+            what = {"number": "a number", "boolean": "true or false", "date": "a date"}[self.kind]
+            raise DataFileError(
+                f"{source}, row {start + at}, column {self.name!r}: {str(column[at])!r} is not {what}, as all values "
+                f"were when the encoder was fitted. Mend the value, or leave it empty."
+            ) from None
+        gaps = ~np.isfinite(values)
+        scaled = (values - self.mean) / self.scale
+        scaled[gaps] = 0.0
+        out[:, 0] = scaled
+        for j, cycle in enumerate(self.cycles):
+            angle = values * (2 * np.pi / _CYCLES[cycle][0])
+            angle[gaps] = 0.0
+            out[:, 1 + 2 * j], out[:, 2 + 2 * j] = np.sin(angle), np.cos(angle)
+            out[gaps, 1 + 2 * j : 3 + 2 * j] = 0.0
+        if self.missing:
+            out[:, -1] = gaps
+
+    def _days(self, column: Any) -> Array:
+        return as_days(column, self.date_format)
+
+    def _encode_category(self, texts: Any, out: Array) -> None:
+        arrow, compute = import_arrow(), import_arrow("compute")
+        codes = compute.index_in(texts, value_set=arrow.array(self.categories, arrow.string()), skip_nulls=True)
+        gaps = np.asarray(texts.is_null().to_numpy(zero_copy_only=False))
+        known = np.asarray(codes.is_valid().to_numpy(zero_copy_only=False)) & ~gaps
+        out[:] = 0.0
+        positions = np.asarray(codes.fill_null(0).to_numpy(zero_copy_only=False), dtype=np.intp)
+        out[np.flatnonzero(known), positions[known]] = 1.0
+        if self.other:
+            out[:, len(self.categories)] = ~known & ~gaps
+        if self.missing:
+            out[:, -1] = gaps
+
+
+def settle(summary: Summary, forced: str | None, max_categories: int) -> Column:
+    """Return how a column is encoded, now that all of it was seen."""
+    kind = forced or summary.open_kinds[0]
+    missing = summary.missing > 0
+    if kind == "drop":
+        return Column(summary.name, "left out", note="dropped as asked")
+    if summary.present == 0:
+        return Column(summary.name, "left out", note="every value is missing")
+    if forced is None and not missing and (len(summary.counts) == 1 and not summary.forgot):
+        return Column(summary.name, "left out", note="every value is the same")
+    if kind == "category":
+        return _settle_category(summary, max_categories, forced=forced is not None)
+    if kind == "boolean":
+        return Column(summary.name, "boolean", missing=missing)
+    moments = summary.moments[kind]
+    scale = moments.deviation or 1.0
+    if kind == "number":
+        if moments.low == moments.high and not missing:
+            return Column(summary.name, "left out", note="every value is the same")
+        return Column(summary.name, "number", moments.mean, scale, missing=missing)
+    span = moments.high - moments.low
+    cycles = tuple(
+        cycle for cycle, (_, least) in _CYCLES.items() if span >= least and (cycle != "day" or summary.timed)
+    )
+    return Column(
+        summary.name, "date", moments.mean, scale, missing=missing, cycles=cycles, date_format=summary.date_format
+    )
+
+
+def _settle_category(summary: Summary, max_categories: int, *, forced: bool) -> Column:
+    distinct = len(summary.counts)
+    note = ""
+    if summary.stray is not None and summary.numbers_before >= 0.9 * summary.present > 0:
+        note = (
+            f"taken as text because of {summary.stray!r}, while {summary.numbers_before:,} of its {summary.present:,} "
+            f"values are numbers"
+        )
+    if not forced and distinct > max_categories and (distinct > summary.present / 2 or distinct > _MOST_VALUES // 2):
+        note = f"{note and note + '; '}nearly every value is different ({distinct:,} of {summary.present:,})"
+        return Column(summary.name, "left out", note=note)
+    ordered = sorted(summary.counts.items(), key=lambda item: (-item[1], item[0]))
+    kept = tuple(value for value, _ in ordered[:max_categories])
+    other, missing = distinct > max_categories, summary.missing > 0
+    return Column(summary.name, "category", categories=kept, other=other, missing=missing, note=note)

@@ -1,0 +1,345 @@
+"""The transformer from tables to rows."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from nystrom.exceptions import TableWarning
+from nystrom.preprocessing.columns import KINDS, Column, Summary, settle
+from nystrom.preprocessing.parse import kind_of
+from nystrom.preprocessing.rows import EncodedRows, target_values
+from nystrom.preprocessing.tables import MISSING, Table, is_path, open_table
+from nystrom.rows import RowBlocks, array_rows
+from nystrom.types import Array
+
+# Kinds that a column may turn out to be, by what its type says; a CSV file's columns have none.
+_OPEN_KINDS = {
+    "number": ("number",),
+    "boolean": ("boolean",),
+    "date": ("date",),
+    "text": ("date", "category"),
+    None: ("number", "boolean", "date", "category"),
+}
+# A whole-number target with at most so many values is taken as classes.
+MOST_CLASSES = 20
+
+
+@dataclass(frozen=True)
+class Target:
+    """What was learned of the target column.
+
+    Attributes
+    ----------
+    name : str
+    kind : str
+        "number" or "text".
+    whole : bool
+        Whether all its numbers are whole.
+    n_values : int
+        How many different values it has, where they are few; else 0.
+    missing : int
+        Rows without a target.
+    """
+
+    name: str
+    kind: str
+    whole: bool
+    n_values: int
+    missing: int
+
+    @property
+    def is_class(self) -> bool:
+        """Whether the target names classes: text, or whole numbers of few values."""
+        return self.kind == "text" or (self.whole and 0 < self.n_values <= MOST_CLASSES)
+
+
+class TableEncoder(TransformerMixin, BaseEstimator):
+    """Turn a table with numbers, text, dates and gaps into rows of numbers, learned in one pass.
+
+    Numbers and dates are scaled to mean 0 and deviation 1. Text and categories become one column of 0 and 1 for each of
+    the most frequent values. Gaps become 0 after scaling (the mean) and 1 in a column of their own. A table is a path
+    (CSV, Parquet, Feather, also larger than memory), a pandas or polars frame (lazy too), an Arrow table, a dict of
+    columns, or a two-dimensional array.
+
+    Parameters
+    ----------
+    target : str or None
+        The column to be learned: left out of the rows, and put beside them by :meth:`rows` and ``fit_transform``.
+    max_categories : int, default=30
+        Values of a text column that get a column of their own; the rest shares one.
+    types : dict or None
+        What columns hold, by name, where it should not be found out: "number", "category", "boolean", "date" or "drop".
+    drop : list of str or None
+        Columns to leave out.
+    date_format : str or None
+        How dates in text are written, such as "%d.%m.%Y"; None is ISO 8601.
+    missing_values : list of str or None
+        Words of a CSV file that mean a gap; by default the empty one, NA, N/A, NaN, null, None and "?".
+
+    Attributes
+    ----------
+    columns_ : list of Column
+        What was learned of each column of the table: its kind, numbers, categories.
+    target_ : Target or None
+        What was learned of the target.
+    n_rows_ : int
+        Rows seen.
+    feature_names_in_ : array of str
+        The columns of the table that are encoded or were left out, the target apart.
+
+    Notes
+    -----
+    Rules: a CSV column holds numbers if all its values are; else true and false, else dates; else it is text. A column
+    without two different values is left out, and so is text that differs in nearly every row; a warning says so. A date
+    becomes days since 1970, and cycles of the year, the week and the day where the dates span them, as sine and cosine.
+    A category not seen in the fit counts as "other", or as none of those known. Infinite numbers are gaps.
+
+    Examples
+    --------
+    >>> table = {"age": [20.0, None, 40.0], "city": ["Bern", "Oslo", "Bern"]}
+    >>> encoder = TableEncoder().fit(table)
+    >>> encoder.get_feature_names_out().tolist()
+    ['age', 'age_missing', 'city_Bern', 'city_Oslo']
+    >>> encoder.transform(table)
+    array([[-1.,  0.,  1.,  0.],
+           [ 0.,  1.,  0.,  1.],
+           [ 1.,  0.,  1.,  0.]])
+    """
+
+    def __init__(
+        self,
+        target: str | None = None,
+        *,
+        max_categories: int = 30,
+        types: Mapping[str, str] | None = None,
+        drop: Sequence[str] | None = None,
+        date_format: str | None = None,
+        missing_values: Sequence[str] | None = None,
+    ) -> None:
+        self.target = target
+        self.max_categories = max_categories
+        self.types = types
+        self.drop = drop
+        self.date_format = date_format
+        self.missing_values = missing_values
+
+    def fit(self, X: Any, y: Any = None) -> TableEncoder:
+        """Learn the columns of a table: one pass. ``y`` is ignored."""
+        for name in ("_summaries", "columns_"):
+            self.__dict__.pop(name, None)
+        return self.partial_fit(X)
+
+    def partial_fit(self, X: Any, y: Any = None) -> TableEncoder:
+        """Learn from more rows of the same columns: one pass over them alone."""
+        self._check_parameters()
+        table = self._open(X)
+        if getattr(self, "_summaries", None) is None:
+            if hasattr(self, "columns_"):
+                raise ValueError("this encoder came from a file without its statistics; fit it again, on all rows.")
+            self._summaries = self._begin(table)
+        summaries = self._summaries
+        self._require(table, summaries)
+        for batch in table.batches(list(summaries)):
+            for name, summary in summaries.items():
+                summary.update(batch.column(batch.schema.get_field_index(name)))
+        self._settle()
+        return self
+
+    def _check_parameters(self) -> None:
+        whole = isinstance(self.max_categories, (int, np.integer)) and not isinstance(self.max_categories, bool)
+        if not whole or self.max_categories < 1:
+            raise ValueError(f"max_categories must be a whole number of at least 1; got {self.max_categories!r}.")
+        for name, kind in (self.types or {}).items():
+            if kind not in KINDS:
+                raise ValueError(f"types[{name!r}] must be one of {KINDS}; got {kind!r}.")
+        if isinstance(self.drop, str):
+            raise TypeError(f"drop must be a list of column names; got the string {self.drop!r}.")
+
+    def _open(self, X: Any) -> Table:
+        return open_table(X, missing=MISSING if self.missing_values is None else self.missing_values)
+
+    def _begin(self, table: Table) -> dict[str, Summary]:
+        """Return an empty summary for each column, with the kinds that its type allows."""
+        for name in (*(self.types or {}), *(self.drop or ()), *([self.target] if self.target else [])):
+            if name not in table.names:
+                raise ValueError(f"{table.name} has no column {name!r}; {near_names(name, table.names)}")
+        dropped = {*(self.drop or ()), *(name for name, kind in (self.types or {}).items() if kind == "drop")}
+        kinds: dict[str, Any] = dict.fromkeys(table.names)
+        if table.typed:
+            kept = [name for name in table.names if name not in dropped]
+            schema = next(iter(table.batches(kept)), None)
+            if schema is None:
+                raise ValueError(f"{table.name} holds no rows (0 sample(s)); at least a minimum of 1 is required.")
+            kinds.update({name: kind_of(schema.schema.field(name).type, name, table.name) for name in kept})
+        self.feature_names_in_ = np.array([name for name in table.names if name != self.target], dtype=object)
+        self.n_features_in_ = len(self.feature_names_in_)
+        found = {}
+        for name in table.names:
+            forced = (self.types or {}).get(name)
+            if name not in dropped:
+                allowed = (forced,) if forced else _OPEN_KINDS[kinds[name]]
+                if name == self.target:
+                    allowed = ("number", "category") if kinds[name] in (None, "number") else ("category",)
+                found[name] = Summary(name, self.date_format, allowed)
+        return found
+
+    def _require(self, table: Table, names: Any) -> None:
+        absent = [name for name in names if name not in table.names]
+        if absent:
+            raise ValueError(
+                f"{table.name} has no column {absent[0]!r}, which was there when the encoder was fitted; "
+                f"{near_names(absent[0], table.names)}"
+            )
+
+    def _settle(self) -> None:
+        forced = dict(self.types or {})
+        columns = []
+        for name in self.feature_names_in_:
+            summary = self._summaries.get(name)
+            if summary is None:
+                columns.append(Column(name, "left out", note="dropped as asked"))
+                continue
+            kind = forced.get(name)
+            if kind in ("number", "boolean", "date") and kind not in summary.open_kinds:
+                shown = "" if summary.stray is None else f": {summary.stray!r} is none"
+                raise ValueError(f"types says that {name!r} holds a {kind} in each row, but it does not{shown}.")
+            columns.append(settle(summary, kind, int(self.max_categories)))
+        first = next(iter(self._summaries.values()), None)
+        self.n_rows_ = 0 if first is None else first.rows
+        if not any(column.features for column in columns):
+            raise ValueError("no column of the table is left to encode: " + _listed(columns))
+        self.columns_ = columns
+        self.target_ = None if self.target is None else _describe_target(self._summaries[self.target])
+        odd = [column for column in columns if column.note and column.note != "dropped as asked"]
+        if odd:
+            warnings.warn(_listed(odd), TableWarning, stacklevel=4)
+
+    def transform(self, X: Any) -> Any:
+        """Return the rows of a table: an array; of a path, :class:`~nystrom.rows.RowBlocks`, read block by block."""
+        check_is_fitted(self, "columns_")
+        if is_path(X):
+            return self.rows(X)
+        table = self._open(X)
+        self._require(table, self._read_names)
+        parts = [self.encode(batch, table.name, start) for start, batch in self.batches(table)]
+        return np.concatenate(parts) if parts else np.empty((0, len(self.get_feature_names_out())))
+
+    def fit_transform(self, X: Any, y: Any = None) -> Any:
+        """Fit and return the rows; with ``target``, as :class:`~nystrom.rows.RowBlocks` with the target beside them."""
+        self.fit(X)
+        return self.transform(X) if self.target is None else self.rows(X)
+
+    def rows(self, source: Any, *, need_target: bool = False) -> RowBlocks:
+        """Return the encoded rows of a table, with their target where the table has it; every estimator takes them.
+
+        Files are read and encoded again in every pass, so the rows need not fit in memory. Rows without a target are
+        left out, with a warning.
+
+        Parameters
+        ----------
+        source : path, data frame, ...
+            As for :meth:`fit`.
+        need_target : bool, default=False
+            Whether to raise where the table does not have the target.
+        """
+        check_is_fitted(self, "columns_")
+        table = self._open(source)
+        self._require(table, self._read_names)
+        has_target = self.target is not None and self.target in table.names
+        if need_target and not has_target:
+            raise ValueError(f"{table.name} has no column {self.target!r}; {near_names(str(self.target), table.names)}")
+        if is_path(source):
+            return EncodedRows(self, table, has_target=has_target)
+        parts = list(EncodedRows(self, table, has_target=has_target).pieces())
+        rows = array_rows(np.concatenate([part.X for part in parts]))
+        return rows.with_target(np.concatenate([np.asarray(part.y) for part in parts])) if has_target else rows
+
+    @property
+    def _read_names(self) -> list[str]:
+        return [column.name for column in self.columns_ if column.features]
+
+    def batches(self, table: Table, *, more: Sequence[str] = ()) -> Iterator[tuple[int, Any]]:
+        """Yield the record batches of a table with the columns that are encoded, each with its first row's number."""
+        start = 0
+        for batch in table.batches([*self._read_names, *more]):
+            yield start, batch
+            start += batch.num_rows
+
+    def encode(self, batch: Any, source: str, start: int) -> Array:
+        """Return the rows of one record batch."""
+        used = [column for column in self.columns_ if column.features]
+        out = np.empty((batch.num_rows, sum(len(column.features) for column in used)))
+        position = 0
+        for column in used:
+            width = len(column.features)
+            values = batch.column(batch.schema.get_field_index(column.name))
+            column.encode(values, out[:, position : position + width], source, start)
+            position += width
+        return out
+
+    def encode_target(self, batch: Any, source: str, start: int) -> Array:
+        """Return the target of one record batch; gaps are NaN, or None in text."""
+        assert self.target_ is not None
+        return target_values(batch, self.target_, source, start)
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """Return the names of the encoded columns."""
+        check_is_fitted(self, "columns_")
+        return np.array([name for column in self.columns_ for name in column.features], dtype=object)
+
+    def save(self, path: str | os.PathLike[str], *, full: bool = False) -> None:
+        """Save the fitted encoder in one file without pickle; see :func:`nystrom.save`."""
+        from nystrom.models import save
+
+        save(self, path, full=full)
+
+    def _check_loaded(self) -> None:
+        """Raise ``ValueError`` unless what came from a file describes an encoder."""
+        good = isinstance(self.columns_, list) and all(isinstance(column, Column) for column in self.columns_)
+        good = good and (self.target_ is None or isinstance(self.target_, Target)) and bool(self._read_names)
+        names = len(set(self._read_names)) if good else 0
+        if not good or names != len(self._read_names) or (self.target is None) != (self.target_ is None):
+            raise ValueError("its columns do not describe an encoder")
+        self._check_parameters()
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        return tags
+
+
+def near_names(name: str, names: Sequence[str]) -> str:
+    """Return which columns there are: the near ones first, and not more than some."""
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    near += [other for other in names if other not in near and other.lower() == name.lower()]
+    if near:
+        return f"did you mean {' or '.join(map(repr, near))}?"
+    shown = ", ".join(map(repr, names[:20])) + (", …" if len(names) > 20 else "")
+    return f"it has {shown}."
+
+
+def _listed(columns: Sequence[Column]) -> str:
+    return (
+        "; ".join(f"column {c.name!r} {'is left out: ' if c.kind == 'left out' else ''}{c.note}" for c in columns) + "."
+    )
+
+
+def _describe_target(summary: Summary) -> Target:
+    if summary.present == 0:
+        raise ValueError(f"the target {summary.name!r} has no value in any row.")
+    number = summary.open_kinds[0] == "number"
+    few: Counter[str] = summary.counts
+    n_values = 0 if summary.forgot else len(few)
+    return Target(summary.name, "number" if number else "text", number and summary.whole, n_values, summary.missing)

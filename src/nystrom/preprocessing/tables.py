@@ -1,0 +1,282 @@
+"""Anything with named columns, as a source of Arrow record batches that can be read again and again."""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from nystrom.exceptions import DataFileError
+from nystrom.rows.arrow import import_arrow
+from nystrom.rows.stamp import Stamp, require_file
+
+MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "null", "NULL", "None", "?")
+_BATCH_ROWS = 8192
+_CSV_BLOCK_BYTES = 4 * 2**20
+_BUFFER_BYTES = 2**20
+_SUFFIXES = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".txt": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".feather": "feather",
+    ".arrow": "feather",
+}
+_OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A source of named columns.
+
+    Attributes
+    ----------
+    name : str
+        For messages.
+    names : list of str
+        The columns.
+    typed : bool
+        Whether the columns say what they hold; those of a CSV file are text until they are understood.
+    read : callable
+        From column names to an iterator over record batches; each call starts from the first row.
+    stamp : Stamp or None
+        The files and how they were when they were opened.
+    count : int or None
+        The number of rows, where it is known without a pass.
+    held_bytes : int
+        What reading holds in memory.
+    """
+
+    name: str
+    names: list[str]
+    typed: bool
+    read: Callable[[Sequence[str]], Iterator[Any]]
+    stamp: Stamp | None = None
+    count: int | None = None
+    held_bytes: int = 0
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Any]:
+        """Yield record batches of these columns, in order; a damaged file raises :class:`DataFileError`."""
+        row = 0
+        try:
+            for batch in self.read(columns):
+                yield batch
+                row += batch.num_rows
+        except import_arrow().ArrowException as error:
+            raise DataFileError(f"{self.name}, in the rows from {row} on: {_short(error)}") from error
+        except OSError as error:
+            if error.errno is not None:
+                raise
+            raise DataFileError(f"{self.name}, in the rows from {row} on: {_short(error)}") from error
+
+
+def is_path(source: Any) -> bool:
+    """Return whether a source is the name of a file."""
+    return isinstance(source, (str, os.PathLike))
+
+
+def is_table_file(source: Any) -> bool:
+    """Return whether a path names a table: CSV, Parquet, Feather, or a folder of one of them."""
+    path = Path(source)
+    return _kind(path) is not None or (path.is_dir() and any(_kind(file) for file in path.iterdir()))
+
+
+def _kind(path: Path) -> str | None:
+    bare = path.with_suffix("") if path.suffix in _OPENERS else path
+    return _SUFFIXES.get(bare.suffix.lower())
+
+
+def open_table(source: Any, *, missing: Sequence[str] = MISSING) -> Table:
+    """Return the table that a path, a data frame, an Arrow table, a dict of columns or an array stands for."""
+    if is_path(source):
+        return _open_files(require_file(Path(source)), tuple(missing))
+    if isinstance(source, Table):
+        return source
+    data = _as_arrow(source)
+    repeated = sorted({name for name in data.column_names if data.column_names.count(name) > 1})
+    if repeated:
+        raise ValueError(f"the table has two columns of the name {repeated[0]!r}; names must differ.")
+
+    def read(columns: Sequence[str]) -> Iterator[Any]:
+        return iter(data.select(list(columns)).to_batches(max_chunksize=_BATCH_ROWS))
+
+    return Table("X", list(data.column_names), typed=True, read=read, count=data.num_rows)
+
+
+def _as_arrow(source: Any) -> Any:
+    arrow = import_arrow()
+    if isinstance(source, arrow.Table):
+        return source
+    if isinstance(source, arrow.RecordBatch):
+        return arrow.Table.from_batches([source])
+    kind = type(source).__module__.partition(".")[0]
+    if kind == "polars":
+        frame = source.collect() if hasattr(source, "collect") else source
+        return arrow.table(frame)
+    if kind == "pandas" and hasattr(source, "columns"):
+        return _from_pandas(source)
+    if kind == "dask" and hasattr(source, "compute"):
+        return _as_arrow(source.compute())
+    if hasattr(source, "__arrow_c_stream__"):
+        return arrow.table(source)
+    if isinstance(source, dict):
+        return arrow.table({str(name): _column(values, str(name)) for name, values in source.items()})
+    array = np.asarray(source)
+    if array.ndim != 2:
+        raise ValueError(
+            f"a table must be a path, a data frame, an Arrow table, a dict of columns or a two-dimensional array; got "
+            f"{type(source).__name__} of shape {array.shape}. Reshape your data to two dimensions."
+        )
+    return arrow.table({f"x{j}": _column(array[:, j], f"x{j}") for j in range(array.shape[1])})
+
+
+def _from_pandas(frame: Any) -> Any:
+    arrow = import_arrow()
+    columns = {}
+    for position, name in enumerate(frame.columns):
+        if str(name) in columns:
+            raise ValueError(f"the table has two columns of the name {str(name)!r}; names must differ.")
+        columns[str(name)] = _column(frame.iloc[:, position], str(name))
+    return arrow.table(columns)
+
+
+def _column(values: Any, name: str) -> Any:
+    """Return one column; objects of mixed types become text."""
+    arrow = import_arrow()
+    try:
+        return arrow.chunked_array([arrow.array(values, from_pandas=True)])
+    except (arrow.ArrowException, TypeError, ValueError):
+        texts = [None if value is None or value != value else str(value) for value in values]
+        return arrow.chunked_array([arrow.array(texts, arrow.string())])
+
+
+def _open_files(path: Path, missing: tuple[str, ...]) -> Table:
+    paths = [path]
+    if path.is_dir():
+        paths = sorted(file for file in path.iterdir() if file.is_file() and _kind(file) is not None)
+        if len({_kind(file) for file in paths}) != 1:
+            raise ValueError(f"the folder {path} must hold files of one kind: .csv, .parquet or .feather.")
+    kind = _kind(paths[0])
+    if kind is None:
+        raise ValueError(
+            f"{path} is no table: its name must end in one of {', '.join(_SUFFIXES)} (.gz and .bz2 after .csv too)."
+        )
+    if kind == "csv":
+        return _open_csv(paths, str(path), missing)
+    return (_open_parquet if kind == "parquet" else _open_feather)(paths, str(path))
+
+
+def _open_parquet(paths: list[Path], name: str) -> Table:
+    parquet, arrow = import_arrow("parquet"), import_arrow()
+
+    def open_file(path: Path) -> Any:
+        try:
+            return parquet.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+        except (arrow.ArrowException, OSError) as error:
+            raise DataFileError(f"{path}: not a Parquet file, or a damaged one ({_short(error)}).") from error
+
+    def read(columns: Sequence[str]) -> Iterator[Any]:
+        for path in paths:
+            with open_file(path) as file:
+                _require(path, columns, file.schema_arrow.names)
+                for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=list(columns)):
+                    yield batch.select(list(columns))
+
+    names = list(open_file(paths[0]).schema_arrow.names)
+    count = sum(open_file(path).metadata.num_rows for path in paths)
+    held = len(names) * (_BUFFER_BYTES + 3 * 16 * _BATCH_ROWS)
+    return Table(name, names, typed=True, read=read, stamp=Stamp.of(paths), count=count, held_bytes=held)
+
+
+def _open_feather(paths: list[Path], name: str) -> Table:
+    arrow, ipc = import_arrow(), import_arrow("ipc")
+
+    def open_file(path: Path) -> Any:
+        try:
+            return ipc.open_file(arrow.OSFile(str(path)))
+        except arrow.ArrowException as error:
+            raise DataFileError(f"{path}: not a Feather file, or a damaged one ({_short(error)}).") from error
+
+    def read(columns: Sequence[str]) -> Iterator[Any]:
+        for path in paths:
+            reader = open_file(path)
+            _require(path, columns, reader.schema.names)
+            for number in range(reader.num_record_batches):
+                yield reader.get_batch(number).select(list(columns))
+
+    names = list(open_file(paths[0]).schema.names)
+    held = len(names) * 3 * 16 * _BATCH_ROWS
+    return Table(name, names, typed=True, read=read, stamp=Stamp.of(paths), held_bytes=held)
+
+
+def _open_csv(paths: list[Path], name: str, missing: tuple[str, ...]) -> Table:
+    arrow, reader = import_arrow(), import_arrow("csv")
+    delimiter = _delimiter(paths[0])
+    names = _header(paths[0], delimiter)
+    repeated = sorted({column for column in names if names.count(column) > 1})
+    if repeated:
+        raise DataFileError(f"{paths[0]}: two columns have the name {repeated[0]!r}.")
+
+    def read(columns: Sequence[str]) -> Iterator[Any]:
+        convert = reader.ConvertOptions(
+            column_types={column: arrow.string() for column in names},
+            include_columns=list(columns),
+            null_values=list(missing),
+            strings_can_be_null=True,
+        )
+        for path in paths:
+            if _header(path, delimiter) != names:
+                raise DataFileError(f"{path}: its header is not that of {paths[0].name}.")
+            yield from reader.open_csv(
+                path,
+                read_options=reader.ReadOptions(block_size=_CSV_BLOCK_BYTES, use_threads=False),
+                parse_options=reader.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+                convert_options=convert,
+            )
+
+    held = 6 * _CSV_BLOCK_BYTES
+    return Table(name, names, typed=False, read=read, stamp=Stamp.of(paths), held_bytes=held)
+
+
+def _delimiter(path: Path) -> str:
+    if ".tsv" in path.suffixes:
+        return "\t"
+    try:
+        with _open_text(path) as stream:
+            line = stream.readline()
+    except (EOFError, OSError) as error:
+        raise DataFileError(f"{path}: its header cannot be read ({_short(error)}).") from error
+    return max(",;\t", key=line.count)
+
+
+def _header(path: Path, delimiter: str) -> list[str]:
+    try:
+        with _open_text(path) as stream:
+            return next(csv.reader(stream, delimiter=delimiter))
+    except StopIteration:
+        raise DataFileError(f"{path} is empty: a table needs a header line with the names of its columns.") from None
+    except (csv.Error, EOFError, OSError) as error:
+        raise DataFileError(f"{path}: its header cannot be read ({_short(error)}).") from error
+
+
+def _open_text(path: Path) -> IO[str]:
+    # Bytes that are no text are found, with their row, by the reader of the whole file.
+    return _OPENERS.get(path.suffix, open)(path, "rt", newline="", encoding="utf-8-sig", errors="replace")
+
+
+def _require(path: Path, columns: Sequence[str], names: Sequence[str]) -> None:
+    absent = [column for column in columns if column not in names]
+    if absent:
+        raise DataFileError(f"{path}: the column {absent[0]!r} of the other files is not in this one.")
+
+
+def _short(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300]
