@@ -268,22 +268,3 @@ def test_maps_of_other_landmarks_do_not_merge():
     X = np.random.default_rng(18).normal(size=(50, 4))
     with pytest.raises(ValueError, match="share landmarks"):
         fit(optimal, X, X[:5], 3).merge(fit(optimal, X, X[5:10], 3))
-
-
-def test_a_kernel_that_varies_from_call_to_call_is_noticed():
-    class Grows(Gaussian):
-        """A false kernel: values between rows and landmarks are too large for its diagonal."""
-
-        def prepare(self, Z, center=None):
-            inner = super().prepare(Z, center)
-            return lambda X: 1.5 * inner(X)
-
-        def __call__(self, A, B):
-            return super().prepare(B)(A)
-
-    # Smooth enough that the fold is whitened first, where each row is checked.
-    X = np.linspace(0, 1, 60)[:, None]
-    from nystrom.exceptions import AccuracyWarning
-
-    with pytest.warns(AccuracyWarning, match="exceed the kernel"):
-        fit(optimal, X, X[:20], None, Grows(1.0))

@@ -13,42 +13,32 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from nystrom.engine.base import Engine, Sums
-from nystrom.engine.local import merge_two
 from nystrom.engine.survey import Survey
-from nystrom.exceptions import AccuracyWarning
-from nystrom.feature_sums import Statistics, block_statistics
+from nystrom.exceptions import AccuracyWarning, NotPositiveSemidefiniteError
+from nystrom.feature_sums import Statistics
+from nystrom.fold import Fold, choose_way, excess
 from nystrom.kernels import Kernel, Precomputed
 from nystrom.landmarks.base import Landmarks
-from nystrom.linalg import (
-    algebra_threads,
-    column_signs,
-    correct_orthonormal,
-    psd_eigh,
-    row_sum_norm,
-    whiten,
-    whiten_quickly,
-    whitening_norm,
-)
+from nystrom.linalg import algebra_threads, column_signs, correct_orthonormal, psd_eigh, whiten, whiten_quickly
 from nystrom.rows.arrays import ArrayRows
 from nystrom.rows.base import Block, RowBlocks, require_finite
 from nystrom.types import Array, Matrix
 
-# Folding C and whitening afterwards saves the product C T, two thirds of the work. Rounding errors then grow with the
-# condition of W; less its column means, C is so much smaller that on mnist in float32 the worst of 250 eigenvalues
-# is off by 3e-5 at condition 2e4 and 4e-4 at 8e5 (without: 2e-4 and 0.6), and the trace error by 2e-7 and 1e-6.
-_CONDITION_LIMIT = {"float32": 1e5, "float64": 1e8}
+# Cholesky whitening is used up to this condition of W, where ε64 cond(W) is a tenth of what is promised. In float32 the
+# cut-off on eigenvalues comes first.
+_CHOLESKY_LIMIT = {"float32": np.inf, "float64": 5e6}
 _MAX_CAUTIONS = 4
-# Kernel values are taken this many bytes at a time: they stay in the cache, and many landmarks do not need much memory.
-# Fewer rows than the least would cost more in adding up the m × m results than they save.
-_TILE_BYTES = 16 * 2**20
-_MIN_TILE_ROWS = 1024
+# So many times the rounding that is possible: the kernel itself is to blame, and a higher cut-off would hide it.
+_CLEARLY = 1e3
+# Kernel values of this size are taken in float64 also of float32 rows.
+_FLOAT32_KERNEL = (1e-30, 1e30)
 # Cholesky-QR steps that take eigenvectors from orthonormal to within rounding to orthonormal.
 _CORRECTIONS = 2
 
@@ -101,7 +91,7 @@ class NystromMap:
     def features(self, X: Matrix) -> Array:
         """Return the features of one block of rows, in its dtype. Cost: O(n m (p + r))."""
         C = self.evaluate(X)
-        return C @ self.projection.astype(C.dtype, copy=False)
+        return narrowed(C @ self.projection.astype(C.dtype, copy=False), X.dtype)
 
     def residual(self, X: Matrix, features: Array | None = None, *, start: int = 0) -> Array:
         """Return ``k(x, x) − ‖φ(x)‖²`` of each row: what the landmarks do not explain. Never negative."""
@@ -123,16 +113,59 @@ class NystromMap:
 
 
 def prepare(kernel: Kernel, landmarks: Landmarks) -> Callable[[Matrix], Array]:
-    """Return the function from rows to their kernel values with the landmarks."""
+    """Return the function from rows to their kernel values with the landmarks, in the rows' dtype or float64."""
     Z = landmarks.points
     center = None if sp.issparse(Z) else np.asarray(Z, dtype=np.float64).mean(axis=0)
-    return kernel.prepare(Z, center=center)
+    evaluate = kernel.prepare(Z, center=center)
+    return _Wide(evaluate) if kernel_dtype(kernel, landmarks, Z.dtype) != Z.dtype else evaluate
+
+
+def kernel_dtype(kernel: Kernel, landmarks: Landmarks, dtype: np.dtype) -> np.dtype:
+    """Return the dtype in which the kernel of rows of ``dtype`` is taken: float64 where float32 has no room for it."""
+    if dtype != np.float32 or isinstance(kernel, Precomputed):
+        return np.dtype(dtype)
+    largest = float(np.max(kernel.diag(landmarks.points), initial=0.0))
+    inside = largest == 0 or _FLOAT32_KERNEL[0] < largest < _FLOAT32_KERNEL[1]
+    return np.dtype(np.float32 if inside else np.float64)
+
+
+@dataclass(frozen=True)
+class _Wide:
+    """Kernel values of float32 rows in float64."""
+
+    evaluate: Callable[[Matrix], Array]
+
+    def __call__(self, X: Matrix) -> Array:
+        return self.evaluate(X.astype(np.float64))
+
+
+def narrowed(features: Array, dtype: np.dtype) -> Array:
+    """Return features in the dtype of their rows, or raise where they do not fit in it."""
+    if features.dtype == dtype or dtype not in (np.float32, np.float64):
+        return features
+    with np.errstate(over="ignore"):
+        narrow = features.astype(dtype)
+    if np.isfinite(narrow).all():
+        return narrow
+    raise ValueError(
+        f"the features reach {np.max(np.abs(features)):.3g}, beyond the range of {np.dtype(dtype).name}. Give the rows "
+        f"as float64, or scale them down."
+    )
 
 
 def landmark_kernel(kernel: Kernel, landmarks: Landmarks) -> Array:
-    """Return W, in float64."""
+    """Return W, in float64; raise unless it is finite and symmetric to within rounding."""
     Z = landmarks.points.astype(np.float64)
-    return np.asarray(kernel(Z, Z), dtype=np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        W = np.asarray(kernel(Z, Z), dtype=np.float64)
+        asymmetry = float(np.max(np.abs(W - W.T), initial=0.0))
+    largest = float(np.max(np.abs(W), initial=0.0))
+    if asymmetry > float(np.sqrt(np.finfo(landmarks.points.dtype).eps)) * largest:
+        raise NotPositiveSemidefiniteError(
+            f"the kernel is not symmetric: k(z, z') and k(z', z) differ by up to {asymmetry:.3g} between landmarks, "
+            f"where values reach {largest:.3g}. A Nyström approximation needs k(x, y) to be an inner product."
+        )
+    return W
 
 
 def bind(kernel: Kernel, landmarks: Landmarks) -> Kernel:
@@ -198,87 +231,75 @@ def _fit(
     kernel = bind(kernel, landmarks)
     W = landmark_kernel(kernel, landmarks)
     evaluate = prepare(kernel, landmarks)
-    dtype = survey.rows.dtype
+    dtype = kernel_dtype(kernel, landmarks, survey.rows.dtype)
     caution = 1.0
     for _ in range(_MAX_CAUTIONS):
-        T, condition = _whitening(W, dtype, caution, rank if cut_first else None)
-        # The landmarks' own kernel means stand near the column means of C.
-        shift = W.mean(axis=0).astype(dtype)
-        statistics = _fold(survey, kernel, evaluate, T, shift, condition, keep)
-        tolerance = np.sqrt(np.finfo(dtype).eps) * len(W) ** 0.25 * float(np.max(np.diag(W)))
-        if statistics.lowest > -tolerance:
+        T = _whitening(W, dtype, caution, rank if cut_first else None)
+        fold = _make_fold(kernel, evaluate, W, T, dtype, keep)
+        statistics = fold.over(survey)
+        over = excess(statistics, fold)
+        if over <= 1:
+            return _finish(landmarks, kernel, T, statistics, rank)
+        if over > _CLEARLY and not kernel.is_psd:
             break
         warnings.warn(
-            f"rounding made the approximation exceed the kernel by {-statistics.lowest:.2g} in some row; the cut-off "
-            f"on the landmarks' eigenvalues is raised tenfold and the pass repeated. float64 rows avoid this.",
+            f"rounding made the approximation exceed the kernel, by {over:.2g} times what is expected; the cut-off on "
+            f"the landmarks' eigenvalues is raised tenfold and the pass repeated. float64 rows avoid this.",
             AccuracyWarning,
             stacklevel=2,
         )
         caution *= 10
-    return _finish(landmarks, kernel, T, statistics, rank)
+    raise _exceeded(kernel, over)
 
 
-def _whitening(W: Array, dtype: np.dtype, caution: float, cut: int | None) -> tuple[Array, float]:
-    """Return T with ``Tᵀ W T = I`` on what is kept and the condition of W there; ``cut`` is the rank of Algorithm 1."""
+def _exceeded(kernel: Kernel, over: float) -> NotPositiveSemidefiniteError:
+    advice = (
+        "Its values are too inexact: give the rows as float64, or scale them."
+        if kernel.is_psd
+        else "A Nyström approximation needs k(x, y) to be an inner product; use a positive definite kernel such as "
+        "'gaussian', or shift a precomputed one (add a constant to its diagonal)."
+    )
+    return NotPositiveSemidefiniteError(
+        f"the kernel is not positive semidefinite on the rows: for some row k(x, x) is negative, or below what the "
+        f"landmarks explain of it, by {over:.2g} times what rounding can do. {advice}"
+    )
+
+
+def _make_fold(
+    kernel: Kernel, evaluate: Callable[[Matrix], Array], W: Array, T: Array, dtype: np.dtype, keep: Array | None = None
+) -> Fold:
+    # The landmarks' own kernel means stand near the column means of C.
+    shift = W.mean(axis=0).astype(dtype).astype(np.float64)
+    tolerance = float(np.sqrt(np.finfo(dtype).eps) * len(W) ** 0.25)
+    top = float(np.max(np.diag(W)))
+    return Fold(kernel, evaluate, T, shift, top, tolerance, choose_way(W, T, kernel, dtype), keep)
+
+
+def _whitening(W: Array, dtype: np.dtype, caution: float, cut: int | None) -> Array:
+    """Return T with ``Tᵀ W T = I`` on what is kept; ``cut`` is the rank of Algorithm 1."""
     if cut is None:
-        quick = whiten_quickly(W, block_dtype=dtype, caution=caution, most=_CONDITION_LIMIT[dtype.name])
+        quick = whiten_quickly(W, block_dtype=dtype, caution=caution, most=_CHOLESKY_LIMIT[dtype.name])
         if quick is not None:
-            return quick
+            return quick[0]
     T, values, _ = whiten(W, block_dtype=dtype, caution=caution)
     if not values.size:
         raise ValueError(
             "the kernel is zero between all landmarks, so there is nothing to approximate; check the rows and the "
             "kernel's parameters."
         )
-    T, values = T[:, :cut], values[:cut]
-    return T, float(values[0] / values[-1])
+    return T[:, :cut]
 
 
 def extend(fitted: NystromMap, survey: Survey) -> NystromMap:
     """Return the map of the rows it was fitted to and those of ``survey``, for the same landmarks: one pass."""
-    T = fitted.whitening
-    W = landmark_kernel(fitted.kernel, fitted.landmarks)
-    shift = W.mean(axis=0).astype(survey.rows.dtype)
-    condition = row_sum_norm(W) * whitening_norm(T)
-    added = _fold(survey, fitted.kernel, fitted.evaluate, T, shift, condition, None)
-    return _finish(fitted.landmarks, fitted.kernel, T, fitted.statistics.copy().merge(added), fitted.rank)
-
-
-def _fold(
-    survey: Survey,
-    kernel: Kernel,
-    evaluate: Callable[[Matrix], Array],
-    T: Array,
-    shift: Array,
-    condition: float,
-    keep: Array | None,
-) -> Statistics:
-    m, k = T.shape
-    dtype = survey.rows.dtype
-    whiten_later = 2 * m * k + k * k > m * m and (condition < _CONDITION_LIMIT[dtype.name] or dtype == np.float32)
-    # Past the limit, float32 blocks are summed in float64; float64 blocks are whitened first.
-    sum_dtype = dtype if condition < _CONDITION_LIMIT[dtype.name] else np.float64
-
-    tile_rows = max(_TILE_BYTES // (8 * m), _MIN_TILE_ROWS)
-
-    def tile(block: Block) -> Statistics:
-        C = evaluate(block.X)
-        if keep is not None:
-            keep[block.start : block.stop] = C
-        diagonal = np.asarray(kernel.diag(block.X, start=block.start), dtype=np.float64)
-        if whiten_later:
-            # Kernel values that nobody else holds are shifted in place: to fill fresh memory takes as long again.
-            own = C.flags.owndata and C.dtype == sum_dtype and C is not block.X
-            shifted = np.subtract(C, shift, out=C if own else None, dtype=sum_dtype)
-            return block_statistics(shifted, diagonal, block, whitened=False)
-        F = C @ T.astype(C.dtype, copy=False)
-        return block_statistics(F.astype(np.float64, copy=False), diagonal, block, whitened=True)
-
-    def step(block: Block) -> Statistics:
-        return reduce(merge_two, map(tile, block.split(tile_rows)))
-
-    statistics = survey.fold(step, label="factor")
-    return statistics.shifted_back(shift.astype(np.float64)).in_basis(T) if whiten_later else statistics
+    kernel, T = fitted.kernel, fitted.whitening
+    dtype = kernel_dtype(kernel, fitted.landmarks, survey.rows.dtype)
+    fold = _make_fold(kernel, fitted.evaluate, landmark_kernel(kernel, fitted.landmarks), T, dtype)
+    added = fold.over(survey)
+    over = excess(added, fold)
+    if over > 1:
+        raise _exceeded(kernel, over)
+    return _finish(fitted.landmarks, kernel, T, fitted.statistics.copy().merge(added), fitted.rank)
 
 
 def _finish(landmarks: Landmarks, kernel: Kernel, T: Array, statistics: Statistics, rank: int | None) -> NystromMap:
@@ -337,7 +358,9 @@ def emit_features(rows: RowBlocks, engine: Engine, fitted: NystromMap, *, C: Arr
     if C is None:
         return _emit(rows, engine, fitted.features, fitted.n_components, rows.dtype)
     projection = fitted.projection.astype(C.dtype, copy=False)
-    return _emit(ArrayRows(C), engine, lambda block: block @ projection, fitted.n_components, rows.dtype)
+    return _emit(
+        ArrayRows(C), engine, lambda block: narrowed(block @ projection, rows.dtype), fitted.n_components, rows.dtype
+    )
 
 
 def _emit(rows: RowBlocks, engine: Engine, function: Callable[[Matrix], Array], n_columns: int, dtype: Any) -> Any:

@@ -1,4 +1,8 @@
-"""What one pass over the rows leaves behind: one monoid for the map, the centring, the target and the trace error."""
+"""What one pass over the rows leaves behind: one monoid for the map, the centring, the target and the trace error.
+
+Squares are taken about means, and means are merged as Chan, Golub and LeVeque do, so that neither a shift of the target
+nor features far from zero cost digits. A weight is a number of repetitions: every sum here counts a row that often.
+"""
 
 from __future__ import annotations
 
@@ -17,126 +21,159 @@ class Statistics:
     Attributes
     ----------
     count : int
-        Rows.
-    gram, total : arrays (k, k) and (k,)
-        ``Σ f fᵀ`` and ``Σ f``.
-    trace : float
-        ``Σ k(x, x)``.
-    lowest : float
-        The least ``k(x, x) − ‖f‖²``; infinity where it was not looked at.
-    cross, target_total, target_squares : arrays (k, t), (t,), (t,)
-        ``Σ w f yᵀ``, ``Σ w y`` and ``Σ w y²``; t = 0 without a target.
+        Rows of positive weight.
     weight : float
-        ``Σ w``; the number of rows without weights.
-    weighted_gram, weighted_total : arrays or None
-        ``Σ w f fᵀ`` and ``Σ w f``; None without weights, where they equal ``gram`` and ``total``.
+        ``Σ w``, the rows counted as often as their weights say; the number of rows without weights.
+    mean, scatter : arrays (k,) and (k, k)
+        ``f̄ = Σ w f / Σ w`` and ``Σ w (f − f̄)(f − f̄)ᵀ``.
+    trace : float
+        ``Σ w k(x, x)``.
+    margin : float
+        The least ``(k(x, x) − ‖f‖²) / scale``, with the scale of :func:`margin_of`; infinity if no row was looked at.
+    cross : array (k, t)
+        ``Σ w (f − f̄)(y − ȳ)ᵀ``; t = 0 without a target.
+    target_mean, target_scatter : arrays (t,), (t,)
+        ``ȳ`` and ``Σ w (y − ȳ)²``.
     """
 
     count: int
-    gram: Array
-    total: Array
-    trace: float
-    lowest: float
-    cross: Array
-    target_total: Array
-    target_squares: Array
     weight: float
-    weighted_gram: Array | None = None
-    weighted_total: Array | None = None
+    mean: Array
+    scatter: Array
+    trace: float
+    margin: float
+    cross: Array
+    target_mean: Array
+    target_scatter: Array
+
+    @property
+    def gram(self) -> Array:
+        """``Σ w f fᵀ``."""
+        return self.scatter + self.weight * np.outer(self.mean, self.mean)
+
+    @property
+    def total(self) -> Array:
+        """``Σ w f``."""
+        return self.weight * self.mean
+
+    @property
+    def raw_cross(self) -> Array:
+        """``Σ w f yᵀ``."""
+        return self.cross + self.weight * np.outer(self.mean, self.target_mean)
+
+    @property
+    def raw_target_squares(self) -> Array:
+        """``Σ w y²``."""
+        return self.target_scatter + self.weight * self.target_mean**2
 
     def merge(self, other: Statistics) -> Statistics:
         """Return the statistics of both sets of rows; reuses the memory of ``self``."""
-        weighted_gram, weighted_total = self.weighted_gram, self.weighted_total
-        if weighted_gram is not None or other.weighted_gram is not None:
-            # Rows without weights count once.
-            weighted_gram = _given(weighted_gram, self.gram) + _given(other.weighted_gram, other.gram)
-            weighted_total = _given(weighted_total, self.total) + _given(other.weighted_total, other.total)
-        gram, cross = self.gram, self.cross
-        gram += other.gram
+        weight = self.weight + other.weight
+        share = other.weight / weight if weight > 0 else 0.0
+        between = self.weight * share
+        gap, target_gap = other.mean - self.mean, other.target_mean - self.target_mean
+        scatter, cross = self.scatter, self.cross
+        scatter += other.scatter
+        scatter += between * np.outer(gap, gap)
         cross += other.cross
+        cross += between * np.outer(gap, target_gap)
         return Statistics(
             self.count + other.count,
-            gram,
-            self.total + other.total,
+            weight,
+            self.mean + share * gap,
+            scatter,
             self.trace + other.trace,
-            min(self.lowest, other.lowest),
+            min(self.margin, other.margin),
             cross,
-            self.target_total + other.target_total,
-            self.target_squares + other.target_squares,
-            self.weight + other.weight,
-            weighted_gram,
-            weighted_total,
+            self.target_mean + share * target_gap,
+            self.target_scatter + other.target_scatter + between * target_gap**2,
         )
 
     def copy(self) -> Statistics:
         """Return statistics that :meth:`merge` may overwrite."""
-        return replace(self, gram=self.gram.copy(), cross=self.cross.copy())
+        return replace(self, scatter=self.scatter.copy(), cross=self.cross.copy())
 
     def in_basis(self, T: Array) -> Statistics:
         """Return the statistics of the features ``f T``."""
-        return replace(
-            self,
-            gram=T.T @ self.gram @ T,
-            total=self.total @ T,
-            cross=T.T @ self.cross,
-            weighted_gram=None if self.weighted_gram is None else T.T @ self.weighted_gram @ T,
-            weighted_total=None if self.weighted_total is None else self.weighted_total @ T,
-        )
+        scatter = T.T @ self.scatter @ T
+        return replace(self, mean=self.mean @ T, scatter=(scatter + scatter.T) / 2, cross=T.T @ self.cross)
 
-    def shifted_back(self, shift: Array) -> Statistics:
+    def moved(self, shift: Array) -> Statistics:
         """Return the statistics of the features ``f + shift``."""
-        weighted_gram, weighted_total = self.weighted_gram, self.weighted_total
-        if weighted_gram is not None and weighted_total is not None:
-            weighted_gram = _shifted_gram(weighted_gram, weighted_total, self.weight, shift)
-            weighted_total = weighted_total + self.weight * shift
-        return replace(
-            self,
-            gram=_shifted_gram(self.gram, self.total, self.count, shift),
-            total=self.total + self.count * shift,
-            cross=self.cross + np.outer(shift, self.target_total),
-            weighted_gram=weighted_gram,
-            weighted_total=weighted_total,
-        )
+        return replace(self, mean=self.mean + shift)
 
 
-def _shifted_gram(gram: Array, total: Array, weight: float, shift: Array) -> Array:
-    """Return ``Σ (f + s)(f + s)ᵀ`` from ``Σ f fᵀ`` and ``Σ f``."""
-    across = np.outer(shift, total)
-    return gram + across + across.T + weight * np.outer(shift, shift)
+def margin_of(F: Array, diagonal: Array, top: float, tolerance: float) -> float:
+    """Return the least ``(k(x, x) − ‖f‖²) / scale`` of the rows: below −tolerance it is no rounding.
 
+    A row of kernel values is off by ``e`` with ``|e| ≤ ε √(k(x, x) top)`` in each entry, or ε top where values are
+    given. Whitening divides by at least ``√(10 ε √m top)``, so ``‖f‖²`` is off by ``√ε m^¼ √(k(x, x) top)`` and
+    ``ε √m top`` at most. With ``tolerance = √ε m^¼`` both are within ``tolerance · scale``.
 
-def _given(a: Array | None, b: Array) -> Array:
-    return b if a is None else a
-
-
-def block_statistics(F: Array, diagonal: Array, block: Block, *, whitened: bool) -> Statistics:
-    """Return the statistics of one block whose features are the rows of ``F``.
-
-    Products are taken in the dtype of ``F``, and added up over the blocks in float64.
+    Parameters
+    ----------
+    F : array (n, k)
+        Whitened features.
+    diagonal : array (n,)
+        ``k(x, x)``.
+    top : float
+        The largest ``k(z, z)`` of the landmarks.
+    tolerance : float
+        ``√ε m^¼``.
     """
-    lowest = np.inf
-    if whitened:
-        squares = np.einsum("ij,ij->i", F, F, dtype=np.float64)
-        lowest = float(np.min(diagonal - squares, initial=np.inf))
+    if not len(F):
+        return np.inf
+    squares = np.einsum("ij,ij->i", F, F, dtype=np.float64)
+    if not np.min(diagonal) >= 0:
+        return -np.inf
+    # Roots apart: their product may leave the range of float64.
+    scale = np.sqrt(diagonal) * np.sqrt(np.maximum(diagonal, top)) + tolerance * top
+    # No kernel value but zeros: a scale of zero, and nothing left over.
+    margins = np.divide(diagonal - squares, scale, out=np.zeros(len(F)), where=scale > 0)
+    return float(np.min(margins))
+
+
+def block_statistics(F: Array, diagonal: Array, block: Block, *, margin: float = np.inf) -> Statistics:
+    """Return the statistics of one block whose features, minus the same vector in all blocks, are the rows of ``F``.
+
+    Products are taken in the dtype of ``F``, which is overwritten, and added up over the blocks in float64.
+    """
     n, k = F.shape
     y = np.empty((n, 0)) if block.y is None else np.asarray(block.y, dtype=np.float64).reshape(n, -1)
-    weighted_gram = weighted_total = None
-    weight = float(n)
-    wy = y
-    if block.weight is not None:
-        w = np.asarray(block.weight, dtype=np.float64)
-        wy = y * w[:, None]
-        weighted_gram, weighted_total, weight = F.T @ (F * w[:, None]), w @ F, float(w.sum())
+    w = None if block.weight is None else np.asarray(block.weight, dtype=np.float64)
+    if w is not None and not (w > 0).all():
+        kept = np.flatnonzero(w > 0)
+        F, y, w, diagonal = F[kept], y[kept], w[kept], diagonal[kept]
+    count = len(F)
+    weight = float(count) if w is None else float(w.sum())
+    target_mean, y = _centred(y, w, weight)
+    wy = y if w is None else y * w[:, None]
+    cross = F.T @ wy if y.shape[1] else np.zeros((k, 0))
+    ones = np.ones(count, F.dtype) if w is None else w
+    mean = (ones @ F).astype(np.float64, copy=False) / (weight or 1.0)
+    if w is not None:
+        F *= np.sqrt(w).astype(F.dtype)[:, None]
+    scatter = (F.T @ F).astype(np.float64, copy=False)
+    scatter -= weight * np.outer(mean, mean)
     return Statistics(
-        n,
-        (F.T @ F).astype(np.float64, copy=False),
-        (np.ones(n, F.dtype) @ F).astype(np.float64, copy=False),
-        float(diagonal.sum()),
-        lowest,
-        (F.T @ wy if y.shape[1] else np.zeros((k, 0))),
-        wy.sum(axis=0),
-        np.einsum("ij,ij->j", wy, y),
+        count,
         weight,
-        weighted_gram,
-        weighted_total,
+        mean,
+        scatter,
+        float(diagonal.sum() if w is None else w @ diagonal),
+        margin,
+        cross,
+        target_mean,
+        np.einsum("ij,ij->j", wy, y),
     )
+
+
+def _centred(y: Array, w: Array | None, weight: float) -> tuple[Array, Array]:
+    """Return the mean of the target, and the target minus it: twice, for the rounding of the first mean."""
+    mean = np.zeros(y.shape[1])
+    if not len(y):
+        return mean, y
+    for _ in range(2):
+        step = (y.sum(axis=0) if w is None else w @ y) / weight
+        mean, y = mean + step, y - step
+    return mean, y

@@ -116,12 +116,10 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
         t = problem.cross.shape[1]
         if not self.normalize_y:
             return problem, np.zeros(t), np.ones(t)
-        mean = s.target_total / s.count
-        squares = np.maximum(problem.squares - s.count * mean**2, 0.0)
-        deviation = np.sqrt(squares / s.count)
+        deviation = np.sqrt(s.target_scatter / s.weight)
         deviation[deviation == 0] = 1.0
-        cross = (problem.cross - np.outer(fitted.rotation.T @ s.total, mean)) / deviation
-        return replace(problem, cross=cross, squares=squares / deviation**2), mean, deviation
+        cross = fitted.rotation.T @ s.cross / deviation
+        return replace(problem, cross=cross, squares=s.target_scatter / deviation**2), s.target_mean, deviation
 
     def fit(self, X: Matrix, y: Any = None) -> GaussianProcessRegressor:
         """Fit to the rows X and the target y, which may be None where the rows hold it."""
@@ -142,7 +140,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
         found = self._optimum(fitted, problem)
         self.alpha_, self.amplitude_ = found.alpha, found.amplitude
         self._ratio = found.alpha / found.amplitude
-        self.likelihood_bound_ = -found.objective * problem.count * problem.cross.shape[1]
+        self.likelihood_bound_ = -found.objective * problem.weight * problem.cross.shape[1]
         self.log_marginal_likelihood_value_ = log_likelihood(problem, *found[:2])
         weights, _ = problem.solve(self._ratio)
         self.landmark_coef_ = fitted.projection @ weights

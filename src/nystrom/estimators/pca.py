@@ -118,8 +118,8 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
 
     def _store_components(self, fitted: NystromMap) -> None:
         s, Q = fitted.statistics, fitted.rotation
-        mean = Q.T @ s.total / s.count
-        values, V = psd_eigh(np.diag(fitted.eigenvalues) - s.count * np.outer(mean, mean))
+        mean = Q.T @ s.mean
+        values, V = psd_eigh(Q.T @ s.scatter @ Q)
         # Centring takes one direction away; what is left of it is rounding.
         kept = values > 4 * len(values) * np.finfo(np.float64).eps * max(float(values[0]), 0.0)
         r = min(int(kept.sum()), check_optional_count(self.n_components, "n_components") or len(values))

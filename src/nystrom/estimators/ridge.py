@@ -95,7 +95,7 @@ class RidgeMachine(SupervisedMachine):
             problem = ridge_problem(fitted, fit_intercept=self.fit_intercept)
             alphas = check_alphas(self.alpha)
             # Eigenvalues grow with the rows, so the same amount of smoothing needs less on fewer of them.
-            alphas = auto_alphas(problem.values) if alphas is None else alphas * (problem.count / n)
+            alphas = auto_alphas(problem.values) if alphas is None else alphas * (problem.weight / n)
             return float(np.min(self._scores(problem, fitted, rows, alphas)))
 
         return search_gamma(survey, kernel.resolve(survey.moments), landmarks, self._factorise, criterion, rng)
@@ -158,9 +158,6 @@ class RidgeMachine(SupervisedMachine):
         t, known = 1 if y is None or y.ndim == 1 else y.shape[1], self.landmark_coef_.shape[1]
         if y is not None and t != known:
             raise ValueError(f"y has {t} target(s), but the fit so far has {known}; give the same number in each call.")
-        weighted = self.map_.statistics.weighted_gram is not None
-        if weighted != (weight is not None):
-            raise ValueError("give sample_weight in every call of partial_fit, or in none.")
         self._extend_map(rows if y is None and weight is None else rows.with_target(y, weight))
         self._solve(None)
 

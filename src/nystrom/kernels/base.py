@@ -32,6 +32,11 @@ class Kernel(ABC):
     __array_ufunc__ = None
 
     @property
+    def is_psd(self) -> bool:
+        """Whether a theorem says that the kernel is positive semidefinite; if not, a fit checks every row."""
+        return False
+
+    @property
     def needs_moments(self) -> bool:
         """Whether :meth:`resolve` must see the rows' moments before the kernel can be evaluated."""
         return False
@@ -80,6 +85,10 @@ class Sum(Kernel):
     right: Kernel
 
     @property
+    def is_psd(self) -> bool:
+        return self.left.is_psd and self.right.is_psd
+
+    @property
     def needs_moments(self) -> bool:
         return self.left.needs_moments or self.right.needs_moments
 
@@ -102,6 +111,10 @@ class Product(Kernel):
 
     left: Kernel
     right: Kernel
+
+    @property
+    def is_psd(self) -> bool:
+        return self.left.is_psd and self.right.is_psd
 
     @property
     def needs_moments(self) -> bool:
@@ -133,6 +146,10 @@ class Scaled(Kernel):
                 f"A kernel can be multiplied by a positive finite number only; got {self.factor!r}. "
                 "Any other factor leaves no inner product."
             )
+
+    @property
+    def is_psd(self) -> bool:
+        return self.kernel.is_psd
 
     @property
     def needs_moments(self) -> bool:

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 
 class _UnitDiagonal(GammaKernel):
-    """A kernel of distance, with ``k(a, a) = 1``."""
+    """A kernel of distance, with ``k(a, a) = 1``: the Fourier transform of a measure, so positive semidefinite."""
+
+    @property
+    def is_psd(self) -> bool:
+        return True
 
     def diag(self, A: Matrix, start: int = 0) -> Array:
         return np.ones(A.shape[0])

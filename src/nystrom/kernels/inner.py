@@ -53,6 +53,10 @@ class Polynomial(GammaKernel):
             )
 
     @property
+    def is_psd(self) -> bool:
+        return True
+
+    @property
     def needs_moments(self) -> bool:
         return False
 
@@ -98,6 +102,10 @@ def _whole_power(base: Array, degree: int) -> Array:
 class Linear(Kernel):
     """The inner product ``⟨x, y⟩``."""
 
+    @property
+    def is_psd(self) -> bool:
+        return True
+
     def prepare(self, Z: Matrix, center: Array | None = None) -> Prepared:
         return InnerProducts(as_matrix(Z, "Z"))
 
@@ -108,6 +116,10 @@ class Linear(Kernel):
 @dataclass(frozen=True)
 class Cosine(Kernel):
     """The cosine of the angle, ``⟨x, y⟩ / (‖x‖ ‖y‖)``; 0 where a row is 0."""
+
+    @property
+    def is_psd(self) -> bool:
+        return True
 
     def prepare(self, Z: Matrix, center: Array | None = None) -> Prepared:
         Z = as_matrix(Z, "Z").astype(np.float64)

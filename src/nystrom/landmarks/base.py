@@ -15,11 +15,14 @@ from sklearn.base import BaseEstimator
 
 from nystrom.checks import is_whole
 from nystrom.engine.survey import Survey
-from nystrom.exceptions import FewerLandmarksWarning, NotFiniteError
+from nystrom.exceptions import FewerLandmarksWarning, NotFiniteError, NotPositiveSemidefiniteError
 from nystrom.kernels import Kernel, Precomputed
-from nystrom.linalg import algebra_threads
+from nystrom.linalg import INDEFINITE, algebra_threads, least_ritz_share
 from nystrom.rows.base import Block, RowBlocks, require_finite
 from nystrom.types import Array, Matrix
+
+# Rows of a given kernel matrix that are looked at for a negative eigenvalue: 30 products with them cost little.
+_PROBED_ROWS = 2000
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,8 @@ class Selector(BaseEstimator, ABC):
                 f"or an array of row numbers."
             )
         try:
+            if isinstance(kernel, Precomputed):
+                _require_inner_product(survey.rows)
             with algebra_threads(wanted):
                 found = self._select(survey, wanted, kernel, rng)
             require_finite(found.points, "landmarks")
@@ -91,6 +96,11 @@ class Selector(BaseEstimator, ABC):
             # Found in a sample, perhaps, where it need not be the first of all.
             survey.require_finite()
             raise
+        if not len(found):
+            raise ValueError(
+                f"no row can be a landmark: k(x, x) is zero, or below rounding, for every row of {survey.rows.name}. "
+                f"Check the rows and the kernel's parameters."
+            )
         if len(found) < wanted:
             warnings.warn(
                 f"Found {len(found)} landmarks where {wanted} were asked for: {survey.rows.name} has no more rows that "
@@ -111,6 +121,31 @@ class Selector(BaseEstimator, ABC):
     @abstractmethod
     def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
         """Choose the landmarks, with 1 ≤ m ≤ n already sure."""
+
+
+def _require_inner_product(rows: RowBlocks) -> None:
+    """Raise if the kernel matrix, or a part of a large one, is seen not to be symmetric and positive semidefinite."""
+    n = rows.shape[0]
+    if rows.shape[1] != n or not rows.random_access or rows.on_cluster:
+        return
+    some = np.arange(n) if n <= _PROBED_ROWS else np.sort(np.random.default_rng(0).choice(n, _PROBED_ROWS, False))
+    K = rows.take(some)[:, some]
+    K = np.asarray(K.toarray() if sp.issparse(K) else K, dtype=np.float64)
+    require_finite(K, rows.name, numbers=some)
+    asymmetry, largest = float(np.max(np.abs(K - K.T))), float(np.max(np.abs(K)))
+    share = least_ritz_share(K)
+    if asymmetry <= INDEFINITE * largest and share >= -INDEFINITE:
+        return
+    seen = (
+        f"its least eigenvalue is at most {share:.3g} times its largest magnitude of one"
+        if asymmetry <= INDEFINITE * largest
+        else f"it is not even symmetric (by {asymmetry:.3g}, where values reach {largest:.3g})"
+    )
+    raise NotPositiveSemidefiniteError(
+        f"the kernel is not positive semidefinite: {seen}, in {len(some)} of the {n} rows of the given matrix. A "
+        f"Nyström approximation needs K to hold inner products; shift it (add a constant to its diagonal), or use a "
+        f"positive definite kernel such as 'gaussian'."
+    )
 
 
 def check_n_landmarks(n_landmarks: Any, n_rows: int) -> int:

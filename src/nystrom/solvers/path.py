@@ -40,10 +40,8 @@ class RidgeProblem:
         c, the target in the basis V.
     squares : array (t,)
         ``yᵀDy``, centred if there is an intercept.
-    count : int
-        Rows.
     weight : float
-        Sum of the weights.
+        Sum of the weights: the rows, each counted as often as its weight says.
     feature_mean, target_mean : arrays (r,), (t,)
         Weighted means; zeros without an intercept.
     fit_intercept : bool
@@ -54,7 +52,6 @@ class RidgeProblem:
     vectors: Array | None
     cross: Array
     squares: Array
-    count: int
     weight: float
     feature_mean: Array
     target_mean: Array
@@ -74,8 +71,8 @@ class RidgeProblem:
         explained = ((self.values + 2 * alphas[:, None]) / shrunk**2) @ squared
         rss = np.maximum(self.squares - explained, _EPS * self.squares)
         df = (self.values / shrunk).sum(axis=1) + self.fit_intercept
-        left = np.maximum(1 - df / self.count, _EPS)
-        return np.asarray(rss.mean(axis=1) / self.count / left**2)
+        left = np.maximum(1 - df / self.weight, _EPS)
+        return np.asarray(rss.mean(axis=1) / self.weight / left**2)
 
     def quadratic(self, alphas: Array) -> Array:
         """Return ``yᵀ(L Lᵀ + λI)⁻¹y`` of each target at each value, shape (a, t)."""
@@ -84,7 +81,7 @@ class RidgeProblem:
 
     def log_determinant(self, alphas: Array) -> Array:
         """Return ``log det(L Lᵀ + λI)`` at each value; of the contrasts if there is an intercept."""
-        n = self.count - self.fit_intercept
+        n = self.weight - self.fit_intercept
         ratios = self.values / alphas[:, None]
         return np.asarray(n * np.log(alphas) + np.log1p(ratios).sum(axis=1))
 
@@ -94,7 +91,7 @@ class RidgeProblem:
         The target is normal with covariance ``s (L Lᵀ + λI)``, the scale s at its optimum for each target. With an
         intercept it is the restricted likelihood; weights change it by a constant that is left out.
         """
-        n = max(self.count - self.fit_intercept, 1)
+        n = max(self.weight - self.fit_intercept, 1)
         scale = np.maximum(self.quadratic(alphas) / n, _TINY)
         halves = np.log(2 * np.pi * scale).mean(axis=1) + self.log_determinant(alphas) / n + 1
         return np.asarray(halves / 2)
@@ -103,20 +100,15 @@ class RidgeProblem:
 def ridge_problem(fitted: NystromMap, *, fit_intercept: bool = False) -> RidgeProblem:
     """Return the ridge regression that the fold of a fitted map has summed up. Cost: O(r³) at most; no row is read."""
     s, Q = fitted.statistics, fitted.rotation
-    cross, squares = Q.T @ s.cross, s.target_squares
-    r, t = cross.shape
-    means = np.zeros(r), np.zeros(t)
-    if s.weighted_gram is None and not fit_intercept:
-        return RidgeProblem(fitted.eigenvalues, None, cross, squares, s.count, s.weight, *means, False)
-    gram = np.diag(fitted.eigenvalues) if s.weighted_gram is None else Q.T @ s.weighted_gram @ Q
-    if fit_intercept:
-        total = Q.T @ (s.total if s.weighted_total is None else s.weighted_total)
-        means = total / s.weight, s.target_total / s.weight
-        gram = gram - np.outer(means[0], total)
-        cross = cross - np.outer(means[0], s.target_total)
-        squares = np.maximum(squares - means[1] * s.target_total, 0.0)
-    values, V = psd_eigh(gram)
-    return RidgeProblem(np.maximum(values, 0.0), V, V.T @ cross, squares, s.count, s.weight, *means, fit_intercept)
+    if not fit_intercept:
+        cross, squares = Q.T @ s.raw_cross, s.raw_target_squares
+        means = np.zeros(len(cross)), np.zeros(len(squares))
+        return RidgeProblem(fitted.eigenvalues, None, cross, squares, s.weight, *means, False)
+    values, V = psd_eigh(Q.T @ s.scatter @ Q)
+    cross = V.T @ (Q.T @ s.cross)
+    return RidgeProblem(
+        np.maximum(values, 0.0), V, cross, s.target_scatter, s.weight, Q.T @ s.mean, s.target_mean, fit_intercept
+    )
 
 
 def auto_alphas(values: Array) -> Array:

@@ -1,0 +1,180 @@
+"""The pass of a fit: kernel values with the landmarks, whitened, summed up over the rows.
+
+Whitening may come before the Gram matrix, ``B = C T`` and ``Σ BᵀB``, or after it, ``Tᵀ (Σ CᵀC) T``. The second saves a
+product, and multiplies rounding errors of the sums by ``‖T‖²``: :func:`choose_way` says where that is allowed.
+docs/numerics.md has the bounds and the tests that hold them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from nystrom.engine.local import merge_two
+from nystrom.engine.survey import Survey
+from nystrom.exceptions import NotPositiveSemidefiniteError
+from nystrom.feature_sums import Statistics, block_statistics, margin_of
+from nystrom.kernels import Kernel
+from nystrom.linalg import whitened, whitening_norm
+from nystrom.rows.base import Block
+from nystrom.types import Array, Matrix
+
+# What is promised of each eigenvalue, relative to itself, beside the ε cond(W) that no method can avoid.
+PROMISE = {"float32": 1e-4, "float64": 1e-8}
+# Sums of squares of kernel values stay within float64 for kernels of this size; beyond, whitening comes first.
+_SQUARABLE = (1e-140, 1e140)
+# The same for sums in float32.
+_SQUARABLE32 = (1e-15, 1e15)
+# Kernel values are taken this many bytes at a time: they stay in the cache, and many landmarks do not need much memory.
+# Fewer rows than the least would cost more in adding up the m × m results than they save.
+_TILE_BYTES = 16 * 2**20
+_MIN_TILE_ROWS = 1024
+
+
+@dataclass(frozen=True)
+class Way:
+    """How the Gram matrix of whitened features is taken.
+
+    Attributes
+    ----------
+    whiten_first : bool
+        Whether each block is whitened before its Gram matrix is taken. Only then is every row checked.
+    sum_dtype : dtype
+        Of the products of a block; blocks are added up in float64.
+    """
+
+    whiten_first: bool
+    sum_dtype: np.dtype
+
+
+WHITEN_FIRST = Way(True, np.dtype(np.float64))
+
+
+def choose_way(W: Array, T: Array, kernel: Kernel, dtype: np.dtype) -> Way:
+    """Return the cheapest way whose rounding errors stay within the promise.
+
+    Sums in arithmetic of precision ε are off by ``ε ‖C − s‖²``, with s the landmarks' mean row of W, which whitening
+    afterwards turns into ``ε ‖C − s‖² ‖T‖²``. The least eigenvalue is about ``(n/m) / ‖T‖²``, and ``C`` is to its n
+    rows what W is to its m: relative to that eigenvalue the error is ``ε (‖W − s‖ ‖T‖²)²``.
+
+    Values in float32 are themselves off by ε32, which costs ``ε32 cond(W)`` whatever is done; sums of them in float64
+    add less than that while ``‖W − s‖ ‖T‖²`` is below ε32/ε64, and the cut-off of :func:`nystrom.linalg.whiten` sees
+    to that.
+    Kernels that are positive semidefinite by theorem alone are summed so, for no row of theirs needs to be checked.
+    """
+    m, k = T.shape
+    top = float(np.max(np.diag(W)))
+    saves = 2 * m * k + k * k > m * m
+    if not saves or not kernel.is_psd or not _SQUARABLE[0] < top < _SQUARABLE[1]:
+        return WHITEN_FIRST
+    growth = float(np.linalg.norm(W - W.mean(axis=0))) * whitening_norm(T)
+    for sum_dtype in (np.dtype(np.float32), np.dtype(np.float64)):
+        if sum_dtype.itemsize > dtype.itemsize or (sum_dtype == np.float32 and not _in(top, _SQUARABLE32)):
+            continue
+        if float(np.finfo(sum_dtype).eps) * growth**2 <= PROMISE[dtype.name]:
+            return Way(False, sum_dtype)
+    return Way(False, np.dtype(np.float64)) if dtype == np.float32 else WHITEN_FIRST
+
+
+def _in(value: float, bounds: tuple[float, float]) -> bool:
+    return bounds[0] < value < bounds[1]
+
+
+@dataclass(frozen=True)
+class Fold:
+    """The step of the pass: from a block of rows to the statistics of their whitened features.
+
+    Attributes
+    ----------
+    kernel, evaluate
+        The kernel, and its function from rows to C.
+    T : array (m, k)
+        Whitens C.
+    shift : array (m,)
+        The landmarks' mean row of W, near the mean row of C; it leaves C before squares are taken.
+    top : float
+        The largest k(z, z).
+    tolerance : float
+        What rounding may take from ``k(x, x) − ‖f‖²``, in units of :func:`nystrom.feature_sums.margin_of`.
+    way : Way
+        When to whiten.
+    keep : array (n, m) or None
+        Filled with C.
+    """
+
+    kernel: Kernel
+    evaluate: Callable[[Matrix], Array]
+    T: Array
+    shift: Array
+    top: float
+    tolerance: float
+    way: Way
+    keep: Array | None = None
+
+    def over(self, survey: Survey) -> Statistics:
+        """Return the statistics of all rows, finite and symmetric: one pass."""
+        statistics = survey.fold(self, label="factor")
+        _require_sound(statistics, survey.rows.dtype)
+        if self.way.whiten_first:
+            return statistics.moved(self.shift @ self.T)
+        return statistics.moved(self.shift).in_basis(self.T)
+
+    def __call__(self, block: Block) -> Statistics:
+        tile_rows = max(_TILE_BYTES // (8 * self.T.shape[0]), _MIN_TILE_ROWS)
+        # Overflow is found in the sums, where it is an error with advice.
+        with np.errstate(over="ignore", invalid="ignore"):
+            return reduce(merge_two, map(self._tile, block.split(tile_rows)))
+
+    def _tile(self, block: Block) -> Statistics:
+        C = self.evaluate(block.X)
+        if self.keep is not None:
+            self.keep[block.start : block.stop] = C
+        diagonal = np.asarray(self.kernel.diag(block.X, start=block.start), dtype=np.float64)
+        if self.way.whiten_first:
+            return self._whitened(C, diagonal, block)
+        dtype = self.way.sum_dtype
+        if dtype == np.float32 and not float(diagonal.max()) < _SQUARABLE32[1]:
+            dtype = np.dtype(np.float64)
+        # Kernel values that nobody else holds are shifted in place: to fill fresh memory takes as long again.
+        own = C.flags.owndata and C.dtype == dtype and C is not block.X
+        shifted = np.subtract(C, self.shift, out=C if own else None, dtype=dtype, casting="same_kind")
+        return block_statistics(shifted, diagonal, block)
+
+    def _whitened(self, C: Array, diagonal: Array, block: Block) -> Statistics:
+        F = whitened(C, self.T).astype(np.float64, copy=False)
+        heavy = slice(None) if block.weight is None else np.flatnonzero(np.asarray(block.weight) > 0)
+        margin = margin_of(F[heavy], diagonal[heavy], self.top, self.tolerance)
+        F -= self.shift @ self.T
+        return block_statistics(F, diagonal, block, margin=margin)
+
+
+def _require_sound(statistics: Statistics, dtype: np.dtype) -> None:
+    """Raise unless the sums over the rows are finite and symmetric."""
+    s = statistics
+    if np.isfinite(s.trace) and np.isfinite(s.scatter).all() and np.isfinite(s.mean).all():
+        asymmetry = float(np.max(np.abs(s.scatter - s.scatter.T), initial=0.0))
+        bound = len(s.scatter) * np.finfo(np.float64).eps * float(np.max(np.abs(np.diag(s.scatter)), initial=0.0))
+        if asymmetry <= bound:
+            return
+        raise NotPositiveSemidefiniteError(f"the Gram matrix of the features is asymmetric by {asymmetry:.3g}.")
+    wider = " or give them as float64" if dtype == np.float32 else ""
+    raise ValueError(
+        f"the kernel of the rows is not finite in {dtype.name}: its values, or their sums, overflow. Scale the rows "
+        f"down (for example with sklearn.preprocessing.StandardScaler){wider}, or lower gamma, degree or coef0."
+    )
+
+
+def excess(statistics: Statistics, fold: Fold) -> float:
+    """Return by how many times the tolerance the features exceed the kernel; at most 1 is rounding.
+
+    Looks at the row that exceeds it most, where rows were looked at, and at the sum of all.
+    """
+    s = statistics
+    left = s.trace - float(np.trace(s.gram))
+    # The rows' scales add up to at most this, by the inequality of Cauchy and Schwarz.
+    scale = np.sqrt(s.trace) * np.sqrt(s.trace + s.weight * fold.top) + s.weight * fold.tolerance * fold.top
+    margin = min(s.margin, left / scale if scale > 0 else 0.0)
+    return float(-margin / fold.tolerance)

@@ -1,0 +1,240 @@
+"""What docs/numerics.md promises of the fold, on both sides of every switch between its ways."""
+
+import numpy as np
+import pytest
+from sklearn import kernel_ridge
+
+from nystrom import KernelRidge, Nystroem, factor, fold
+from nystrom.engine import LocalEngine
+from nystrom.engine.survey import Survey
+from nystrom.exceptions import AccuracyWarning, NotPositiveSemidefiniteError
+from nystrom.factor import optimal
+from nystrom.kernels import FromCallable, Gaussian, Kernel, Linear, Matern, Polynomial, Precomputed
+from nystrom.landmarks import Landmarks
+from nystrom.linalg import whitened
+from nystrom.rows import as_blocks
+
+RNG = np.random.default_rng(1)
+SETS = {
+    "uniform": RNG.uniform(-3, 3, (400, 2)),
+    "normal": RNG.normal(size=(400, 3)),
+    "unbalanced": np.concatenate([RNG.normal(size=(390, 2)), RNG.normal(size=(10, 2)) + 9]),
+    "stretched": RNG.normal(size=(400, 4)) * [1, 1e-1, 1e-2, 10],
+}
+M = 24
+GAMMAS = np.geomspace(0.1, 300, 30)
+
+
+def survey_of(X):
+    return Survey(as_blocks(X), LocalEngine())
+
+
+def long_gaussian(A, B, gamma):
+    A, B = A.astype(np.longdouble), B.astype(np.longdouble)
+    return np.exp(-np.longdouble(gamma) * ((A[:, None] - B) ** 2).sum(axis=2))
+
+
+def long_eigenvalues(X, Z, gamma):
+    """Eigenvalues of C W⁻¹ Cᵀ from extended precision: Cholesky, then the singular values of the whitened rows."""
+    W, C = long_gaussian(Z, Z, gamma), long_gaussian(X, Z, gamma)
+    m = len(W)
+    R, B = np.zeros_like(W), np.zeros_like(C)
+    for j in range(m):
+        R[j, j] = np.sqrt(W[j, j] - R[:j, j] @ R[:j, j])
+        R[j, j + 1 :] = (W[j, j + 1 :] - R[:j, j] @ R[:j, j + 1 :]) / R[j, j]
+        B[:, j] = (C[:, j] - B[:, :j] @ R[:j, j]) / R[j, j]
+    return np.linalg.svd(B.astype(np.float64), compute_uv=False) ** 2, np.linalg.cond(W.astype(np.float64))
+
+
+def value_error(Z, gamma, dtype):
+    """The error of a kernel value: some roundings, and those of an exponent taken from products about the centre."""
+    largest = gamma * ((Z - Z.mean(axis=0)) ** 2).sum(axis=1).max()
+    return 4 * np.finfo(dtype).eps * (1 + (min(largest, 32) if dtype == np.float32 else largest))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("name", SETS)
+def test_every_eigenvalue_keeps_the_promise_through_all_bandwidths(name, dtype):
+    promise = fold.PROMISE[np.dtype(dtype).name]
+    X = SETS[name].astype(dtype)
+    Z = X[np.random.default_rng(0).choice(len(X), M, replace=False)]
+    ways = set()
+    for gamma in GAMMAS:
+        exact, condition = long_eigenvalues(X, Z, gamma)
+        found = optimal(survey_of(X), Gaussian(gamma), Landmarks(Z), None)
+        W = factor.landmark_kernel(found.kernel, found.landmarks)
+        ways.add(fold.choose_way(W, found.whitening, found.kernel, np.dtype(dtype)))
+        # Dropped directions are an approximation, not rounding: they are judged by the cut-off's tests.
+        if found.n_components < M:
+            continue
+        error = np.abs(found.eigenvalues - exact)
+        rounding = value_error(Z, gamma, dtype)
+        assert (error <= (promise + rounding * condition) * exact).all(), (gamma, condition)
+        # ‖δB‖ is at most rounding √(n m) ‖T‖, and ‖B‖² is the largest eigenvalue.
+        least = np.linalg.eigvalsh(W)[0]
+        share = 2 * rounding * np.sqrt(len(X) * M / (least * exact[0]))
+        assert error.max() <= (promise / condition + share) * exact[0], (gamma, condition)
+    assert len(ways) > 1 or name == "unbalanced"  # the sweep goes through a switch
+
+
+@pytest.mark.parametrize("gamma", np.geomspace(1.0, 30.0, 12))
+def test_ridge_on_all_rows_is_the_exact_one_through_the_switch(gamma):
+    X = np.random.default_rng(1).uniform(-3, 3, (400, 2))
+    y = np.sin(2 * X[:, 0]) * X[:, 1]
+    ours = KernelRidge(1e-8, gamma=gamma, landmarks=X).fit(X, y).predict(X)
+    theirs = kernel_ridge.KernelRidge(alpha=1e-8, kernel="rbf", gamma=gamma).fit(X, y).predict(X)
+    # Both solve a system of condition λ₁/α, about 400/1e-8, in float64.
+    np.testing.assert_allclose(ours, theirs, atol=64 * np.finfo(np.float64).eps * 400 / 1e-8)
+
+
+def test_a_triangular_whitening_multiplies_as_any_other():
+    rng = np.random.default_rng(0)
+    T = np.triu(rng.normal(size=(53, 53)))
+    C = rng.normal(size=(40, 53))
+    np.testing.assert_allclose(whitened(C, T), C @ T, atol=1e-13)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("degree", [2, 3, 5])
+def test_float32_kernel_values_whose_squares_overflow_are_summed_all_the_same(seed, degree):
+    X = np.random.default_rng(seed).integers(0, 256, (600, 64)).astype(np.float32)
+    fits = [
+        Nystroem("polynomial", degree=degree, n_components=20, landmarks=np.arange(40)).fit(X.astype(dtype))
+        for dtype in (np.float32, np.float64)
+    ]
+    assert fits[0].n_components_ == fits[1].n_components_ == 20
+    np.testing.assert_allclose(fits[0].eigenvalues_, fits[1].eigenvalues_, rtol=1e-3)
+    assert fits[0].certificate_.trace.value == pytest.approx(fits[1].certificate_.trace.value, rel=1e-3)
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e-100, 1e-80, 1e80, 1e100, 1e150])
+@pytest.mark.parametrize("kernel", ["linear", "cosine", "gaussian", "laplacian", "matern"])
+def test_rows_of_any_size_in_float64_give_the_same_approximation(kernel, scale):
+    X = np.random.default_rng(0).normal(size=(200, 5))
+    near, far = (Nystroem(kernel, n_components=None, landmarks=np.arange(20)).fit(X * s) for s in (1.0, scale))
+    ratio = far.eigenvalues_ / near.eigenvalues_
+    np.testing.assert_allclose(ratio / ratio[0], 1.0, rtol=1e-8)
+    assert far.certificate_.trace.value == pytest.approx(near.certificate_.trace.value, abs=1e-8)
+
+
+@pytest.mark.parametrize("scale", [1e-18, 1e18])
+@pytest.mark.parametrize("kernel", ["linear", "cosine", "gaussian", "laplacian", "matern"])
+def test_rows_of_any_size_in_float32_give_the_same_approximation(kernel, scale):
+    X = np.random.default_rng(0).normal(size=(200, 5)).astype(np.float32)
+    scale = np.float32(2.0 ** np.round(np.log2(scale)))
+    near, far = (
+        Nystroem(kernel, n_components=None, landmarks=np.arange(20)).fit(X * s) for s in (np.float32(1), scale)
+    )
+    L = far.transform(X * scale) / (scale if kernel == "linear" else 1)
+    np.testing.assert_allclose(L @ L.T, near.transform(X) @ near.transform(X).T, atol=2e-4)
+    assert far.certificate_.trace.value == pytest.approx(near.certificate_.trace.value, abs=1e-4)
+
+
+def test_features_that_float32_cannot_hold_are_refused():
+    X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32) * np.float32(1e16)
+    features = Nystroem("polynomial", degree=5, n_components=None, landmarks=np.arange(10)).fit(X)
+    assert features.certificate_.trace.value < 1
+    with pytest.raises(ValueError, match=r"beyond the range of float32\. Give the rows as float64"):
+        features.transform(X)
+
+
+def test_kernel_values_that_overflow_are_refused():
+    X = np.random.default_rng(0).normal(size=(60, 3)) * 1e120
+    with pytest.raises(ValueError, match=r"not finite.*overflow.*Scale the rows down"):
+        Nystroem("polynomial", n_components=5, landmarks=np.arange(10)).fit(X)
+    small = np.concatenate([np.full((10, 3), 1.0) + np.arange(10)[:, None], X])
+    with pytest.raises(ValueError, match=r"not finite.*overflow.*Scale the rows down"):
+        Nystroem("polynomial", n_components=5, landmarks=np.arange(10)).fit(small)
+
+
+def indefinite_kernels():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 5))
+    yield "tanh", np.tanh(X @ X.T - 1)
+    yield "distance", -((X[:, None] - X) ** 2).sum(axis=2)
+    A = rng.normal(size=(300, 300))
+    yield "random", A + A.T + 20 * np.eye(300)
+    # The landmarks, the first rows, see an inner product; the others are too like them.
+    K = np.exp(-((X[:, None] - X) ** 2).sum(axis=2))
+    K[:40, 40:] *= 1.3
+    K[40:, :40] *= 1.3
+    yield "hidden", K
+
+
+INDEFINITE = dict(indefinite_kernels())
+
+
+@pytest.mark.filterwarnings("ignore::nystrom.exceptions.AccuracyWarning")
+@pytest.mark.filterwarnings("ignore::nystrom.exceptions.FewerLandmarksWarning")
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("machine", ["features", "ridge"])
+@pytest.mark.parametrize("landmarks", ["auto", "uniform", np.arange(40)], ids=["auto", "uniform", "given"])
+@pytest.mark.parametrize("name", INDEFINITE)
+def test_an_indefinite_kernel_is_an_error_whatever_the_landmarks(name, landmarks, machine, dtype):
+    K = INDEFINITE[name].astype(dtype)
+    options = {"kernel": "precomputed", "n_components": 20, "landmarks": landmarks, "random_state": 0}
+    fit = Nystroem(**options).fit if machine == "features" else KernelRidge(**options).fit
+    with pytest.raises(NotPositiveSemidefiniteError, match="not positive semidefinite"):
+        fit(K, np.arange(300.0))
+
+
+@pytest.mark.filterwarnings("ignore::nystrom.exceptions.FewerLandmarksWarning")
+def test_an_indefinite_function_is_an_error():
+    X = np.random.default_rng(0).normal(size=(300, 5))
+    with pytest.raises(NotPositiveSemidefiniteError, match="not positive semidefinite"):
+        Nystroem(lambda A, B: np.tanh(A @ B.T - 1), n_components=20, random_state=0).fit(X)
+
+
+def test_an_asymmetric_kernel_is_an_error():
+    X = np.abs(np.random.default_rng(0).normal(size=(100, 5)))
+    with pytest.raises(NotPositiveSemidefiniteError, match="not symmetric"):
+        Nystroem(lambda A, B: A @ B.T + A.sum(axis=1)[:, None], n_components=5, landmarks=X[:10]).fit(X)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("kernel", ["gaussian", "polynomial", "cosine"])
+def test_an_inner_product_that_is_given_as_numbers_passes_the_check(kernel, dtype):
+    X = np.random.default_rng(0).normal(size=(200, 3)).astype(dtype)
+    reference = Nystroem(kernel, gamma=0.1, n_components=None, landmarks=np.arange(50)).fit(X)
+    K = reference.kernel_(X, X)
+    given = Nystroem("precomputed", n_components=None, landmarks=np.arange(50)).fit(K)
+    error = abs(given.certificate_.trace.value - reference.certificate_.trace.value)
+    assert error <= np.sqrt(np.finfo(dtype).eps) * 50**0.25
+
+
+def test_kernels_that_a_theorem_vouches_for_say_so():
+    good: list[Kernel] = [Gaussian(1.0), Matern(gamma=1.0), Linear(), Polynomial(2)]
+    good += [2.0 * Gaussian(1.0) + Linear(), Linear() * Polynomial(3)]
+    assert all(kernel.is_psd for kernel in good)
+    other = FromCallable(lambda A, B: A @ B.T)
+    assert not any(kernel.is_psd for kernel in (other, Precomputed(), Linear() + other, Linear() * other, 2.0 * other))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_the_same_features_are_found_whether_whitened_first_or_later(monkeypatch, dtype):
+    X = np.random.default_rng(0).normal(size=(500, 4)).astype(dtype)
+    y = X[:, 0]
+    fits = [KernelRidge(0.1, gamma=0.3, landmarks=np.arange(60), fit_intercept=True).fit(X, y)]
+    monkeypatch.setattr(factor, "choose_way", lambda *_: fold.WHITEN_FIRST)
+    fits.append(KernelRidge(0.1, gamma=0.3, landmarks=np.arange(60), fit_intercept=True).fit(X, y))
+    assert fits[1].map_.statistics.margin < np.inf
+    np.testing.assert_allclose(fits[0].predict(X), fits[1].predict(X), atol=200 * np.finfo(dtype).eps)
+
+
+def test_a_kernel_that_varies_from_call_to_call_is_refused():
+    class Grows(Gaussian):
+        """A false kernel: values between rows and landmarks are too large for its diagonal."""
+
+        def prepare(self, Z, center=None):
+            inner = super().prepare(Z, center)
+            return lambda X: 1.5 * inner(X)
+
+        def __call__(self, A, B):
+            return super().prepare(B)(A)
+
+    X = np.linspace(0, 1, 60)[:, None]
+    with (
+        pytest.warns(AccuracyWarning, match="exceed the kernel"),
+        pytest.raises(NotPositiveSemidefiniteError, match="give the rows as float64"),
+    ):
+        optimal(survey_of(X), Grows(1.0), Landmarks(X[:20]), None)
