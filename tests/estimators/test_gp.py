@@ -1,9 +1,11 @@
 """Gaussian processes: scikit-learn's at m = n, deviations that are never negative, parameters by likelihood."""
 
+import warnings
+
 import numpy as np
 import pytest
 from sklearn import gaussian_process
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, RationalQuadratic, WhiteKernel
 from sklearn.gaussian_process.kernels import Matern as SklearnMatern
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -177,3 +179,68 @@ def test_std_and_covariance_are_not_given_together(data):
     model = GaussianProcessRegressor(gamma=0.5).fit(data[0], data[1])
     with pytest.raises(ValueError, match="cannot both be True"):
         model.predict(data[2], return_std=True, return_cov=True)
+
+
+WAVES = np.random.default_rng(5).uniform(0, 30, size=(200, 1))
+HEIGHTS = 3 * np.sin(WAVES[:, 0] / 2) + 0.5 * np.random.default_rng(6).normal(size=200)
+
+TRANSLATED = [
+    ConstantKernel() * RBF() + WhiteKernel(),
+    RBF() + WhiteKernel(),
+    WhiteKernel() + SklearnMatern(nu=2.5) * ConstantKernel(2.0),
+    ConstantKernel() * SklearnMatern(length_scale=[1.0], nu=0.5) + WhiteKernel(),
+    ConstantKernel() * SklearnMatern(nu=np.inf) + WhiteKernel(0.1) + WhiteKernel(0.1, "fixed"),
+    ConstantKernel(4, "fixed") * RBF(2, "fixed") + WhiteKernel(0.25, "fixed"),
+    ConstantKernel(1, (1, 2)) * RBF(3.0, (2.9, 3.1)) + WhiteKernel(1, (0.5, 2)),
+    ConstantKernel() * RationalQuadratic(2.0, 1.0, "fixed", "fixed") + WhiteKernel(),
+    RBF(2.0, "fixed") + RBF(4.0, "fixed") + WhiteKernel(0.25),
+]
+
+
+@pytest.mark.parametrize("kernel", TRANSLATED, ids=str)
+def test_a_kernel_of_scikit_learn_is_optimised_as_scikit_learn_does(kernel):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn's own: an optimum at a bound
+        theirs = gaussian_process.GaussianProcessRegressor(kernel, n_restarts_optimizer=1, random_state=0)
+        theirs.fit(WAVES, HEIGHTS)
+    ours = GaussianProcessRegressor(kernel, landmarks=WAVES).fit(WAVES, HEIGHTS)
+    best = theirs.log_marginal_likelihood_value_
+    assert ours.log_marginal_likelihood_value_ == pytest.approx(best, abs=0.2)
+    np.testing.assert_allclose(ours.predict(WAVES), theirs.predict(WAVES), atol=0.05)
+
+
+REFUSED = [
+    (ConstantKernel() * RationalQuadratic(), "cannot be optimised here"),
+    (RBF([1.0, 2.0]), "divide the columns by their length scales"),
+    (RBF() + RBF(), "cannot be optimised here"),
+    (RBF() ** 2, "cannot be optimised here"),
+    (SklearnMatern(nu=0.7), "cannot be optimised here"),
+    (WhiteKernel(), "is noise alone"),
+    (WhiteKernel() * RBF(), "a WhiteKernel is multiplied; write it as a term of its own"),
+]
+
+
+@pytest.mark.parametrize(("kernel", "message"), REFUSED, ids=lambda value: str(value)[:30])
+def test_a_kernel_of_scikit_learn_that_cannot_be_translated_is_refused(kernel, message):
+    with pytest.raises(ValueError, match=message):
+        GaussianProcessRegressor(kernel).fit(WAVES, HEIGHTS)
+
+
+def test_an_amplitude_given_twice_is_refused():
+    with pytest.raises(ValueError, match="both set the amplitude"):
+        GaussianProcessRegressor(ConstantKernel() * RBF(), amplitude=2.0).fit(WAVES, HEIGHTS)
+
+
+def test_the_noise_of_a_scikit_learn_kernel_is_added_to_alpha():
+    model = GaussianProcessRegressor(RBF() + WhiteKernel(0.2, "fixed"), alpha=0.1).fit(WAVES, HEIGHTS)
+    assert model.alpha_ == pytest.approx(0.3)
+    model = GaussianProcessRegressor(RBF() + WhiteKernel(), alpha=2.0).fit(WAVES, HEIGHTS)
+    assert model.alpha_ >= 2.0
+
+
+@pytest.mark.parametrize("value", [0, -1.0, np.inf, np.nan, "auto"])
+@pytest.mark.parametrize("name", ["alpha", "amplitude"])
+def test_a_likelihood_of_no_variance_is_refused(value, name):
+    model = GaussianProcessRegressor(gamma=0.1, alpha=0.1, n_landmarks=20, random_state=0).fit(WAVES, HEIGHTS)
+    with pytest.raises(ValueError, match=f"{name} must be a positive finite number"):
+        model.log_marginal_likelihood(**{name: value})

@@ -21,7 +21,7 @@ from nystrom.engine import (
 )
 from nystrom.engine.survey import Survey
 from nystrom.estimators.columns import check_columns
-from nystrom.estimators.parameters import complete
+from nystrom.estimators.parameters import check_names, complete
 from nystrom.exceptions import FewerLandmarksWarning
 from nystrom.factor import FACTORS, NystromMap, extend
 from nystrom.generator import make_generator
@@ -99,6 +99,10 @@ class KernelMachine(BaseEstimator):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         complete(cls)
+
+    def __new__(cls, *args: Any, **parameters: Any) -> Self:
+        check_names(cls, parameters)
+        return super().__new__(cls)
 
     def __init__(
         self,

@@ -9,10 +9,11 @@ import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from nystrom.checks import check_variance
+from nystrom.checks import check_positive, check_variance
 from nystrom.engine.survey import Survey
 from nystrom.estimators.parameters import CommonParameters
-from nystrom.estimators.supervised import SupervisedMachine
+from nystrom.estimators.scikit_kernels import ANYWHERE, Covariance, Variance, is_scikit_kernel, translate
+from nystrom.estimators.supervised import SupervisedMachine, require_finite_squares
 from nystrom.factor import NystromMap
 from nystrom.generator import make_generator
 from nystrom.kernels import Kernel, Precomputed, make_kernel
@@ -35,8 +36,12 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
 
     Parameters
     ----------
+    kernel : str, Kernel, callable or scikit-learn kernel, default="gaussian"
+        As in :class:`nystrom.Nystroem`; or a kernel of :mod:`sklearn.gaussian_process.kernels` such as
+        ``ConstantKernel() * RBF() + WhiteKernel()``, whose parameters are found within their bounds unless they are
+        "fixed". What cannot be found here is refused.
     alpha : float or "auto", default="auto"
-        Variance of the noise; "auto" is the optimum of the marginal likelihood.
+        Variance of the noise; "auto" is the optimum of the marginal likelihood. Added to that of a WhiteKernel.
     amplitude : float or "auto", default="auto"
         Variance of f where k(x, x) = 1; "auto" is the optimum of the marginal likelihood.
     normalize_y : bool, default=False
@@ -91,23 +96,40 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
         self.amplitude = amplitude
         self.normalize_y = normalize_y
 
-    def _kernel(self) -> Kernel:
+    def _covariance_asked(self) -> Covariance:
+        """Return what the parameters say of kernel, amplitude and noise: numbers, or what is to be found."""
+        alpha, amplitude = (check_variance(getattr(self, name), name) for name in ("alpha", "amplitude"))
+        if is_scikit_kernel(self.kernel):
+            return translate(self.kernel, alpha=alpha, amplitude=amplitude)
         auto = isinstance(self.gamma, str) and self.gamma == "auto"
         gamma: Any = "scale" if auto else self.gamma
-        return make_kernel(self.kernel, gamma=gamma, degree=self.degree, coef0=self.coef0)
+        kernel = make_kernel(self.kernel, gamma=gamma, degree=self.degree, coef0=self.coef0)
+        free = auto and isinstance(self.kernel, str) and hasattr(kernel, "gamma")
+        return Covariance(kernel, ANYWHERE if free else None, Variance(amplitude), Variance(alpha))
+
+    def _kernel(self) -> Kernel:
+        return self._covariance_asked().kernel
 
     def _settle_kernel(self, survey: Survey, kernel: Kernel, landmarks: Landmarks, rng: np.random.Generator) -> Kernel:
-        auto = isinstance(self.gamma, str) and self.gamma == "auto"
-        if not (auto and isinstance(self.kernel, str) and hasattr(kernel, "gamma")):
+        bounds = self._covariance_asked().gamma_bounds
+        if bounds is None:
             return super()._settle_kernel(survey, kernel, landmarks, rng)
 
         def criterion(fitted: NystromMap, rows: RowBlocks) -> float:
             return self._optimum(fitted, self._normalised(fitted)[0]).objective
 
-        return search_gamma(survey, kernel.resolve(survey.moments), landmarks, self._factorise, criterion, rng)
+        start = kernel.resolve(survey.moments)
+        return search_gamma(survey, start, landmarks, self._factorise, criterion, rng, bounds=bounds)
 
     def _optimum(self, fitted: NystromMap, problem: RidgeProblem) -> Optimum:
-        given = (check_variance(getattr(self, name), name) for name in ("alpha", "amplitude"))
+        asked = self._covariance_asked()
+        given = [asked.noise.value, asked.amplitude.value]
+        found = optimum(problem, unexplained_trace(fitted), *given)
+        within = [float(np.clip(found[i], *each.bounds)) for i, each in enumerate((asked.noise, asked.amplitude))]
+        if within == [*found[:2]]:
+            return found
+        # At a bound, the other of the two is found again.
+        given = [value if value != found[i] else given[i] for i, value in enumerate(within)]
         return optimum(problem, unexplained_trace(fitted), *given)
 
     def _normalised(self, fitted: NystromMap) -> tuple[RidgeProblem, Array, Array]:
@@ -123,8 +145,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
 
     def fit(self, X: Matrix, y: Any = None) -> GaussianProcessRegressor:
         """Fit to the rows X and the target y, which may be None where the rows hold it."""
-        for name in ("alpha", "amplitude"):
-            check_variance(getattr(self, name), name)
+        self._covariance_asked()
         rows, y, _ = self._check_X_y(X, y)
         self._fit_map(rows if y is None else rows.with_target(y))
         self._solve_merged()
@@ -135,8 +156,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
         """Find noise, amplitude and coefficients from the sums of the map."""
         fitted = self.map_
         problem, self._y_mean, self._y_deviation = self._normalised(fitted)
-        if not np.isfinite(problem.squares).all():
-            raise ValueError("Input y contains NaN or infinity: drop such rows before the fit.")
+        require_finite_squares(problem.squares)
         found = self._optimum(fitted, problem)
         self.alpha_, self.amplitude_ = found.alpha, found.amplitude
         self._ratio = found.alpha / found.amplitude
@@ -147,10 +167,14 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
         self._problem = problem
 
     def log_marginal_likelihood(self, alpha: float | None = None, amplitude: float | None = None) -> float:
-        """Return the log marginal likelihood for another noise and amplitude, with the same bandwidth. Cost: O(r)."""
+        """Return the log marginal likelihood for another noise and amplitude, with the same bandwidth. Cost: O(r).
+
+        None is the value of the fit.
+        """
         check_is_fitted(self)
-        alpha, amplitude = alpha or self.alpha_, amplitude or self.amplitude_
-        return log_likelihood(self._problem, float(alpha), float(amplitude))
+        alpha = self.alpha_ if alpha is None else check_positive(alpha, "alpha")
+        amplitude = self.amplitude_ if amplitude is None else check_positive(amplitude, "amplitude")
+        return log_likelihood(self._problem, alpha, amplitude)
 
     def predict(self, X: Matrix, return_std: bool = False, return_cov: bool = False) -> Any:
         """Return the mean of f at the rows of X; with its standard deviation, or its covariance, if asked for.

@@ -6,15 +6,27 @@ A class takes those of its base as ``**shared`` and hands them on. :func:`comple
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from inspect import Parameter
 from itertools import takewhile
 from typing import Any, TypedDict
 
 _SECTION = "Parameters\n----------\n"
 _MARKER = "**shared"
+# What stands here for parameters that scikit-learn's estimators of the same names have.
+_SUBSTITUTES = {
+    "affinity": "Give it as kernel.",
+    "copy_X": "Leave it out: X is never changed.",
+    "copy_X_train": "Leave it out: no row of X is kept.",
+    "eigen_solver": "Leave it out: the eigenvalues are those of a small matrix.",
+    "kernel_params": "Bind them to the function: kernel=functools.partial(function, **kernel_params).",
+    "n_restarts_optimizer": "Leave it out: the bandwidth is searched over a wide grid, which needs no restarts.",
+    "optimizer": "Leave it out: gamma='auto', alpha='auto' and amplitude='auto' are optimised, numbers are kept.",
+    "remove_zero_eig": "Leave it out: directions with eigenvalue zero are always dropped.",
+}
 
 
 class CommonParameters(TypedDict, total=False):
@@ -40,11 +52,23 @@ class SharedParameters(CommonParameters, total=False):
     n_components: int | None
 
 
+def check_names(cls: type, names: Iterable[str]) -> None:
+    """Raise ``TypeError`` for a parameter that the class does not have, and say what to use instead."""
+    known = inspect.signature(cls).parameters
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            advice = _SUBSTITUTES.get(name) or (f"Did you mean {near[0]!r}?" if near else "")
+            raise TypeError(f"{cls.__name__} got an unexpected keyword argument {name!r}. {advice}".rstrip())
+
+
 def complete(cls: type) -> None:
     """Write the parameters that ``**shared`` stands for into the signature and the docstring of a class."""
     init = vars(cls).get("__init__")
     if init is not None:
-        init.__dict__["__signature__"] = _full_signature(cls, init)
+        signature = init.__dict__["__signature__"] = _full_signature(cls, init)
+        # Of the class too, without self: inspect would look at __new__ first.
+        cls.__signature__ = signature.replace(parameters=[*signature.parameters.values()][1:])  # type: ignore[attr-defined]
     if cls.__doc__ and _MARKER in cls.__doc__:
         cls.__doc__ = _full_docstring(cls)
 

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from nystrom.checks import check_alphas, check_choice, check_count, check_tolerance
 from nystrom.engine.survey import Survey
 from nystrom.estimators.parameters import SharedParameters
-from nystrom.estimators.supervised import SupervisedMachine, gather_target
+from nystrom.estimators.supervised import SupervisedMachine, gather_target, require_finite_squares
 from nystrom.factor import NystromMap
 from nystrom.kernels import Kernel, make_kernel
 from nystrom.landmarks import Landmarks
@@ -125,8 +125,7 @@ class RidgeMachine(SupervisedMachine):
     def _solve(self, rows: RowBlocks | None) -> None:
         """Choose the regularisation and solve from the statistics of the map; only leave-one-out reads the rows."""
         problem = ridge_problem(self.map_, fit_intercept=self.fit_intercept)
-        if not np.isfinite(problem.squares).all():
-            raise ValueError("Input y contains NaN or infinity: drop such rows before the fit.")
+        require_finite_squares(problem.squares)
         alphas = check_alphas(self.alpha)
         self.alphas_ = auto_alphas(problem.values) if alphas is None else alphas
         best = 0

@@ -18,6 +18,15 @@ def gather_target(rows: RowBlocks, engine: Engine) -> Array:
     return np.concatenate([np.asarray(y) for _, y in engine.map(rows, lambda block: block.y, label="target")])
 
 
+def require_finite_squares(squares: Array) -> None:
+    """Raise unless the sum of squares of each target is finite."""
+    if not np.isfinite(squares).all():
+        raise ValueError(
+            "Input y contains NaN or infinity, or numbers above 1e154, whose squares overflow: drop such rows, or "
+            "divide y by a constant before the fit."
+        )
+
+
 class SupervisedMachine(KernelMachine):
     """Base of the machines that learn a target."""
 
