@@ -23,7 +23,7 @@ import scipy.sparse as sp
 from nystrom.engine.base import Engine
 from nystrom.factor import NystromMap
 from nystrom.rows.arrow import join_parquet, write_parquet_part
-from nystrom.rows.base import Block, RowBlocks
+from nystrom.rows.base import Block, RowBlocks, WrappedRows
 from nystrom.rows.files import open_rows
 from nystrom.rows.zarr import create_zarr, write_zarr, written_chunks
 from nystrom.types import Array, Matrix
@@ -110,26 +110,24 @@ def _begin(writer: Writer, text: str) -> int:
     return 0
 
 
-class _Rest(RowBlocks):
+class _Rest(WrappedRows):
     """The rows from some block on."""
 
     def __init__(self, rows: RowBlocks, first: int) -> None:
-        self._rows = rows
+        super().__init__(rows)
         self._first = first
         self.shape = (max(rows.shape[0] - first * rows.block_rows, 0), rows.shape[1])
-        self.dtype, self.is_sparse, self.block_rows, self.name = rows.dtype, rows.is_sparse, rows.block_rows, rows.name
-        self.random_access, self.in_memory, self.has_target = rows.random_access, rows.in_memory, rows.has_target
 
     def block(self, index: int) -> Block:
-        return self._rows.block(self._first + index)
+        return self.rows.block(self._first + index)
 
     def iterate(self) -> Iterator[Block]:
         if self.random_access:
             return super().iterate()
-        return (block for block in self._rows.iterate() if block.index >= self._first)
+        return (block for block in self.rows.iterate() if block.index >= self._first)
 
     def take(self, indices: Array) -> Matrix:
-        return self._rows.take(indices + self._first * self.block_rows)
+        return self.rows.take(indices + self._first * self.block_rows)
 
 
 class Writer(ABC):

@@ -61,6 +61,8 @@ class LineProgress:
         Returns seconds; a parameter so that a test can drive it.
     """
 
+    listens = True
+
     def __init__(
         self,
         stream: TextIO | None = None,
@@ -115,6 +117,8 @@ class BarProgress:
     console : rich.console.Console, optional
         Where the bar is drawn; standard error if None.
     """
+
+    listens = True
 
     def __init__(self, console: Any = None) -> None:
         from rich.console import Console

@@ -239,6 +239,8 @@ def test_task_names_say_what_they_do(client, X):
 class Recorder(Silent):
     """Progress that remembers, and may do something when a pass is under way."""
 
+    listens = True
+
     def __init__(self, act=None):
         self.passes, self.act = [], act
 
@@ -253,7 +255,6 @@ class Recorder(Silent):
 
 def test_progress_counts_every_row_of_every_pass(client, X, monkeypatch):
     recorder = Recorder()
-    monkeypatch.setattr(engine_dask, "Silent", type("Nobody", (), {}))
     monkeypatch.setattr("nystrom.estimators.base.make_progress", lambda verbose: recorder)
     make("sketched-kmeans").fit(in_memory_and_on_cluster(X, "dense")[1])
     assert recorder.passes[0][0] == "sketch"
@@ -337,8 +338,8 @@ def test_a_scheduler_that_closes_is_a_clear_error(X, monkeypatch):
             if label == "sketch" and closing.ident is None:
                 closing.start()
 
-        monkeypatch.setattr(engine_dask, "Silent", type("Nobody", (), {}))
-        monkeypatch.setattr("nystrom.estimators.base.make_progress", lambda verbose: Recorder(close))
+            monkeypatch.setattr("nystrom.estimators.base.make_progress", lambda verbose: Recorder(close))
+
         with pytest.raises(ClusterLostError, match="connection to the Dask scheduler was lost during"):
             make("sketched-kmeans").fit(lazy)
         closing.join()
@@ -371,8 +372,8 @@ def test_a_worker_killed_in_a_stage_changes_no_bit(X, stage, monkeypatch):
                 killed.append(next(iter(pids.values())))
                 os.kill(killed[0], signal.SIGKILL)
 
-        monkeypatch.setattr(engine_dask, "Silent", type("Nobody", (), {}))
-        monkeypatch.setattr("nystrom.estimators.base.make_progress", lambda verbose: Recorder(kill))
+            monkeypatch.setattr("nystrom.estimators.base.make_progress", lambda verbose: Recorder(kill))
+
         remote = make("sketched-kmeans").fit(lazy)
         assert killed
     assert_same_fit(local, remote)

@@ -71,8 +71,14 @@ class TreeMerger(Generic[T]):
 
 
 class Progress(Protocol):
-    """Told of the rows done; the library is silent unless one is given."""
+    """Told of the rows done; the library is silent unless one is given.
 
+    ``listens`` says whether it wants to be told: passes side by side, and messages from a cluster, are for one that
+    does not.
+    """
+
+    @property
+    def listens(self) -> bool: ...
     def start(self, label: str, total: int) -> None: ...
     def advance(self, rows: int) -> None: ...
     def stop(self) -> None: ...
@@ -80,6 +86,8 @@ class Progress(Protocol):
 
 class Silent:
     """The progress that says nothing."""
+
+    listens = False
 
     def start(self, label: str, total: int) -> None:
         pass

@@ -53,7 +53,7 @@ class LocalEngine:
 
     def spare(self, rows: RowBlocks) -> LocalEngine | None:
         # A bar shows one pass at a time, and a file has one reader.
-        if self.n_jobs > 1 and rows.in_memory and rows.n_blocks > 1 and isinstance(self.progress, Silent):
+        if self.n_jobs > 1 and rows.in_memory and rows.n_blocks > 1 and not self.progress.listens:
             return LocalEngine(self.n_jobs - 1)
         return None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable
 from copy import copy
 from typing import Any, Self
@@ -22,7 +21,6 @@ from nystrom.engine import (
 from nystrom.engine.survey import Survey
 from nystrom.estimators.columns import check_columns
 from nystrom.estimators.parameters import check_names, complete
-from nystrom.exceptions import FewerLandmarksWarning
 from nystrom.factor import FACTORS, NystromMap, extend
 from nystrom.generator import make_generator
 from nystrom.kernels import Kernel, Precomputed, make_kernel
@@ -181,11 +179,8 @@ class KernelMachine(BaseEstimator):
         selector = make_selector(self.landmarks)
         survey = Survey(rows, self._fit_engine(rows, selector, m))
         rng = make_generator(self.random_state)
-        with warnings.catch_warnings():
-            if self.n_landmarks is None:
-                # Nobody asked for this number, so nobody needs to hear that the rows are fewer.
-                warnings.simplefilter("ignore", FewerLandmarksWarning)
-            landmarks = selector.select(survey, m, kernel, rng)
+        # Where nobody asked for a number, nobody needs to hear that the rows are fewer.
+        landmarks = selector.select(survey, m, kernel, rng, announce=self.n_landmarks is not None)
         kernel = self._settle_kernel(survey, kernel, landmarks, rng)
         C = self._room_for_kernel(survey, landmarks.points.shape[0]) if keep_kernel else None
         fitted = FACTORS[self.factor](survey, kernel, landmarks, rank if cut_rank else None, keep=C)

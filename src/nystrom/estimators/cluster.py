@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
 from typing import Any, Unpack
 
 import numpy as np
@@ -20,6 +19,7 @@ from nystrom.generator import make_generator
 from nystrom.kmeans.lloyd import KMeansResult, assign, kmeans
 from nystrom.linalg import column_signs, psd_eigh
 from nystrom.rows import Block, RowBlocks
+from nystrom.rows.mapped import MappedRows
 from nystrom.types import Array, Matrix
 
 # Features of all rows are held up to this many bytes; beyond, every pass of k-means computes them anew.
@@ -27,30 +27,6 @@ _HELD_BYTES = 2**30
 # A degree below this share of k(x, x) is rounding or truncation: with a kernel that is nowhere negative it is at least
 # k(x, x) itself.
 _LEAST_DEGREE = 1e-3
-
-
-class _MappedRows(RowBlocks):
-    """Rows as a function makes them of the blocks of others, computed when read."""
-
-    def __init__(self, rows: RowBlocks, function: Callable[[Block], Array], n_columns: int) -> None:
-        self._rows = rows
-        self._function = function
-        self.shape = (rows.shape[0], n_columns)
-        self.dtype = rows.dtype
-        self.block_rows = rows.block_rows
-        self.random_access = rows.random_access
-        self.name = "the features"
-
-    def block(self, index: int) -> Block:
-        block = self._rows.block(index)
-        return Block(index, block.start, self._function(block))
-
-    def iterate(self) -> Iterator[Block]:
-        for block in self._rows.iterate():
-            yield Block(block.index, block.start, self._function(block))
-
-    def take(self, indices: Array) -> Matrix:
-        return self._function(Block(0, 0, self._rows.take(indices)))
 
 
 class ClusterParameters(SharedParameters, total=False):
@@ -104,7 +80,7 @@ class ClusterMachine(ClusterMixin, KernelMachine, ABC):
         if rows.on_cluster or rows.shape[0] * n_columns * rows.dtype.itemsize <= _HELD_BYTES:
             places = engine.map_rows(rows, self._embed, n_columns, rows.dtype, label="features")
         else:
-            places = _MappedRows(rows, self._embed, n_columns)
+            places = MappedRows(rows, self._embed, n_columns, name="the features")
         found: KMeansResult = kmeans(
             places,
             n_clusters,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Self, Unpack
 
 import numpy as np
@@ -18,36 +17,10 @@ from nystrom.factor import NystromMap, optimal
 from nystrom.kernels import Precomputed
 from nystrom.landmarks import Landmarks
 from nystrom.linalg import column_signs, psd_eigh
-from nystrom.rows import Block, RowBlocks
+from nystrom.rows import RowBlocks
+from nystrom.rows.mapped import MappedRows
 from nystrom.solvers.path import ridge_problem
 from nystrom.types import Array, Matrix
-
-
-class _ScoredRows(RowBlocks):
-    """The components of rows, with the rows themselves as the target: computed block by block when read."""
-
-    def __init__(self, rows: RowBlocks, scores: Any, n_components: int) -> None:
-        self._rows = rows
-        self._scores = scores
-        self.shape = (rows.shape[0], n_components)
-        self.dtype = rows.dtype
-        self.block_rows = rows.block_rows
-        self.random_access = rows.random_access
-        self.has_target = True
-        self.name = "the components"
-
-    def _attach(self, block: Block) -> Block:
-        target = block.X.toarray() if sp.issparse(block.X) else block.X
-        return Block(block.index, block.start, self._scores(block.X), target)
-
-    def block(self, index: int) -> Block:
-        return self._attach(self._rows.block(index))
-
-    def iterate(self) -> Iterator[Block]:
-        return map(self._attach, self._rows.iterate())
-
-    def take(self, indices: Array) -> Matrix:
-        return self._scores(self._rows.take(indices))
 
 
 class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):
@@ -156,7 +129,9 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
             raise ValueError(
                 "fit_inverse_transform=True needs the coordinates of the rows, and kernel='precomputed' has none."
             )
-        scored = _ScoredRows(rows, self._scores, self.n_components_)
+        scored = MappedRows(
+            rows, lambda block: self._scores(block.X), self.n_components_, name="the components", target="rows"
+        )
         points = self.landmarks_ if sp.issparse(self.landmarks_) else np.asarray(self.landmarks_)
         landmarks = Landmarks(self._scores(points.astype(rows.dtype)), None)
         self.inverse_map_ = optimal(Survey(scored, self._engine(rows)), self.kernel_, landmarks, None)

@@ -73,6 +73,7 @@ def kmeans(
     most_candidates: int | None = None,
     tol: float = 1e-4,
     want_labels: bool = True,
+    announce: bool = True,
 ) -> KMeansResult:
     """Cluster rows by k-means++ seeding and Lloyd's iterations.
 
@@ -104,6 +105,8 @@ def kmeans(
         See ``n_iter``; 0 goes on until nothing changes.
     want_labels : bool
         Keep the label of each row (4 bytes a row).
+    announce : bool
+        Whether to warn of fewer clusters than wanted.
 
     Notes
     -----
@@ -138,7 +141,7 @@ def kmeans(
             seeds = seed(near if shift is None else near - shift, wanted, init, rng, most_candidates=most_candidates)
         runs.append(_lloyd(_Clustering(part, engine, shift), seeds, wanted, n_iter, tol))
     best = min(runs, key=lambda run: run.inertia)
-    return _finish(best, _Clustering(whole, engine, shift, want_labels, label="assign"), n_clusters)
+    return _finish(best, _Clustering(whole, engine, shift, want_labels, label="assign"), n_clusters, announce=announce)
 
 
 def _validate(n: int, n_clusters: int, n_iter: int, n_init: int, init: str, sample: int | None) -> None:
@@ -364,12 +367,12 @@ def _lloyd(clustering: _Clustering, seeds: Matrix, wanted: int, n_iter: int, tol
     return _Run(centers, inertia, tuple(history))
 
 
-def _finish(run: _Run, clustering: _Clustering, n_clusters: int) -> KMeansResult:
+def _finish(run: _Run, clustering: _Clustering, n_clusters: int, *, announce: bool) -> KMeansResult:
     """Assign all rows to the centres found."""
     rows, shift = clustering.rows, clustering.shift
     seen = clustering.settle(run.centers, min(n_clusters, rows.shape[0]))
     centers = seen.centers if shift is None else seen.centers + shift
-    if centers.shape[0] < n_clusters:
+    if announce and centers.shape[0] < n_clusters:
         warnings.warn(
             f"{n_clusters} clusters were asked for, but the {rows.shape[0]} rows of {rows.name} hold only "
             f"{centers.shape[0]} that differ: there will be that many. Ask for fewer to silence this.",

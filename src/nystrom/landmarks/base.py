@@ -59,7 +59,15 @@ class Selector(BaseEstimator, ABC):
 
     needs_points: bool = False
 
-    def select(self, survey: Survey, n_landmarks: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
+    def select(
+        self,
+        survey: Survey,
+        n_landmarks: int,
+        kernel: Kernel,
+        rng: np.random.Generator,
+        *,
+        announce: bool = True,
+    ) -> Landmarks:
         """Choose at most ``n_landmarks`` landmarks for the rows of ``survey``.
 
         Parameters
@@ -72,6 +80,8 @@ class Selector(BaseEstimator, ABC):
             May still have ``gamma="scale"``; it is resolved only by selectors that evaluate it.
         rng : numpy.random.Generator
             The only source of randomness.
+        announce : bool
+            Whether to warn of fewer landmarks than asked for.
 
         Returns
         -------
@@ -101,7 +111,7 @@ class Selector(BaseEstimator, ABC):
                 f"no row can be a landmark: k(x, x) is zero, or below rounding, for every row of {survey.rows.name}. "
                 f"Check the rows and the kernel's parameters."
             )
-        if len(found) < wanted:
+        if announce and len(found) < wanted:
             warnings.warn(
                 f"Found {len(found)} landmarks where {wanted} were asked for: {survey.rows.name} has no more rows that "
                 f"differ enough. The result is as good as it can be; ask for n_landmarks={len(found)} to silence this.",

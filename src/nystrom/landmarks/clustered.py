@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import scipy.sparse as sp
 from nystrom.checks import check_count
 from nystrom.engine.base import Engine
 from nystrom.engine.survey import Survey
-from nystrom.exceptions import FewerLandmarksWarning
 from nystrom.kernels import Kernel
 from nystrom.kmeans.lloyd import ClusterSums, KMeansResult, Nearest, cluster_sums, kmeans
 from nystrom.landmarks.base import Landmarks, Selector, sample_rows, smaller_form
@@ -97,9 +95,7 @@ def cluster(
     **options: Any,
 ) -> KMeansResult:
     """Run k-means; the selector warns of fewer than m centres, once, in its own words."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FewerLandmarksWarning)
-        return kmeans(rows, m, engine=engine, rng=rng, n_iter=n_iter, n_init=n_init, **options)
+    return kmeans(rows, m, engine=engine, rng=rng, n_iter=n_iter, n_init=n_init, announce=False, **options)
 
 
 def cluster_means(survey: Survey, sketch: Sketch, centers: Array) -> Matrix:

@@ -164,12 +164,12 @@ def _estimator_kind(cls: type) -> Kind:
 
 
 def _training_rows(tiles: Any) -> dict[str, Any]:
-    if not tiles._rows.in_memory:
+    if not tiles.rows.in_memory:
         raise TypeError(
             "the model cannot be saved: solver='exact' predicts from all training rows, and they are in a file. Fit "
             "with solver='factor', or keep the rows' file and pickle the model."
         )
-    return {"points": tiles._rows.take(np.arange(tiles.shape[0])), "block_rows": tiles.block_rows}
+    return {"points": tiles.rows.take(np.arange(tiles.shape[0])), "block_rows": tiles.block_rows}
 
 
 def _build_training_rows(given: dict[str, Any]) -> Any:

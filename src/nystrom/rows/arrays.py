@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from nystrom.rows.base import Block, RowBlocks, blocks_to_join, default_block_rows
+from nystrom.rows.base import Block, RowBlocks, WrappedRows, blocks_to_join, default_block_rows
 from nystrom.rows.sparse import canonical
 from nystrom.types import Array, Matrix
 
@@ -35,25 +35,23 @@ class ArrayRows(RowBlocks):
         return ArrayRows(self._X, block_rows=joined, name=self.name)
 
 
-class TakenRows(RowBlocks):
+class TakenRows(WrappedRows):
     """Some of the dense rows in memory, by number; a block is gathered when it is read, by the thread that reads it."""
 
-    in_memory = True
+    has_target = False
 
     def __init__(self, rows: RowBlocks, numbers: Array) -> None:
+        super().__init__(rows)
         self.numbers = numbers
-        self._rows = rows
         self.shape = (len(numbers), rows.shape[1])
-        self.dtype = rows.dtype
-        self.name = rows.name
         self.block_rows = default_block_rows(self.shape[1] * self.dtype.itemsize, self.shape[0])
 
     def block(self, index: int) -> Block:
         start = index * self.block_rows
-        return Block(index, start, self._rows.take(self.numbers[start : start + self.block_rows]))
+        return Block(index, start, self.rows.take(self.numbers[start : start + self.block_rows]))
 
     def take(self, indices: Array) -> Matrix:
-        return self._rows.take(self.numbers[indices])
+        return self.rows.take(self.numbers[indices])
 
 
 class SparseRows(RowBlocks):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,24 +138,105 @@ class RowBlocks(ABC):
         return TargetedRows(self, y, weight)
 
 
-class TargetedRows(RowBlocks):
+class _OfWrapped:
+    """An attribute that is the wrapped rows' own, unless the wrapper sets one on itself."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, wrapper: Any, owner: type) -> Any:
+        return self if wrapper is None else getattr(wrapper.rows, self.name)
+
+
+def _of_wrapped() -> Any:
+    return _OfWrapped()
+
+
+class WrappedRows(RowBlocks):
+    """Base of rows that are made of other rows: everything is theirs but what the wrapper sets.
+
+    A wrapper that cuts other blocks, or other columns, sets ``shape``, ``block_rows`` and what else differs; flags such
+    as ``on_cluster`` are never copied, so none can be forgotten.
+    """
+
+    shape = _of_wrapped()
+    dtype = _of_wrapped()
+    is_sparse = _of_wrapped()
+    block_rows = _of_wrapped()
+    name = _of_wrapped()
+    random_access = _of_wrapped()
+    has_target = _of_wrapped()
+    feature_names = _of_wrapped()
+    in_memory = _of_wrapped()
+    held_bytes = _of_wrapped()
+    on_cluster = _of_wrapped()
+
+    def __init__(self, rows: RowBlocks) -> None:
+        self.rows = rows
+
+    @property
+    def block_bytes(self) -> int:
+        return math.ceil(
+            self.rows.block_bytes
+            * self.block_rows
+            * self.dtype.itemsize
+            / (self.rows.block_rows * self.rows.dtype.itemsize)
+        )
+
+    def take(self, indices: Array) -> Matrix:
+        return self.rows.take(indices)
+
+
+class BlockwiseRows(WrappedRows):
+    """Base of wrappers whose blocks are those of the wrapped rows, each changed on its own.
+
+    Parameters
+    ----------
+    rows : RowBlocks
+        The wrapped rows.
+    change : callable
+        Makes a block of one of theirs. It does not refer to the rows, so that a cluster can ship it.
+    """
+
+    def __init__(self, rows: RowBlocks, change: Callable[[Block], Block]) -> None:
+        super().__init__(rows)
+        self.change = change
+
+    @property
+    def n_blocks(self) -> int:
+        return self.rows.n_blocks
+
+    def block(self, index: int) -> Block:
+        return self.change(self.rows.block(index))
+
+    def iterate(self) -> Iterator[Block]:
+        return map(self.change, self.rows.iterate())
+
+
+class TargetedRows(BlockwiseRows):
     """Rows with an in-memory target and weight beside them."""
 
     def __init__(self, rows: RowBlocks, y: Array | None, weight: Array | None) -> None:
-        self.rows = rows
+        super().__init__(rows, _Attach(y, weight))
         self.y = y
         self.weight = weight
-        self.shape = rows.shape
-        self.dtype = rows.dtype
-        self.is_sparse = rows.is_sparse
-        self.block_rows = rows.block_rows
-        self.name = rows.name
-        self.random_access = rows.random_access
-        self.in_memory = rows.in_memory
-        self.held_bytes = rows.held_bytes
         self.has_target = y is not None or rows.has_target
 
-    def _attach(self, block: Block) -> Block:
+    def widened(self, block_rows: int) -> RowBlocks:
+        return TargetedRows(self.rows.widened(block_rows), self.y, self.weight)
+
+    def target(self) -> Array | None:
+        return self.rows.target() if self.y is None else np.asarray(self.y)
+
+
+@dataclass(frozen=True)
+class _Attach:
+    """Put the target and the weight beside the rows of a block."""
+
+    y: Array | None
+    weight: Array | None
+
+    def __call__(self, block: Block) -> Block:
         piece = slice(block.start, block.stop)
         return Block(
             block.index,
@@ -164,22 +245,6 @@ class TargetedRows(RowBlocks):
             block.y if self.y is None else self.y[piece],
             block.weight if self.weight is None else self.weight[piece],
         )
-
-    def block(self, index: int) -> Block:
-        return self._attach(self.rows.block(index))
-
-    def iterate(self) -> Iterator[Block]:
-        return map(self._attach, self.rows.iterate())
-
-    @property
-    def block_bytes(self) -> int:
-        return self.rows.block_bytes
-
-    def take(self, indices: Array) -> Matrix:
-        return self.rows.take(indices)
-
-    def target(self) -> Array | None:
-        return self.rows.target() if self.y is None else np.asarray(self.y)
 
 
 def require_finite(X: Matrix, name: str, start: int = 0, *, numbers: Array | None = None) -> None:

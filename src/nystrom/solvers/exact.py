@@ -17,7 +17,7 @@ import scipy.linalg
 from nystrom.engine import Engine, Sums
 from nystrom.factor import NystromMap
 from nystrom.kernels import Kernel, Precomputed
-from nystrom.rows import Block, RowBlocks
+from nystrom.rows.base import Block, RowBlocks, WrappedRows
 from nystrom.solvers.conjugate import Solution, conjugate_gradients, warn_unless_converged
 from nystrom.types import Array, Matrix
 
@@ -27,8 +27,10 @@ _TILE_ROWS = 512
 _HELD_BYTES = 512 * 2**20
 
 
-class TiledRows(RowBlocks):
+class TiledRows(WrappedRows):
     """Rows cut into small blocks of float64, for products with the kernel of all pairs of them."""
+
+    has_target = False
 
     def __init__(self, rows: RowBlocks, block_rows: int = _TILE_ROWS) -> None:
         if not rows.random_access:
@@ -36,12 +38,9 @@ class TiledRows(RowBlocks):
                 "solver='exact' reads rows in pairs of blocks, and this source can only be read from its beginning. "
                 "Convert it to .npy first, or use solver='factor'."
             )
-        self._rows = rows
-        self.shape = rows.shape
+        super().__init__(rows)
         self.dtype = np.dtype(np.float64)
-        self.is_sparse = rows.is_sparse
         self.block_rows = block_rows
-        self.name = rows.name
 
     def block(self, index: int) -> Block:
         start = index * self.block_rows
@@ -49,7 +48,7 @@ class TiledRows(RowBlocks):
         return Block(index, start, self.take(np.arange(start, stop)))
 
     def take(self, indices: Array) -> Matrix:
-        return self._rows.take(indices).astype(np.float64, copy=False)
+        return self.rows.take(indices).astype(np.float64, copy=False)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from nystrom.engine.base import M, Progress, Silent, T, TreeMerger
 from nystrom.engine.dask.cluster import active_client, explained, fetch, make_token, slug, submit, wait_for
 from nystrom.engine.dask.rows import ChunkForm, DaskRows, held_rows
 from nystrom.engine.local import LocalEngine, merge_two
-from nystrom.rows.base import Block, RowBlocks
+from nystrom.rows.base import Block, BlockwiseRows, RowBlocks
 from nystrom.threads import blas_threads
 from nystrom.types import Array, Matrix
 
@@ -86,24 +86,26 @@ class DaskEngine:
         self._client = active_client()
 
     def spare(self, rows: RowBlocks) -> LocalEngine | None:
-        return None if isinstance(rows, DaskRows) else self.local.spare(rows)
+        return None if rows.on_cluster else self.local.spare(rows)
 
     def fold(self, rows: RowBlocks, step: Callable[[Block], M], *, label: str) -> M:
-        if not isinstance(rows, DaskRows):
+        chunks, task = _peel(rows, step)
+        if chunks is None:
             return self.local.fold(rows, step, label=label)
-        with self._pass(rows, label) as (graph, token, run):
-            leaves = _leaves(graph, rows, step, run, label, token)
+        with self._pass(chunks, label) as (graph, token, run):
+            leaves = _leaves(graph, chunks, task, run, label, token)
             root = _tree(graph, leaves, label, token)
             merged: M = fetch(submit(graph, [root]), label)[0]
             return merged
 
     def map(self, rows: RowBlocks, step: Callable[[Block], T], *, label: str) -> Iterator[tuple[int, T]]:
-        if not isinstance(rows, DaskRows):
+        chunks, task = _peel(rows, step)
+        if chunks is None:
             yield from self.local.map(rows, step, label=label)
             return
-        with self._pass(rows, label) as (graph, token, run):
-            leaves = _leaves(graph, rows, step, run, label, token)
-            starts = [int(rows.starts[i]) for _, i in leaves]
+        with self._pass(chunks, label) as (graph, token, run):
+            leaves = _leaves(graph, chunks, task, run, label, token)
+            starts = [int(chunks.starts[i]) for _, i in leaves]
             pending = submit(graph, leaves)
             graph.clear()
             for first in range(0, len(leaves), _GATHER):
@@ -115,22 +117,24 @@ class DaskEngine:
     def map_rows(
         self, rows: RowBlocks, step: Callable[[Block], Matrix], n_columns: int, dtype: Any, *, label: str
     ) -> RowBlocks:
-        if not isinstance(rows, DaskRows):
+        chunks, task = _peel(rows, step)
+        if chunks is None:
             return self.local.map_rows(rows, step, n_columns, dtype, label=label)
-        with self._pass(rows, label) as (graph, token, run):
-            leaves = _leaves(graph, rows, step, run, label, token)
+        with self._pass(chunks, label) as (graph, token, run):
+            leaves = _leaves(graph, chunks, task, run, label, token)
             held = submit(graph, leaves)
             wait_for(held, label)
-        return held_rows(held, rows, n_columns, dtype, label)
+        return held_rows(held, chunks, n_columns, dtype, label)
 
     def map_rows_and_fold(
         self, rows: RowBlocks, step: Callable[[Block], tuple[Matrix, M]], n_columns: int, dtype: Any, *, label: str
     ) -> tuple[RowBlocks, M]:
-        if not isinstance(rows, DaskRows):
+        chunks, task = _peel(rows, step)
+        if chunks is None:
             return self.local.map_rows_and_fold(rows, step, n_columns, dtype, label=label)
-        with self._pass(rows, label) as (graph, token, run):
+        with self._pass(chunks, label) as (graph, token, run):
             name = slug(label)
-            both = _leaves(graph, rows, step, run, label, token)
+            both = _leaves(graph, chunks, task, run, label, token)
             made = [(f"{name}-rows-{token}", i) for _, i in both]
             learned = [(f"{name}-part-{token}", i) for _, i in both]
             for pair, first, second in zip(both, made, learned, strict=True):
@@ -140,22 +144,23 @@ class DaskEngine:
             *held, total = submit(graph, [*made, root])
             wait_for(held, label)
             merged: M = fetch([total], label)[0]
-        return held_rows(held, rows, n_columns, dtype, label), merged
+        return held_rows(held, chunks, n_columns, dtype, label), merged
 
     def emit(
         self, rows: RowBlocks, step: Callable[[Block], Array], n_columns: int | None, dtype: Any, *, label: str
     ) -> Any:
         """Return a lazy Dask array in the chunks of the rows; nothing is computed."""
-        if not isinstance(rows, DaskRows):
+        chunks, task = _peel(rows, step)
+        if chunks is None:
             return self.local.emit(rows, step, n_columns, dtype, label=label)
         name = f"{slug(label)}-{make_token()}"
-        X = rows._with_lengths() if rows.has_lengths else rows.X
-        task = _Emit(rows.form, n_columns, np.dtype(dtype))
+        X = chunks._with_lengths() if chunks.has_lengths else chunks.X
+        emit = _Emit(chunks.form, n_columns, np.dtype(dtype))
         shipped = f"ship-{name}"
-        layer: dict[Any, Any] = {shipped: (cloudpickle.loads, cloudpickle.dumps(step))}
+        layer: dict[Any, Any] = {shipped: (cloudpickle.loads, cloudpickle.dumps(task))}
         tail = () if n_columns is None else (0,)
-        for i in range(rows.n_blocks):
-            layer[(name, i, *tail)] = (task, shipped, *rows.arguments(i))
+        for i in range(chunks.n_blocks):
+            layer[(name, i, *tail)] = (emit, shipped, *chunks.arguments(i))
         graph = HighLevelGraph.from_collections(name, layer, dependencies=[X])
         columns = () if n_columns is None else ((n_columns,),)
         meta = np.empty((0,) if n_columns is None else (0, 0), dtype=dtype)
@@ -170,7 +175,7 @@ class DaskEngine:
             # A client that was closed since is no longer the active one, and the pass would run in threads here.
             with explained(client, label):
                 pass
-        topic = None if client is None or isinstance(self.progress, Silent) else f"nystrom-{token}"
+        topic = None if client is None or not self.progress.listens else f"nystrom-{token}"
         seen: set[int] = set()
         lock = threading.Lock()
 
@@ -193,6 +198,29 @@ class DaskEngine:
             if topic is not None and client.status == "running":
                 client.unsubscribe_topic(topic)
             self.progress.stop()
+
+
+@dataclass(frozen=True)
+class _Changed:
+    """A step of wrapped rows, as a step of the rows inside."""
+
+    step: Callable[[Block], Any]
+    change: Callable[[Block], Block]
+
+    def __call__(self, block: Block) -> Any:
+        return self.step(self.change(block))
+
+
+def _peel(rows: RowBlocks, step: Callable[[Block], Any]) -> tuple[DaskRows | None, Callable[[Block], Any]]:
+    """Return the chunks inside wrapped rows and the step that does for them; None for rows in this process."""
+    while isinstance(rows, BlockwiseRows):
+        step = _Changed(step, rows.change)
+        rows = rows.rows
+    if isinstance(rows, DaskRows):
+        return rows, step
+    if rows.on_cluster:
+        raise TypeError(f"{type(rows).__name__} cuts the blocks of {rows.name} anew, which a cluster cannot do.")
+    return None, step
 
 
 def _leaves(

@@ -31,15 +31,18 @@ class DaskRows(RowBlocks):
         Chunked as the rows of X.
     name : str
         For messages.
+    held : bool
+        Whether the cluster holds the chunks of X as results, so that reading them computes nothing.
     """
 
     on_cluster = True
 
-    def __init__(self, X: Any, y: Any = None, weight: Any = None, *, name: str = "X") -> None:
+    def __init__(self, X: Any, y: Any = None, weight: Any = None, *, name: str = "X", held: bool = False) -> None:
         self.X = X
         self.y = y
         self.weight = weight
         self.name = name
+        self.held = held
         self.dtype = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
         self.is_sparse = sp.issparse(X._meta)
         self.has_target = y is not None
@@ -141,12 +144,15 @@ class DaskRows(RowBlocks):
         return stacked[back]
 
     def with_target(self, y: Any, weight: Any = None) -> DaskRows:
-        return DaskRows(
+        rows = DaskRows(
             self._with_lengths(),
             self.y if y is None else self._beside(y, "y"),
             self.weight if weight is None else self._beside(weight, "sample_weight"),
             name=self.name,
+            held=self.held,
         )
+        rows.feature_names = self.feature_names
+        return rows
 
     def _with_lengths(self) -> Any:
         if not np.isnan(self.X.chunks[0]).any():
@@ -175,7 +181,7 @@ class DaskRows(RowBlocks):
             return self
         wide = tuple(sum(self.lengths[i : i + group]) for i in range(0, len(self.lengths), group))
         X = self._with_lengths().rechunk({0: wide})
-        return DaskRows(hold_chunks(X) if is_held(self.X) else X, name=self.name)
+        return DaskRows(hold_chunks(X) if self.held else X, name=self.name, held=self.held)
 
 
 @dataclass(frozen=True)
@@ -216,15 +222,11 @@ def hold_chunks(X: Any) -> Any:
     return da.Array({(name, i, 0): value for i, value in enumerate(held)}, name, X.chunks, meta=X._meta)
 
 
-def is_held(X: Any) -> bool:
-    return "held" in X.name
-
-
 def held_rows(held: list[Any], rows: DaskRows, n_columns: int, dtype: Any, label: str) -> DaskRows:
     name = f"{slug(label)}-held-{make_token()}"
     lengths = tuple(length for length in rows.lengths if length)
     graph = {(name, i, 0): value for i, value in enumerate(held)}
-    return DaskRows(da.Array(graph, name, (lengths, (n_columns,)), dtype=dtype), name=label)
+    return DaskRows(da.Array(graph, name, (lengths, (n_columns,)), dtype=dtype), name=label, held=True)
 
 
 def as_dask_array(X: Any) -> Any:
@@ -274,7 +276,7 @@ def ship_rows(rows: RowBlocks) -> DaskRows:
         layer[(name, i, 0)] = rows.block(i).X if in_memory else (_read, f"source-{token}", i)
     meta = sp.csr_matrix((0, 0), dtype=rows.dtype) if rows.is_sparse else np.empty((0, 0), rows.dtype)
     X = da.Array(layer, name, (lengths, (p,)), meta=meta)
-    return DaskRows(hold_chunks(X) if in_memory else X, name=rows.name)
+    return DaskRows(hold_chunks(X) if in_memory else X, name=rows.name, held=in_memory)
 
 
 def _read(rows: RowBlocks, index: int) -> Matrix:
