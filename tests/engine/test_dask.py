@@ -121,7 +121,7 @@ def test_residuals_are_lazy_too(client, X):
 
 @pytest.mark.parametrize("norm", ["trace", "fro"])
 def test_errors_are_measured_on_the_cluster(client, norm, monkeypatch):
-    monkeypatch.setattr("nystrom.certificate._EXACT_ROWS", 100)
+    monkeypatch.setattr("nystrom.certificate.frobenius.EXACT_ROWS", 100)
     X = np.random.default_rng(3).normal(size=(2_000, 5))
     rows, lazy = in_memory_and_on_cluster(X, "dense")
     fitted = make().fit(rows)

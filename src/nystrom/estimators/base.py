@@ -11,7 +11,8 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from nystrom.certificate import certify
+from nystrom.certificate import ErrorEstimate, certify, measure_error
+from nystrom.certificate.frobenius import DEFAULT_PAIRS
 from nystrom.checks import check_choice, check_optional_count
 from nystrom.engine import (
     Engine,
@@ -261,6 +262,48 @@ class KernelMachine(BaseEstimator):
         self.projection_ = fitted.projection
         self.n_components_ = fitted.n_components
         self.certificate_ = certify(fitted)
+
+    def approximation_error(
+        self,
+        X: Matrix,
+        norm: str = "fro",
+        *,
+        exact: bool = False,
+        n_pairs: int = DEFAULT_PAIRS,
+        confidence: float = 0.95,
+        random_state: Any = 0,
+    ) -> ErrorEstimate:
+        """Return ``‖K − L Lᵀ‖ / ‖K‖`` for the rows X, without forming K.
+
+        Parameters
+        ----------
+        X : rows
+            Any rows; the training rows give the error of the fit.
+        norm : {"fro", "trace", "spectral"}
+            "trace" is exact. "fro" is exact up to 2,000 rows, and above that estimated from all pairs among a sample of
+            rows. "spectral" is a bracket: narrow up to 10,000 rows, the Frobenius norm's inequalities above.
+        exact : bool
+            Whether to look at all pairs of rows, however many: O(n² p) time. "spectral" then is Lanczos' bracket,
+            with all rows in memory.
+        n_pairs : int
+            Pairs of rows that are looked at; at least 100.
+        confidence : float
+            Probability that the interval holds the error.
+        random_state : int, Generator, RandomState or None
+            Seed of the sample.
+
+        Returns
+        -------
+        ErrorEstimate
+            With ``value``, ``low`` and ``high``.
+        """
+        check_is_fitted(self)
+        rows = self._check_X(X, reset=False)
+        engine = self._emit_engine(rows, 1, np.float64, to_file=False)
+        rng = make_generator(random_state)
+        return measure_error(
+            rows, self.map_, engine, norm, exact=exact, n_pairs=n_pairs, confidence=confidence, rng=rng
+        )
 
     def residual(self, X: Matrix) -> Any:
         """Return ``k(x, x) − ‖φ(x)‖²`` of each row: 0 where the landmarks explain it, k(x, x) where they do not."""

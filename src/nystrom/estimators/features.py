@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
-import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from nystrom import certificate
 from nystrom.estimators.base import KernelMachine
 from nystrom.estimators.parameters import CommonParameters
 from nystrom.factor import emit_features
-from nystrom.generator import make_generator
 from nystrom.types import Matrix
-
-_NORMS = ("fro", "trace", "spectral")
 
 
 class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):
@@ -116,42 +111,6 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
             )
         engine = self._emit_engine(rows, fitted.n_components, rows.dtype, to_file=False)
         return emit_features(rows, engine, fitted)
-
-    def approximation_error(
-        self,
-        X: Matrix,
-        norm: str = "fro",
-        *,
-        n_pairs: int = 100_000,
-        confidence: float = 0.95,
-        random_state: Any = 0,
-    ) -> certificate.ErrorEstimate:
-        """Return ``‖K − L Lᵀ‖ / ‖K‖`` for the rows X, without forming K.
-
-        Parameters
-        ----------
-        X : rows
-            Any rows; the training rows give the error of the fit.
-        norm : {"fro", "trace", "spectral"}
-            "trace" is exact; "fro" is exact up to 3,000 rows and above that estimated from ``n_pairs`` random pairs
-            with a ``confidence`` interval; "spectral" takes O(n²) time.
-
-        Returns
-        -------
-        ErrorEstimate
-            With ``value``, ``low`` and ``high``.
-        """
-        check_is_fitted(self)
-        rows = self._check_X(X, reset=False)
-        rng = make_generator(random_state)
-        engine = self._emit_engine(rows, 1, np.float64, to_file=False)
-        if norm == "fro":
-            return certificate.frobenius_error(rows, self.map_, engine, rng=rng, n_pairs=n_pairs, confidence=confidence)
-        if norm == "trace":
-            return certificate.trace_error(rows, self.map_, engine)
-        if norm == "spectral":
-            return certificate.spectral_error(rows, self.map_, rng=rng)
-        raise ValueError(f"norm must be one of {_NORMS}; got {norm!r}.")
 
     @property
     def _n_features_out(self) -> int:

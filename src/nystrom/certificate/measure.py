@@ -1,0 +1,32 @@
+"""One door to the three norms, with what a caller gives checked."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nystrom.certificate.estimate import ErrorEstimate, check_confidence, check_norm
+from nystrom.certificate.frobenius import DEFAULT_PAIRS, check_n_pairs, frobenius_error
+from nystrom.certificate.spectral import spectral_error
+from nystrom.certificate.trace import trace_error
+from nystrom.engine.base import Engine
+from nystrom.factor import NystromMap
+from nystrom.rows.base import RowBlocks
+
+
+def measure_error(
+    rows: RowBlocks,
+    fitted: NystromMap,
+    engine: Engine,
+    norm: str = "fro",
+    *,
+    rng: np.random.Generator,
+    exact: bool = False,
+    n_pairs: int = DEFAULT_PAIRS,
+    confidence: float = 0.95,
+) -> ErrorEstimate:
+    """Return the relative error of a map on any rows; see the functions of the norms for cost and method."""
+    norm, confidence, n_pairs = check_norm(norm), check_confidence(confidence), check_n_pairs(n_pairs)
+    if norm == "trace":
+        return trace_error(rows, fitted, engine)
+    measure = frobenius_error if norm == "fro" else spectral_error
+    return measure(rows, fitted, engine, rng=rng, n_pairs=n_pairs, confidence=confidence, exact=exact)

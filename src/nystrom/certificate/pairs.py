@@ -1,0 +1,124 @@
+"""All pairs among rows drawn in strata: the sums over them, and how far such sums spread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from nystrom.engine.base import Engine
+from nystrom.engine.survey import Survey
+from nystrom.factor import NystromMap
+from nystrom.kernels import Precomputed
+from nystrom.landmarks.base import gather
+from nystrom.rows.arrays import array_rows
+from nystrom.rows.base import Block, RowBlocks, require_finite
+from nystrom.types import Array, Matrix
+
+# Rows of a tile of the pairs' matrix.
+TILE = 256
+
+
+class PairSums(NamedTuple):
+    """What pairs of s draws add up to; draws 2h and 2h + 1 share a stratum.
+
+    Attributes
+    ----------
+    error, cross : arrays (s,)
+        Each draw's terms, summed over the draws of other strata.
+    partner_error, partner_cross : arrays (s / 2,)
+        The terms of each stratum's own pair.
+    contrasts : array (3,)
+        Over all pairs of strata, the squares and the product of what is left of a 2 × 2 block of terms without its row
+        and column means: ``t_ac − t_ad − t_bc + t_bd``, for error², error · cross and cross².
+    """
+
+    error: Array
+    cross: Array
+    partner_error: Array
+    partner_cross: Array
+    contrasts: Array
+
+    @property
+    def totals(self) -> tuple[float, float]:
+        """The estimates of the sums over all pairs i ≠ j: of the error's squares, and of the cross terms."""
+        s2 = len(self.error) ** 2
+        # A stratum's own pair stands for the pairs within it, which are twice as many per pair drawn.
+        error = float(self.error.sum() + 4 * self.partner_error.sum()) / s2
+        return error, float(self.cross.sum() + 4 * self.partner_cross.sum()) / s2
+
+    def variance(self, a: float, b: float) -> float:
+        """Return the variance of the estimate of ``a · error + b · cross``.
+
+        The first-order part of a U-statistic is how the two draws of a stratum differ in their sums over all others.
+        These sums carry the noise of the pairs, which is then counted twice; the contrasts measure it, and one half
+        goes back. A stratum's own pair spreads by itself: rows that are almost the same stand next to each other in
+        the strata's order, so this part is not small for them.
+        """
+        s = len(self.error)
+        sums = a * self.error + b * self.cross
+        first_order = 4 * float(np.sum((sums[0::2] - sums[1::2]) ** 2))
+        noise = 2 * float(np.array([a * a, 2 * a * b, b * b]) @ self.contrasts)
+        partner = a * self.partner_error + b * self.partner_cross
+        own = 16 * float(np.sum((partner - partner.mean()) ** 2))
+        return (max(first_order - noise, first_order / 2) + own) / s**4
+
+
+def pair_sums(rows: RowBlocks, fitted: NystromMap, engine: Engine, drawn: Array, inverse: Array) -> PairSums:
+    """Return the sums over pairs of draws of the terms times both rows' ``inverse`` probabilities.
+
+    A row with itself counts 0. Cost: O(s² (p + r)) time, and the rows drawn in memory.
+    """
+    numbers, at = np.unique(drawn, return_inverse=True)
+    X = gather(Survey(rows, engine), numbers)
+    require_finite(X, rows.name, numbers=numbers)
+    X, numbers = X[at], drawn
+    phi = fitted.features(X)
+    between = kernel_with(X, numbers, fitted)
+    root = inverse**0.5
+    at = at.astype(np.int32)
+
+    def step(block: Block) -> tuple[Array, ...]:
+        here = slice(block.start, block.stop)
+        # With the roots of both rows' weights in each factor, products and squares have the whole weight. Squares of
+        # squares are taken below: float32 could not hold them.
+        weight = np.multiply.outer(root[here], root)
+        product = phi[here] @ phi.T
+        error = (between(block.X) - product).astype(np.float64)
+        error *= weight
+        cross = np.multiply(product, weight, out=weight)
+        error[at[here, None] == at] = 0.0
+        cross *= error
+        cross *= 2
+        np.square(error, out=error)
+        count = len(cross)
+        even, odd = np.arange(0, count, 2), np.arange(1, count, 2)
+        own = [np.copy(T[even, block.start + odd]) for T in (error, cross)]
+        for T in (error, cross):
+            T[even, block.start + odd] = T[odd, block.start + even] = 0.0
+        sums = [T.sum(axis=1) for T in (error, cross)]
+        e, c = (_contrasts(T, block.start // 2) for T in (error, cross))
+        return *sums, *own, np.array([np.vdot(e, e), np.vdot(e, c), np.vdot(c, c)])
+
+    parts = [part for _, part in engine.map(array_rows(X, block_rows=TILE), step, label="pairs of rows")]
+    error, cross, own_error, own_cross = (np.concatenate([part[i] for part in parts]) for i in range(4))
+    return PairSums(error, cross, own_error, own_cross, np.sum([part[4] for part in parts], axis=0))
+
+
+def _contrasts(terms: Array, first: int) -> Array:
+    """Return what is left of each 2 × 2 block without its means; 0 for the blocks of a stratum with itself."""
+    left = terms[0::2] - terms[1::2]
+    left = left[:, 0::2] - left[:, 1::2]
+    here = np.arange(len(left))
+    left[here, first + here] = 0.0
+    return left
+
+
+def kernel_with(X: Matrix, numbers: Array, fitted: NystromMap) -> Callable[[Matrix], Array]:
+    """Return the function from rows to their kernel values with the rows X, which have these numbers, in its dtype."""
+    if isinstance(fitted.kernel, Precomputed):
+        return lambda rows: np.array(rows[:, numbers])
+    center = None if sp.issparse(X) else X.mean(axis=0, dtype=np.float64)
+    return fitted.kernel.prepare(X, center=center)
