@@ -5,18 +5,13 @@ from __future__ import annotations
 from typing import Any, Self, Unpack
 
 import numpy as np
-from sklearn.base import ClassifierMixin
-from sklearn.utils.class_weight import compute_sample_weight
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted
 
-from nystrom.engine import is_dask_collection
+from nystrom.estimators.classes import KernelClassifier, indicators
 from nystrom.estimators.ridge import RidgeMachine, RidgeParameters
-from nystrom.estimators.supervised import gather_target
-from nystrom.types import Array, Matrix
+from nystrom.types import Matrix
 
 
-class KernelRidgeClassifier(ClassifierMixin, RidgeMachine):
+class KernelRidgeClassifier(KernelClassifier, RidgeMachine):
     """Classify by kernel ridge regression on targets of ±1, one for each class.
 
     Parameters
@@ -46,6 +41,10 @@ class KernelRidgeClassifier(ClassifierMixin, RidgeMachine):
     Cost: that of one :class:`nystrom.KernelRidge`, whatever the number of classes. Rows that hold their target are
     read once more at the beginning, to learn the classes.
 
+    There is no ``predict_proba``: the fitted values are least-squares estimates of ±1, which leave [−1, 1], need not
+    sum to a constant and are not calibrated. :class:`nystrom.KernelLogisticRegression` has probabilities; for these
+    scores, :class:`sklearn.calibration.CalibratedClassifierCV` learns some from held-out rows.
+
     Examples
     --------
     >>> from sklearn.datasets import load_digits
@@ -69,19 +68,8 @@ class KernelRidgeClassifier(ClassifierMixin, RidgeMachine):
 
     def fit(self, X: Matrix, y: Any = None, sample_weight: Any = None) -> KernelRidgeClassifier:
         """Fit to the rows X and their classes y, which may be None where the rows hold them."""
-        rows, y, weight = self._check_X_y(X, y, sample_weight, numeric=False, multi_output=False)
-        if y is None:
-            y = gather_target(rows, self._engine(rows)).ravel()
-        check_classification_targets(y)
-        self.classes_, codes = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError(
-                f"y must hold at least 2 classes; got 1 class, {self.classes_[0]!r}: there is nothing to tell apart."
-            )
-        if self.class_weight is not None:
-            balance = compute_sample_weight(self.class_weight, y)
-            weight = balance if weight is None else weight * balance
-        self._fit_ridge(rows, _indicators(codes, len(self.classes_)), weight)
+        rows, codes, weight = self._check_X_classes(X, y, sample_weight)
+        self._fit_ridge(rows, indicators(codes, len(self.classes_)), weight)
         self._one_target = len(self.classes_) == 2
         return self
 
@@ -97,34 +85,3 @@ class KernelRidgeClassifier(ClassifierMixin, RidgeMachine):
                 "merge needs the same weight for a class in both fits, which class_weight='balanced' takes from the "
                 "rows of each: give both the same dictionary, or None."
             )
-
-    def decision_function(self, X: Matrix) -> Any:
-        """Return the fitted functions: of the second class, shape (n,), if there are two; else of all, (n, c)."""
-        values = self._raw_predict(X)
-        return values[:, 0] if values.shape[1] == 1 else values
-
-    def predict(self, X: Matrix) -> Any:
-        """Return the class of each row; lazy if X is a Dask collection."""
-        check_is_fitted(self)
-        values = self.decision_function(X)
-        if is_dask_collection(values):
-            columns = list(range(1, values.ndim))
-            return values.map_blocks(_classes_of, self.classes_, drop_axis=columns, meta=self.classes_[:0])
-        return _classes_of(np.asarray(values), self.classes_)
-
-    def score(self, X: Matrix, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the share of rows classified rightly; y may be None where the rows hold it."""
-        return float(super().score(X, self._target_of(X, y), sample_weight))
-
-
-def _classes_of(values: Array, classes: Array) -> Array:
-    """Return the class that the fitted functions of each row name."""
-    codes = (values > 0).astype(np.intp) if values.ndim == 1 else values.argmax(axis=1)
-    return np.asarray(classes[codes])
-
-
-def _indicators(codes: Array, n_classes: int) -> Array:
-    """Return ±1 for each row and class, in one byte each; a single column for two classes."""
-    if n_classes == 2:
-        return np.where(codes == 1, 1, -1).astype(np.int8)[:, None]
-    return np.where(codes[:, None] == np.arange(n_classes), 1, -1).astype(np.int8)

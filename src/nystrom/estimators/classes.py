@@ -1,0 +1,67 @@
+"""What every classifier shares: the classes learned from the target, and rows named by their scores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.multiclass import check_classification_targets
+
+from nystrom.engine import is_dask_collection
+from nystrom.estimators.supervised import SupervisedMachine, gather_target
+from nystrom.rows import RowBlocks
+from nystrom.types import Array, Matrix
+
+
+class KernelClassifier(ClassifierMixin, SupervisedMachine):
+    """Base of the classifiers; a subclass has ``class_weight`` and gives ``_raw_predict``, one score per class."""
+
+    def _check_X_classes(self, X: Any, y: Any, sample_weight: Any) -> tuple[RowBlocks, Array, Array | None]:
+        """Return the rows, the number of the class of each, and the weights; learn ``classes_``."""
+        rows, y, weight = self._check_X_y(X, y, sample_weight, numeric=False, multi_output=False)
+        if y is None:
+            y = gather_target(rows, self._engine(rows)).ravel()
+        check_classification_targets(y)
+        if self.class_weight is not None:
+            balance = compute_sample_weight(self.class_weight, y)
+            weight = balance if weight is None else weight * balance
+        # A row of weight 0 is left out, and so is a class that has no other rows.
+        self.classes_ = np.unique(y if weight is None else y[weight > 0])
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"y must hold at least 2 classes; got {len(self.classes_)} class, {list(self.classes_)}, in rows of "
+                f"positive weight: there is nothing to tell apart."
+            )
+        return rows, np.minimum(np.searchsorted(self.classes_, y), len(self.classes_) - 1), weight
+
+    def decision_function(self, X: Matrix) -> Any:
+        """Return the fitted functions: of the second class, shape (n,), if there are two; else of all, (n, c)."""
+        values = self._raw_predict(X)
+        return values[:, 0] if values.shape[1] == 1 else values
+
+    def predict(self, X: Matrix) -> Any:
+        """Return the class of each row; lazy if X is a Dask collection."""
+        values = self.decision_function(X)
+        if is_dask_collection(values):
+            columns = list(range(1, values.ndim))
+            return values.map_blocks(_classes_of, self.classes_, drop_axis=columns, meta=self.classes_[:0])
+        return _classes_of(np.asarray(values), self.classes_)
+
+    def score(self, X: Matrix, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the share of rows classified rightly; y may be None where the rows hold it."""
+        return float(super().score(X, self._target_of(X, y), sample_weight))
+
+
+def _classes_of(values: Array, classes: Array) -> Array:
+    """Return the class that the fitted functions of each row name."""
+    codes = (values > 0).astype(np.intp) if values.ndim == 1 else values.argmax(axis=1)
+    return np.asarray(classes[codes])
+
+
+def indicators(codes: Array, n_classes: int) -> Array:
+    """Return ±1 for each row and class, in one byte each; a single column for two classes."""
+    if n_classes == 2:
+        return np.where(codes == 1, 1, -1).astype(np.int8)[:, None]
+    return np.where(codes[:, None] == np.arange(n_classes), 1, -1).astype(np.int8)

@@ -1,0 +1,100 @@
+"""Kernel logistic regression: probabilities from a few landmarks."""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+import numpy as np
+from scipy.special import expit, log_softmax, softmax
+from sklearn.utils.validation import check_is_fitted
+
+from nystrom.estimators.classes import KernelClassifier, indicators
+from nystrom.estimators.loss import LossMachine, LossParameters
+from nystrom.solvers.losses import Logistic, Loss, Multinomial
+from nystrom.types import Array, Matrix
+
+
+class KernelLogisticRegression(KernelClassifier, LossMachine):
+    """Kernel logistic regression: a classifier with probabilities.
+
+    Minimises ``C Σ w_i ℓ_i + ½‖f‖²`` over the functions that the landmarks span, with ℓ minus the log of the
+    probability of the row's class: the sigmoid of f for two classes, the softmax of one f per class for more. This is
+    :class:`sklearn.linear_model.LogisticRegression` on the features of :class:`nystrom.Nystroem`.
+
+    Parameters
+    ----------
+    C : float, list of float or "auto", default=1.0
+        Weight of the loss: the larger, the closer the fit. From a list, or from a grid ("auto"), the value with the
+        least loss on held-out rows is taken; each fit begins where the last one ended.
+    class_weight : dict, "balanced" or None
+        Weight of the rows of each class; "balanced" makes all classes count alike.
+    **shared : LossParameters
+        Those of :class:`nystrom.estimators.loss.LossMachine`.
+
+    Attributes
+    ----------
+    classes_ : array of shape (c,)
+        The classes, sorted.
+    landmark_coef_, intercept_ : arrays of shape (m, t), (t,)
+        The scores are ``k(x, Z) @ landmark_coef_ + intercept_``; t is 1 for two classes, else c.
+    C_ : float
+        The C taken.
+    Cs_, C_scores_ : arrays
+        Those tried and their mean held-out losses, where there was a choice: less is better.
+    objective_ : float
+        What was minimised, at the solution.
+    n_iter_ : int
+        Passes that the solver made.
+    kernel_, landmarks_, eigenvalues_, certificate_, ...
+        As in :class:`nystrom.Nystroem`.
+
+    Notes
+    -----
+    Cost: that of the map; then O(n m c) per pass of the solver, a few dozen of them. Kernel values of all rows are held
+    where memory allows (up to 1 GiB, or what ``max_memory`` leaves), and computed again in every pass where not.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> model = KernelLogisticRegression(C=100.0, n_landmarks=300, random_state=0).fit(X[:1000], y[:1000])
+    >>> bool(model.score(X[1000:], y[1000:]) > 0.95)
+    True
+    >>> model.predict_proba(X[1000:1002]).shape
+    (2, 10)
+    """
+
+    def __init__(self, C: Any = 1.0, *, class_weight: Any = None, **shared: Unpack[LossParameters]) -> None:
+        super().__init__(C=C, **shared)
+        self.class_weight = class_weight
+
+    def fit(self, X: Matrix, y: Any = None, sample_weight: Any = None) -> KernelLogisticRegression:
+        """Fit to the rows X and their classes y, which may be None where the rows hold them."""
+        rows, codes, weight = self._check_X_classes(X, y, sample_weight)
+        target = indicators(codes, len(self.classes_))
+        two = target.shape[1] == 1
+        loss: Loss = Logistic() if two else Multinomial()
+        self._fit_loss(rows, target if two else codes, weight, loss, target=target, strata=codes)
+        return self
+
+    def predict_proba(self, X: Matrix) -> Any:
+        """Return the probability of each class, in the order of ``classes_``, shape (n, c)."""
+        check_is_fitted(self)
+        return self._emit_scores(X, len(self.classes_), _probabilities)
+
+    def predict_log_proba(self, X: Matrix) -> Any:
+        """Return the logarithm of the probability of each class, shape (n, c); exact where it is very small."""
+        check_is_fitted(self)
+        return self._emit_scores(X, len(self.classes_), _log_probabilities)
+
+
+def _probabilities(scores: Array) -> Array:
+    if scores.shape[1] == 1:
+        return np.hstack([expit(-scores), expit(scores)])
+    return np.asarray(softmax(scores, axis=1))
+
+
+def _log_probabilities(scores: Array) -> Array:
+    if scores.shape[1] == 1:
+        return -np.logaddexp(0.0, np.hstack([scores, -scores]))
+    return np.asarray(log_softmax(scores, axis=1))

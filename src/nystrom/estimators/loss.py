@@ -1,0 +1,148 @@
+"""What the machines of a convex loss share: from rows with targets to coefficients, and the choice of C."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Unpack
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from nystrom.checks import check_count, check_tolerance, is_number
+from nystrom.engine.survey import Survey
+from nystrom.estimators.parameters import SharedParameters
+from nystrom.estimators.supervised import SupervisedMachine
+from nystrom.factor import NystromMap
+from nystrom.generator import make_generator
+from nystrom.kernels import Kernel, make_kernel
+from nystrom.landmarks import Landmarks
+from nystrom.memory import fit_footprint
+from nystrom.rows import Block, RowBlocks
+from nystrom.solvers.bandwidth import check_searchable, search_gamma
+from nystrom.solvers.held_out import choose_cost
+from nystrom.solvers.lbfgs import Problem, make_problem, minimise
+from nystrom.solvers.losses import Loss
+from nystrom.solvers.path import auto_alphas, leave_one_out, ridge_problem
+from nystrom.types import Array, Matrix
+
+
+class LossParameters(SharedParameters, total=False):
+    """Parameters of :class:`LossMachine` with the same defaults in all of them."""
+
+    fit_intercept: bool
+    tol: float
+    max_iter: int
+
+
+class LossMachine(SupervisedMachine):
+    """What the machines of a convex loss share.
+
+    Parameters
+    ----------
+    fit_intercept : bool, default=True
+        Whether to add a constant, which is not penalised.
+    tol : float, default=0.0001
+        The solver ends when about this share of the objective is left to gain.
+    max_iter : int, default=1000
+        Most passes over the rows that the solver makes.
+    gamma : "scale", "auto", None or float, default="scale"
+        Width of the kernel. "scale" is the paper's: one over the mean squared distance of the rows to their mean.
+        "auto" searches it by the leave-one-out error of a ridge regression on the target, on samples of the rows. None
+        is scikit-learn's: one over the number of columns.
+    """
+
+    def __init__(
+        self,
+        *,
+        C: Any,
+        fit_intercept: bool = True,
+        tol: float = 1e-4,
+        max_iter: int = 1000,
+        **shared: Unpack[SharedParameters],
+    ) -> None:
+        super().__init__(**shared)
+        self.C = C
+        self.fit_intercept = fit_intercept
+        self.tol = tol
+        self.max_iter = max_iter
+
+    def _kernel(self) -> Kernel:
+        auto = isinstance(self.gamma, str) and self.gamma == "auto"
+        kernel = make_kernel(self.kernel, gamma="scale" if auto else self.gamma, degree=self.degree, coef0=self.coef0)
+        if auto:
+            check_searchable(kernel)
+        return kernel
+
+    def _settle_kernel(self, survey: Survey, kernel: Kernel, landmarks: Landmarks, rng: np.random.Generator) -> Kernel:
+        if not (isinstance(self.gamma, str) and self.gamma == "auto"):
+            return super()._settle_kernel(survey, kernel, landmarks, rng)
+
+        def criterion(fitted: NystromMap, rows: RowBlocks) -> float:
+            problem = ridge_problem(fitted, fit_intercept=self.fit_intercept)
+            alphas = auto_alphas(problem.values)
+            return float(np.min(leave_one_out(problem, fitted, rows, self._engine(rows), alphas)))
+
+        return search_gamma(survey, kernel.resolve(survey.moments), landmarks, self._factorise, criterion, rng)
+
+    def _fit_loss(
+        self, rows: RowBlocks, y: Array, weight: Array | None, loss: Loss, *, target: Array, strata: Array
+    ) -> None:
+        """Fit the map, choose C and solve: ``target`` is a ridge regression's, y what the loss takes."""
+        costs = check_costs(self.C)
+        tol, max_iter = check_tolerance(self.tol, "tol"), check_count(self.max_iter, "max_iter")
+        fitted, _ = self._fit_map(rows.with_target(target, weight))
+        problem = self._problem(rows, y, weight, loss, fitted, target.shape[1])
+        self.Cs_ = costs
+        if costs is None or len(costs) > 1:
+            rng = make_generator(self.random_state).spawn(1)[0]
+            path = choose_cost(problem, y, weight, costs, strata=strata, max_iter=max_iter, rng=rng)
+            self.Cs_, self.C_scores_, self.C_ = path.costs, path.scores, path.best
+        else:
+            self.C_ = float(costs[0])
+        found = minimise(problem, self.C_, tol=tol, max_iter=max_iter)
+        self.landmark_coef_, self.intercept_ = problem.coefficients(found.x)
+        self.objective_ = found.objective
+        self.n_iter_ = found.n_iter
+
+    def _problem(
+        self, rows: RowBlocks, y: Array, weight: Array | None, loss: Loss, fitted: NystromMap, n_columns: int
+    ) -> Problem:
+        # Targets and weights of all rows lie in memory, beside the blocks: y, what made it, and three weights at most.
+        beside = rows.shape[0] * (2 * y.itemsize * (1 if y.ndim == 1 else y.shape[1]) + 3 * 8)
+        engine = self._engine(rows, fit_footprint(rows, len(fitted.landmarks), beside))
+        return make_problem(
+            rows,
+            y,
+            weight,
+            fitted=fitted,
+            engine=engine,
+            loss=loss,
+            n_columns=n_columns,
+            fit_intercept=bool(self.fit_intercept),
+        )
+
+    def _raw_predict(self, X: Matrix) -> Any:
+        """Return the scores of the rows of X, shape (n, t)."""
+        check_is_fitted(self)
+        return self._emit_scores(X, self.landmark_coef_.shape[1], np.asarray)
+
+    def _emit_scores(self, X: Matrix, n_columns: int, link: Callable[[Array], Array]) -> Any:
+        """Return what ``link`` makes of the scores of each row: one pass."""
+        rows = self._check_X(X, reset=False)
+        fitted, coefficients, intercept = self.map_, self.landmark_coef_, self.intercept_
+
+        def function(block: Block) -> Array:
+            return link(fitted.evaluate(block.X) @ coefficients + intercept)
+
+        return self._emit(rows, function, n_columns, np.float64, label="predict")
+
+
+def check_costs(C: Any) -> Array | None:
+    """Return the values of C as an array, or None for "auto"."""
+    if isinstance(C, str) and C == "auto":
+        return None
+    values = np.asarray([C] if is_number(C) else C)
+    numeric = values.dtype.kind in "iuf" and values.ndim == 1 and values.size > 0
+    if not numeric or not (np.isfinite(values) & (values > 0)).all():
+        raise ValueError(f"C must be a positive number, a list of them to choose from, or 'auto'; got {C!r}.")
+    return values.astype(np.float64)

@@ -1,0 +1,132 @@
+"""Support vector machines of the squared losses, for classes and for numbers."""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+import numpy as np
+from sklearn.base import MultiOutputMixin, RegressorMixin
+
+from nystrom.checks import check_tolerance
+from nystrom.engine import is_dask_collection
+from nystrom.estimators.classes import KernelClassifier, indicators
+from nystrom.estimators.loss import LossMachine, LossParameters
+from nystrom.estimators.supervised import gather_target
+from nystrom.solvers.losses import SquaredEpsilonInsensitive, SquaredHinge
+from nystrom.types import Matrix
+
+
+class KernelSVC(KernelClassifier, LossMachine):
+    """Support vector classifier with the squared hinge loss.
+
+    Minimises ``C Σ w_i max(0, 1 − y_i f(x_i))² + ½‖f‖²`` over the functions that the landmarks span, one class against
+    the rest where there are more than two. This is :class:`sklearn.svm.LinearSVC` on the features of
+    :class:`nystrom.Nystroem`, but for the intercept: it is not penalised here, and part of ‖f‖² there.
+
+    Parameters
+    ----------
+    C : float, list of float or "auto", default=1.0
+        Weight of the loss: the larger, the closer the fit. From a list, or from a grid ("auto"), the value with the
+        least loss on held-out rows is taken; each fit begins where the last one ended.
+    class_weight : dict, "balanced" or None
+        Weight of the rows of each class; "balanced" makes all classes count alike.
+    **shared : LossParameters
+        Those of :class:`nystrom.estimators.loss.LossMachine`.
+
+    Attributes
+    ----------
+    classes_ : array of shape (c,)
+        The classes, sorted.
+    landmark_coef_, intercept_, C_, Cs_, C_scores_, objective_, n_iter_
+        As in :class:`nystrom.KernelLogisticRegression`.
+    kernel_, landmarks_, eigenvalues_, certificate_, ...
+        As in :class:`nystrom.Nystroem`.
+
+    Notes
+    -----
+    The squared hinge has a continuous gradient, which the solver needs, and makes more rows support vectors than the
+    plain hinge of :class:`sklearn.svm.SVC`. Cost: as for :class:`nystrom.KernelLogisticRegression`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> X, y = make_moons(300, noise=0.1, random_state=0)
+    >>> bool(KernelSVC(C=10.0, gamma=2.0, n_landmarks=50, random_state=0).fit(X, y).score(X, y) > 0.98)
+    True
+    """
+
+    def __init__(self, C: Any = 1.0, *, class_weight: Any = None, **shared: Unpack[LossParameters]) -> None:
+        super().__init__(C=C, **shared)
+        self.class_weight = class_weight
+
+    def fit(self, X: Matrix, y: Any = None, sample_weight: Any = None) -> KernelSVC:
+        """Fit to the rows X and their classes y, which may be None where the rows hold them."""
+        rows, codes, weight = self._check_X_classes(X, y, sample_weight)
+        target = indicators(codes, len(self.classes_))
+        self._fit_loss(rows, target, weight, SquaredHinge(), target=target, strata=codes)
+        return self
+
+
+class KernelSVR(MultiOutputMixin, RegressorMixin, LossMachine):
+    """Support vector regression with the squared epsilon-insensitive loss.
+
+    Minimises ``C Σ w_i max(0, |y_i − f(x_i)| − ε)² + ½‖f‖²`` over the functions that the landmarks span: errors up to ε
+    cost nothing. This is :class:`sklearn.svm.LinearSVR` with ``loss="squared_epsilon_insensitive"`` on the features of
+    :class:`nystrom.Nystroem`, but for the intercept: it is not penalised here, and part of ‖f‖² there.
+
+    Parameters
+    ----------
+    C : float, list of float or "auto", default=1.0
+        Weight of the loss: the larger, the closer the fit. From a list, or from a grid ("auto"), the value with the
+        least loss on held-out rows is taken; each fit begins where the last one ended.
+    epsilon : float, default=0.1
+        Errors up to this cost nothing; in the units of y.
+    **shared : LossParameters
+        Those of :class:`nystrom.estimators.loss.LossMachine`.
+
+    Attributes
+    ----------
+    landmark_coef_, intercept_, C_, Cs_, C_scores_, objective_, n_iter_
+        As in :class:`nystrom.KernelLogisticRegression`.
+    kernel_, landmarks_, eigenvalues_, certificate_, ...
+        As in :class:`nystrom.Nystroem`.
+
+    Notes
+    -----
+    Cost: as for :class:`nystrom.KernelLogisticRegression`.
+
+    Examples
+    --------
+    >>> X = np.linspace(0, 6, 200)[:, None]
+    >>> model = KernelSVR(C=100.0, epsilon=0.01, n_landmarks=30, random_state=0).fit(X, np.sin(X).ravel())
+    >>> bool(model.score(X, np.sin(X).ravel()) > 0.99)
+    True
+    """
+
+    def __init__(self, C: Any = 1.0, *, epsilon: float = 0.1, **shared: Unpack[LossParameters]) -> None:
+        super().__init__(C=C, **shared)
+        self.epsilon = epsilon
+
+    def fit(self, X: Matrix, y: Any = None, sample_weight: Any = None) -> KernelSVR:
+        """Fit to the rows X and the target y, which may be None where the rows hold it."""
+        rows, y, weight = self._check_X_y(X, y, sample_weight)
+        loss = SquaredEpsilonInsensitive(check_tolerance(self.epsilon, "epsilon"))
+        if y is None:
+            y = gather_target(rows, self._engine(rows))
+        elif is_dask_collection(y):
+            y = np.asarray(y.compute())
+        target = np.asarray(y, dtype=np.float64).reshape(rows.shape[0], -1)
+        if not np.isfinite(target).all():
+            raise ValueError("Input y contains NaN or infinity: drop such rows before the fit.")
+        self._fit_loss(rows, target, weight, loss, target=target, strata=np.zeros(rows.shape[0], dtype=np.int8))
+        self._one_target = y.ndim == 1 or (target.shape[1] == 1 and rows.has_target)
+        return self
+
+    def predict(self, X: Matrix) -> Any:
+        """Return the fitted function at the rows of X, shape (n,) or (n, t)."""
+        values = self._raw_predict(X)
+        return values[:, 0] if self._one_target else values
+
+    def score(self, X: Matrix, y: Any = None, sample_weight: Any = None) -> float:
+        """Return R² of the predictions; y may be None where the rows hold it."""
+        return float(super().score(X, self._target_of(X, y), sample_weight))

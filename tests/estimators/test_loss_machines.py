@@ -1,0 +1,237 @@
+"""Logistic regression and support vectors: what dense solvers find, with weights, files, Dask and little memory."""
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import log_softmax, softmax
+from sklearn.datasets import load_digits, make_moons
+from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import LinearSVC, LinearSVR
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from nystrom import KernelLogisticRegression, KernelSVC, KernelSVR, Nystroem, open_rows
+from nystrom.exceptions import ConvergenceWarning
+from nystrom.kernels import Gaussian
+from nystrom.rows import as_blocks
+
+MACHINES = [KernelLogisticRegression, KernelSVC, KernelSVR]
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(300, 4))
+THREE = np.digitize(X[:, 0] + 0.5 * RNG.normal(size=300), [-0.5, 0.5])
+TWO = np.where(THREE > 0, "yes", "no")
+VALUES = np.sin(X[:, 0]) + 0.1 * RNG.normal(size=300)
+TARGETS = {KernelLogisticRegression: THREE, KernelSVC: THREE, KernelSVR: VALUES}
+EXACT = {"gamma": 0.2, "landmarks": X, "tol": 1e-14}
+
+
+# With few rows every one is a landmark, and gamma=None does not depend on them: weights are then repetitions exactly.
+@parametrize_with_checks([machine(gamma=None, tol=1e-12) for machine in MACHINES])
+def test_scikit_learn_accepts_the_estimator(estimator, check):
+    check(estimator)
+
+
+@parametrize_with_checks([KernelSVR("auto")])
+def test_scikit_learn_accepts_a_choice_of_C(estimator, check):
+    if "sample_weight_equivalence" in str(check):
+        pytest.skip("rows are held out by their number, so repeating one is not the same as its weight")
+    check(estimator)
+
+
+def scores_of(machine, X):
+    return machine.decision_function(X) if hasattr(machine, "decision_function") else machine.predict(X)
+
+
+def dense_multinomial(K, y, C):
+    """Return the probabilities of min C Σ ℓ(K A + b) + ½ tr AᵀKA, by SciPy on the whole kernel matrix."""
+    n, c = len(y), y.max() + 1
+    root = np.linalg.cholesky(K + 1e-13 * np.eye(n))
+
+    def objective(x):
+        W, b = x[: n * c].reshape(n, c), x[n * c :]
+        L = log_softmax(root @ W + b, axis=1)
+        residual = np.exp(L)
+        residual[np.arange(n), y] -= 1
+        value = -C * L[np.arange(n), y].sum() + (W**2).sum() / 2
+        return value, np.concatenate([(C * root.T @ residual + W).ravel(), C * residual.sum(axis=0)])
+
+    options = {"maxiter": 20_000, "maxfun": 40_000, "ftol": 1e-16, "gtol": 1e-9, "maxcor": 50}
+    x = minimize(objective, np.zeros(n * c + c), jac=True, method="L-BFGS-B", options=options).x
+    return softmax(root @ x[: n * c].reshape(n, c) + x[n * c :], axis=1)
+
+
+@pytest.mark.parametrize("C", [0.5, 20.0])
+def test_with_all_landmarks_the_probabilities_are_those_of_a_dense_solver(C):
+    rows, y = X[:150], THREE[:150]
+    model = KernelLogisticRegression(C, **{**EXACT, "landmarks": rows}).fit(rows, y)
+    dense = dense_multinomial(Gaussian(0.2)(rows, rows), y, C)
+    np.testing.assert_allclose(model.predict_proba(rows), dense, atol=1e-6)
+
+
+@pytest.mark.parametrize("y", [TWO, THREE])
+def test_logistic_regression_is_scikit_learns_on_the_features(y):
+    machine = KernelLogisticRegression(5.0, gamma=0.2, n_landmarks=40, random_state=0, tol=1e-14).fit(X, y)
+    F = Nystroem(gamma=0.2, n_landmarks=40, n_components=40, random_state=0).fit(X).transform(X)
+    linear = LogisticRegression(C=5.0, tol=1e-10, max_iter=10_000).fit(F, y)
+    np.testing.assert_allclose(machine.predict_proba(X), linear.predict_proba(F), atol=1e-6)
+    np.testing.assert_allclose(np.exp(machine.predict_log_proba(X)), machine.predict_proba(X), rtol=1e-9)
+    assert machine.predict_proba(X).shape == (300, len(np.unique(y)))
+    np.testing.assert_array_equal(machine.predict(X), machine.classes_[machine.predict_proba(X).argmax(axis=1)])
+
+
+@pytest.mark.parametrize("y", [TWO, THREE])
+def test_the_support_vector_classifier_is_liblinears_on_the_features(y):
+    options = {"gamma": 0.2, "n_landmarks": 40, "random_state": 0}
+    F = Nystroem(n_components=40, **options).fit(X).transform(X)
+    machine = KernelSVC(2.0, fit_intercept=False, tol=1e-14, **options).fit(X, y)
+    linear = LinearSVC(C=2.0, fit_intercept=False, dual=False, tol=1e-10, max_iter=100_000).fit(F, y)
+    np.testing.assert_allclose(machine.decision_function(X), linear.decision_function(F), atol=1e-5)
+    # liblinear penalises the intercept, the less the larger its scale.
+    free = KernelSVC(2.0, tol=1e-14, **options).fit(X, y)
+    nearly = LinearSVC(C=2.0, intercept_scaling=1e3, dual=False, tol=1e-12, max_iter=100_000).fit(F, y)
+    np.testing.assert_allclose(free.decision_function(X), nearly.decision_function(F), atol=1e-4)
+
+
+def test_support_vector_regression_is_liblinears_on_the_features():
+    options = {"gamma": 0.2, "n_landmarks": 40, "random_state": 0}
+    F = Nystroem(n_components=40, **options).fit(X).transform(X)
+    machine = KernelSVR(2.0, epsilon=0.05, fit_intercept=False, tol=1e-14, **options).fit(X, VALUES)
+    loss = {"loss": "squared_epsilon_insensitive", "epsilon": 0.05}
+    linear = LinearSVR(C=2.0, fit_intercept=False, dual=False, tol=1e-12, max_iter=100_000, **loss).fit(F, VALUES)
+    np.testing.assert_allclose(machine.predict(X), linear.predict(F), atol=1e-5)
+
+
+@pytest.mark.parametrize("make", MACHINES)
+def test_weights_are_repetitions(make):
+    times = np.random.default_rng(1).integers(0, 4, size=300)
+    y = TARGETS[make]
+    weighted = make(**EXACT).fit(X, y, sample_weight=times)
+    repeated = make(**EXACT).fit(np.repeat(X, times, axis=0), np.repeat(y, times))
+    np.testing.assert_allclose(scores_of(weighted, X), scores_of(repeated, X), atol=1e-6)
+
+
+@pytest.mark.parametrize("make", [KernelLogisticRegression, KernelSVC])
+def test_balanced_classes_are_weights(make):
+    weight = len(X) / (3 * np.bincount(THREE))
+    balanced = make(class_weight="balanced", **EXACT).fit(X, THREE)
+    weighted = make(**EXACT).fit(X, THREE, weight[THREE])
+    np.testing.assert_allclose(scores_of(balanced, X), scores_of(weighted, X), atol=1e-8)
+
+
+@pytest.mark.parametrize("make", MACHINES)
+def test_memory_files_dask_and_a_budget_give_the_same_bits(make, tmp_path):
+    da = pytest.importorskip("dask.array")
+    y, options = TARGETS[make], {"n_landmarks": 30, "C": [0.1, 1.0], "random_state": 0}
+    np.save(tmp_path / "rows.npy", X)
+    here = make(**options).fit(as_blocks(X, block_rows=70), y)
+    expected = scores_of(here, as_blocks(X, block_rows=70))
+    from_file = make(**options).fit(open_rows(tmp_path / "rows.npy", block_rows=70), y)
+    np.testing.assert_array_equal(expected, scores_of(from_file, open_rows(tmp_path / "rows.npy", block_rows=70)))
+    lazy = da.from_array(X, chunks=(70, -1))
+    remote = make(**options).fit(lazy, da.from_array(y, chunks=70))
+    np.testing.assert_array_equal(expected, scores_of(remote, lazy).compute())
+    one_thread = make(n_jobs=1, **options).fit(as_blocks(X, block_rows=70), y)
+    np.testing.assert_array_equal(here.landmark_coef_, one_thread.landmark_coef_)
+
+
+@pytest.mark.parametrize("make", MACHINES)
+def test_values_that_are_not_held_are_computed_again_with_the_same_bits(make, monkeypatch):
+    held = make(n_landmarks=30, random_state=0).fit(X, TARGETS[make])
+    monkeypatch.setattr("nystrom.solvers.lbfgs._HELD_BYTES", 0)
+    again = make(n_landmarks=30, random_state=0).fit(X, TARGETS[make])
+    np.testing.assert_array_equal(held.landmark_coef_, again.landmark_coef_)
+
+
+@pytest.mark.parametrize("make", MACHINES)
+def test_a_target_inside_the_rows_is_found(make):
+    y = TARGETS[make].astype(float)
+    inside = make(n_landmarks=30, random_state=0).fit(as_blocks(X, y, block_rows=100))
+    outside = make(n_landmarks=30, random_state=0).fit(as_blocks(X, block_rows=100), y)
+    np.testing.assert_array_equal(inside.predict(X), outside.predict(X))
+    assert inside.predict(X).shape == (300,)
+    assert inside.score(as_blocks(X, y, block_rows=100)) == outside.score(X, y)
+
+
+@pytest.mark.parametrize("make", MACHINES)
+def test_float32_rows_give_what_float64_rows_give(make):
+    double = make(10.0, gamma=0.2, landmarks=X[:60]).fit(X, TARGETS[make])
+    single = make(10.0, gamma=0.2, landmarks=X[:60]).fit(X.astype(np.float32), TARGETS[make])
+    np.testing.assert_allclose(scores_of(single, X), scores_of(double, X), atol=0.01)
+
+
+@pytest.mark.parametrize("make", MACHINES)
+def test_C_is_chosen_by_rows_held_out(make):
+    y = TARGETS[make]
+    chosen = make("auto", n_landmarks=60, random_state=0).fit(X, y)
+    assert chosen.Cs_[chosen.C_scores_.argmin()] == chosen.C_
+    assert chosen.Cs_[0] < chosen.C_ < 1e5
+    listed = make([1e-4, chosen.C_, 1e6], n_landmarks=60, random_state=0).fit(X, y)
+    assert listed.C_ == chosen.C_
+    assert len(listed.C_scores_) == 3
+    alone = make(chosen.C_, n_landmarks=60, random_state=0).fit(X, y)
+    np.testing.assert_array_equal(alone.predict(X), listed.predict(X))
+
+
+def test_several_targets_are_regressions_of_their_own():
+    both = np.column_stack([VALUES, X[:, 1]])
+    together = KernelSVR(tol=1e-12, landmarks=X[:50]).fit(X, both)
+    for k in range(2):
+        alone = KernelSVR(tol=1e-12, landmarks=X[:50]).fit(X, both[:, k])
+        np.testing.assert_allclose(together.predict(X)[:, k], alone.predict(X), atol=1e-6)
+
+
+def test_probabilities_are_calibrated_where_the_truth_is_known():
+    rng = np.random.default_rng(5)
+    rows = rng.uniform(-3, 3, size=(8000, 1))
+    truth = 1 / (1 + np.exp(-3 * np.sin(2 * rows[:, 0])))
+    model = KernelLogisticRegression("auto", gamma=1.0, n_landmarks=60, random_state=0)
+    model.fit(rows, rng.random(8000) < truth)
+    assert np.abs(model.predict_proba(rows)[:, 1] - truth).mean() < 0.03
+
+
+def test_gamma_auto_is_searched():
+    model = KernelSVC(10.0, gamma="auto", n_landmarks=60, random_state=0).fit(
+        *make_moons(400, noise=0.1, random_state=0)
+    )
+    assert model.kernel_.gamma > 0
+
+
+def test_digits_are_told_apart_with_good_probabilities():
+    rows, y = load_digits(return_X_y=True)
+    model = KernelLogisticRegression("auto", n_landmarks=300, random_state=0).fit(rows[::2], y[::2])
+    assert model.score(rows[1::2], y[1::2]) > 0.97
+    assert -model.predict_log_proba(rows[1::2])[np.arange(898), y[1::2]].mean() < 0.08
+
+
+def test_too_few_passes_warn_and_say_what_to_do():
+    with pytest.warns(ConvergenceWarning, match="max_iter=2 passes .* raise max_iter"):
+        KernelLogisticRegression(1e4, max_iter=2).fit(X, THREE)
+
+
+def test_wrong_parameters_are_named():
+    for C in (0, -1.0, "large", [], [1.0, np.inf]):
+        with pytest.raises(ValueError, match="C must be a positive number, a list"):
+            KernelSVC(C).fit(X, THREE)
+    with pytest.raises(ValueError, match="epsilon must be a finite number of at least 0"):
+        KernelSVR(epsilon=-1).fit(X, VALUES)
+    with pytest.raises(ValueError, match="at least 2 classes; got 1 class"):
+        KernelLogisticRegression().fit(X, np.zeros(300))
+    with pytest.raises(ValueError, match="Input y contains"):
+        KernelSVR().fit(as_blocks(X, np.full(300, np.nan), block_rows=100))
+    fitted = KernelSVC(n_landmarks=20).fit(X, THREE)
+    with pytest.raises(ValueError, match="cannot be merged"):
+        fitted.merge(fitted)
+
+
+def test_scikit_learns_default_stops_short_of_ours():
+    rows, y = load_digits(return_X_y=True)
+    ours = KernelLogisticRegression(100.0, n_landmarks=200, random_state=0).fit(rows, y)
+    F = Nystroem(n_landmarks=200, n_components=200, random_state=0).fit(rows).transform(rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SklearnConvergenceWarning)
+        linear = LogisticRegression(C=100.0, max_iter=100).fit(F, y)
+    L = linear.predict_log_proba(F)[np.arange(len(y)), y]
+    assert ours.objective_ < -100 * L.sum() + (linear.coef_**2).sum() / 2
+    assert ours.n_iter_ < 100
