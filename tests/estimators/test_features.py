@@ -3,18 +3,21 @@
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
+from sklearn import kernel_ridge
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
+from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from nystrom import Nystroem, kernel_eigh
+from nystrom import KernelKMeans, KernelRidge, KernelRidgeClassifier, Nystroem, kernel_eigh, open_rows
 from nystrom.exceptions import NotPositiveSemidefiniteError
-from nystrom.kernels import Gaussian
+from nystrom.kernels import Gaussian, Precomputed
 from nystrom.landmarks import SketchedKMeans
 
 
@@ -225,3 +228,42 @@ def _squared(X):
 
 def _spread(X):
     return ((X - X.mean(axis=0)) ** 2).sum(axis=1).mean()
+
+
+def test_set_output_leaves_features_in_a_file_as_rows(tmp_path):
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 3)), columns=list("abc"))
+    model = Nystroem(n_components=4, random_state=0).set_output(transform="pandas").fit(frame)
+    held, written = model.transform(frame), model.transform(frame, out=tmp_path / "f.npy")
+    assert list(held.columns) == ["nystroem0", "nystroem1", "nystroem2", "nystroem3"]
+    assert np.array_equal(written.take(np.arange(60)), held.to_numpy())
+
+
+@pytest.mark.parametrize("kernel", ["precomputed", Precomputed()])
+def test_a_precomputed_kernel_is_cut_on_both_sides_by_cross_validation(kernel):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 2))
+    K = np.exp(-0.5 * ((X[:, None] - X[None]) ** 2).sum(-1))
+    model = KernelRidge(0.1, kernel=kernel, landmarks="uniform", n_landmarks=60, random_state=0)
+    assert get_tags(model).input_tags.pairwise
+    assert not get_tags(KernelRidge()).input_tags.pairwise
+    theirs = kernel_ridge.KernelRidge(alpha=0.1, kernel="precomputed")
+    scores = (cross_val_score(each, K, X[:, 0], cv=4, error_score="raise") for each in (model, theirs))
+    np.testing.assert_allclose(*scores, rtol=1e-8)
+
+
+def test_one_landmark_by_leverage_is_found(digits):
+    rows = digits[0][:200]
+    assert Nystroem(n_components=1, n_landmarks=1, landmarks="leverage", random_state=0).fit(rows).n_components_ == 1
+
+
+@pytest.mark.parametrize("machine", [Nystroem, KernelRidge, KernelRidgeClassifier, KernelKMeans])
+def test_a_path_in_the_place_of_rows_names_open_rows(machine):
+    with pytest.raises(ValueError, match=r"open it first, with nystrom.open_rows\('big.parquet'\)"):
+        machine().fit("big.parquet")
+
+
+def test_opened_rows_print_what_they_are(tmp_path):
+    np.save(tmp_path / "rows.npy", np.zeros((1200, 3), np.float32))
+    shown = repr(open_rows(tmp_path / "rows.npy"))
+    assert "rows.npy" in shown
+    assert "1,200 × 3 float32, 1 block>" in shown

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 
@@ -169,3 +170,16 @@ def test_partial_fit_refuses_another_number_of_targets_and_stays_as_it_was() -> 
         with pytest.raises(ValueError, match="but the fit so far has 3"):
             model.partial_fit(X, wrong)
     np.testing.assert_array_equal(model.predict(X), before)
+
+
+@pytest.mark.parametrize("machine", [Nystroem, KernelRidge])
+@pytest.mark.parametrize("columns", [list("bcda"), list("abcz"), list("abc")])
+def test_partial_fit_refuses_other_columns_and_forgets_nothing(machine: Any, columns: list[str]) -> None:
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    model = machine(gamma=0.3, landmarks=Z, random_state=0).fit(frame, y)
+    before = model.map_
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.partial_fit(frame.rename(columns={"d": "z"} if "z" in columns else {})[columns], y)
+    assert list(model.feature_names_in_) == list("abcd")
+    assert model.n_features_in_ == 4
+    assert model.map_ is before

@@ -59,6 +59,7 @@ def kernel_eigh(
 
     Examples
     --------
+    >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(300, 4))
     >>> values, vectors = kernel_eigh(X, n_components=5, random_state=0)
     >>> bool(np.allclose(vectors.T @ vectors, np.eye(5)))

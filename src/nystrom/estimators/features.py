@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import Any, Unpack
 
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -13,6 +14,20 @@ from nystrom.factor import emit_features
 from nystrom.types import Matrix
 
 
+def _keep_written_rows(cls: type[Nystroem]) -> type[Nystroem]:
+    """Return the class with a ``transform`` that ``set_output`` leaves alone where it writes to ``out``."""
+    contained = cls.transform
+
+    @wraps(contained)
+    def transform(self: Nystroem, X: Matrix, *, out: Any = None) -> Any:
+        # scikit-learn has wrapped the method to put its result into a data frame; the written rows are none.
+        return contained(self, X) if out is None else contained.__wrapped__(self, X, out=out)  # type: ignore[attr-defined]
+
+    cls.transform = transform  # type: ignore[method-assign]
+    return cls
+
+
+@_keep_written_rows
 class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):
     """Approximate a kernel's feature map from a few landmarks.
 

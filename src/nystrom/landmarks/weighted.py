@@ -137,6 +137,8 @@ class Leverage(Selector):
         levels = max(0, int(np.ceil(np.log2(n / m))))
         height = np.empty(n, dtype=np.int64)
         height[rng.permutation(n)] = np.floor(np.log2(n / (1.0 + np.arange(n)))).astype(np.int64)
+        # With one landmark the last level would be empty.
+        levels = min(levels, int(height.max()))
         chosen = np.flatnonzero(height >= levels)
         weights = np.ones(len(chosen))
         oversampling = max(1.0, np.log(m))

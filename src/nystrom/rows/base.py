@@ -97,6 +97,13 @@ class RowBlocks(ABC):
     # Whether the blocks are held by a cluster, so that passes run there.
     on_cluster: bool = False
 
+    def __repr__(self) -> str:
+        n, p = self.shape
+        kind = f"{'sparse ' if self.is_sparse else ''}{self.dtype}"
+        target = ", with target" if self.has_target else ""
+        blocks = f"{self.n_blocks:,} block{'' if self.n_blocks == 1 else 's'}"
+        return f"<{type(self).__name__} {self.name!r}: {n:,} × {p:,} {kind}, {blocks}{target}>"
+
     @property
     def n_blocks(self) -> int:
         return -(-self.shape[0] // self.block_rows)
