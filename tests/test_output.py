@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
+import scipy.sparse as sp
+import zarr
 
 from nystrom import Nystroem, open_rows
 from nystrom.engine import LocalEngine
-from nystrom.output import write_rows
+from nystrom.exceptions import NystromError, OutputBusyError
+from nystrom.kernels.custom import FromCallable
+from nystrom.output import describe_job, write_rows
 from nystrom.rows import Block, as_blocks
 
 FORMATS = ["npy", "zarr", "parquet"]
@@ -183,3 +191,207 @@ def _has_begun(path: Path) -> bool:
 def test_other_suffixes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"out must end in one of \['.npy', '.parquet', '.zarr'\]"):
         _write(tmp_path / "F.csv", _double)
+
+
+# -- the content of the rows decides what is taken up ------------------------------------------------------------------
+
+_OTHER = np.random.default_rng(1).normal(size=X.shape).astype(np.float32)
+
+
+def _dense(block: Block) -> Any:
+    return 2 * (block.X.toarray() if sp.issparse(block.X) else block.X)
+
+
+def _interrupt(path: Path, rows: Any, after: int = 2500) -> None:
+    def step(block: Block) -> Any:
+        if block.start == after:
+            raise KeyboardInterrupt
+        return _dense(block)
+
+    with pytest.raises(KeyboardInterrupt):
+        write_rows(path, rows, LocalEngine(1), step, 4, np.float32, job="job", label="write")
+
+
+def _finish(path: Path, rows: Any) -> tuple[Any, list[int]]:
+    seen: list[int] = []
+
+    def step(block: Block) -> Any:
+        seen.append(block.start)
+        return _dense(block)
+
+    found = write_rows(path, rows, LocalEngine(1), step, 4, np.float32, job="job", label="write")
+    return found.take(np.arange(rows.shape[0])), seen
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_rows_of_the_same_shape_with_other_content_are_not_mixed(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / f"F.{kind}"
+    _interrupt(path, open_rows(X, block_rows=500))
+    found, seen = _finish(path, open_rows(_OTHER, block_rows=500))
+    assert seen[0] == 0
+    assert np.array_equal(found, 2 * _OTHER)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("source", ["npy", "parquet", "zarr", "npz"])
+def test_a_rewritten_input_file_is_not_mixed_with_what_it_was(source: str, kind: str, tmp_path: Path) -> None:
+    path = tmp_path / f"F.{kind}"
+    place = tmp_path / f"X.{source}"
+    _save(place, X)
+    _interrupt(path, open_rows(place, block_rows=500))
+    _save(place, _OTHER)
+    found, seen = _finish(path, open_rows(place, block_rows=500))
+    assert seen[0] == 0
+    assert np.array_equal(found, 2 * _OTHER)
+
+
+@pytest.mark.parametrize("source", ["npy", "parquet", "zarr", "npz", "npz-spooled", "memory"])
+def test_the_same_rows_are_taken_up(source: str, tmp_path: Path) -> None:
+    name, _, spooled = source.partition("-")
+    place = tmp_path / f"X.{name}"
+    if source != "memory":
+        _save(place, X)
+
+    def rows() -> Any:
+        return open_rows(X.copy(), block_rows=500) if source == "memory" else _open(place, bool(spooled))
+
+    _interrupt(tmp_path / "F.npy", rows())
+    found, seen = _finish(tmp_path / "F.npy", rows())
+    assert seen[0] == 2500
+    assert np.array_equal(found, 2 * X)
+
+
+def _open(place: Path, spool: bool) -> Any:
+    return open_rows(place, block_rows=500, spool=spool)
+
+
+def _save(place: Path, values: Any) -> None:
+    if place.suffix == ".npy":
+        np.save(place, values)
+    elif place.suffix == ".npz":
+        sp.save_npz(place, sp.csr_matrix(values))
+    elif place.suffix == ".zarr":
+        shutil.rmtree(place, ignore_errors=True)
+        zarr.save_array(str(place), values)
+    else:
+        table = pa.table({str(j): values[:, j] for j in range(values.shape[1])})
+        pa.parquet.write_table(table, place)
+
+
+def test_rows_without_an_identity_are_never_taken_up(tmp_path: Path) -> None:
+    def blocks() -> Any:
+        return (X[i : i + 500] for i in range(0, len(X), 500))
+
+    _interrupt(tmp_path / "F.npy", open_rows(blocks, block_rows=500))
+    found, seen = _finish(tmp_path / "F.npy", open_rows(blocks, block_rows=500))
+    assert seen[0] == 0
+    assert np.array_equal(found, 2 * X)
+
+
+def test_a_kernel_that_is_a_function_has_no_identity() -> None:
+    fits = [Nystroem(kernel, gamma=0.5, n_components=3, random_state=0).fit(X[:50]) for kernel in ("rbf", "rbf")]
+    marks = [describe_job(fit.map_, "features") for fit in fits]
+    assert marks[0] == marks[1]
+    assert marks[0] is not None
+    kernel = FromCallable(lambda a, b: a @ b.T)
+    assert describe_job(replace(fits[0].map_, kernel=kernel), "features") is None
+
+
+# -- damage, kills during the clean-up, other writers ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_kill_during_the_clean_up_does_not_shorten_the_next_output(kind: str, tmp_path: Path) -> None:
+    """Whatever is left of the folder, the next call ends with the whole output."""
+    path = tmp_path / f"F.{kind}"
+    rows = open_rows(X, block_rows=500)
+    _interrupt(path, rows, after=4500)
+    whole = sorted(file for file in (tmp_path / f"F.{kind}.partial").rglob("*") if file.is_file())
+    for number in range(len(whole)):
+        _interrupt(path, rows, after=4500)
+        whole = sorted(file for file in (tmp_path / f"F.{kind}.partial").rglob("*") if file.is_file())
+        whole[number % len(whole)].unlink()
+        found, _ = _finish(path, rows)
+        assert np.array_equal(found, 2 * X)
+        assert os.listdir(tmp_path) == [f"F.{kind}"]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_damaged_blocks_are_written_again(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / f"F.{kind}"
+    rows = open_rows(X, block_rows=500)
+    _interrupt(path, rows)
+    place = tmp_path / f"F.{kind}.partial"
+    part = {"npy": "data.npy", "zarr": "data.zarr/c/3/0", "parquet": "000000003.parquet"}[kind]
+    raw = bytearray((place / part).read_bytes())
+    at = 128 + 3 * 500 * 16 + 40 if kind == "npy" else len(raw) // 2
+    raw[at] ^= 255
+    (place / part).write_bytes(bytes(raw))
+    found, seen = _finish(path, rows)
+    assert seen[0] == 1500
+    assert np.array_equal(found, 2 * X)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_blocks_that_vanish_while_writing_are_an_error_and_the_old_output_stays(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / f"F.{kind}"
+    _finish(path, open_rows(_OTHER, block_rows=500))
+    part = {"npy": "data.npy", "zarr": "data.zarr/c/1/0", "parquet": "000000001.parquet"}[kind]
+
+    def step(block: Block) -> Any:
+        if block.start == 4500:
+            place = tmp_path / f"F.{kind}.partial" / part
+            os.truncate(place, 4000) if kind == "npy" else place.unlink()
+        return 2 * block.X
+
+    with pytest.raises(NystromError, match=r"missing or short"):
+        write_rows(path, open_rows(X, block_rows=500), LocalEngine(1), step, 4, np.float32, job="job", label="write")
+    assert np.array_equal(open_rows(path).take(np.arange(5000)), 2 * _OTHER)
+    assert os.listdir(tmp_path) == [path.name]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_two_writers_of_one_output_are_told_of_each_other(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / f"F.{kind}"
+
+    def step(block: Block) -> Any:
+        if block.start == 1000:
+            with pytest.raises(OutputBusyError, match=rf"is being written by process {os.getpid()} on "):
+                _finish(path, open_rows(_OTHER, block_rows=500))
+        return 2 * block.X
+
+    rows = open_rows(X, block_rows=500)
+    found = write_rows(path, rows, LocalEngine(1), step, 4, np.float32, job="job", label="write")
+    assert np.array_equal(found.take(np.arange(5000)), 2 * X)
+
+
+def test_what_is_no_output_is_not_replaced(tmp_path: Path) -> None:
+    rows = open_rows(X, block_rows=500)
+    (tmp_path / "F.zarr").write_text("a letter")
+    (tmp_path / "G.zarr").mkdir()
+    (tmp_path / "G.zarr" / "letter").write_text("a letter")
+    (tmp_path / "F.npy").mkdir()
+    for name, what in (("F.zarr", "is a file"), ("G.zarr", "not a Zarr store"), ("F.npy", "is a folder")):
+        with pytest.raises(FileExistsError, match=rf"{name}' {what}|{name}' is a folder that is {what}"):
+            _finish(tmp_path / name, rows)
+    assert (tmp_path / "F.zarr").read_text() == "a letter"
+    assert (tmp_path / "G.zarr" / "letter").exists()
+
+
+def test_a_move_cut_in_half_keeps_the_old_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "F.zarr"
+    _finish(path, open_rows(_OTHER, block_rows=500))
+    with monkeypatch.context() as patched:
+        patched.setattr("nystrom.output.writers.move", lambda *names: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            _finish(path, open_rows(X, block_rows=500))
+    assert not path.exists()
+
+    def failing(block: Block) -> Any:
+        raise ValueError("bad")
+
+    # Another job fails; what was there before both is there again.
+    with pytest.raises(ValueError, match="bad"):
+        write_rows(path, open_rows(X, block_rows=500), LocalEngine(1), failing, 4, np.float32, job="2", label="write")
+    assert np.array_equal(open_rows(path).take(np.arange(5000)), 2 * _OTHER)
+    assert os.listdir(tmp_path) == ["F.zarr"]

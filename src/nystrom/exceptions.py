@@ -57,6 +57,10 @@ class NotFiniteError(NystromError, ValueError):
         )
 
 
+class OutputBusyError(NystromError, RuntimeError):
+    """Another process, or another thread of this one, is writing the same output; the message says which."""
+
+
 class ClusterLostError(NystromError, ConnectionError):
     """The Dask cluster cannot finish the work: its scheduler is gone, or its workers die again and again."""
 

@@ -139,7 +139,9 @@ def block_statistics(F: Array, diagonal: Array, block: Block, *, margin: float =
     Products are taken in the dtype of ``F``, which is overwritten, and added up over the blocks in float64.
     """
     n, k = F.shape
-    y = np.empty((n, 0)) if block.y is None else np.asarray(block.y, dtype=np.float64).reshape(n, -1)
+    # A target of words belongs to a classifier, which puts numbers in its place; here it is none.
+    has_numbers = block.y is not None and block.y.dtype.kind in "fiub"
+    y = np.asarray(block.y, dtype=np.float64).reshape(n, -1) if has_numbers else np.empty((n, 0))
     w = None if block.weight is None else np.asarray(block.weight, dtype=np.float64)
     if w is not None and not (w > 0).all():
         kept = np.flatnonzero(w > 0)

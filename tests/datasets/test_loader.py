@@ -1,8 +1,8 @@
 """Sets by name: the data home, the cache, and what happens when a file is missing or damaged."""
 
 import bz2
+import hashlib
 import os
-import stat
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from nystrom import datasets
 from nystrom.commands.data import _line, run
 from nystrom.datasets import DataFileError, DataUnavailableError, home, load
+from nystrom.datasets.checksums import record
 from nystrom.datasets.registry import DatasetInfo, registry
 
 
@@ -74,7 +75,7 @@ def test_a_dense_set_loads_dense_and_the_second_time_from_its_cache(data_home, m
     again, again_y = load("dna")
     np.testing.assert_array_equal(again, X)
     np.testing.assert_array_equal(again_y, y)
-    assert (data_home / f".{source.name}.nystrom.npz").is_file()
+    assert os.listdir(data_home) == [source.name]  # nothing is put beside the user's data
 
 
 def test_a_changed_source_is_parsed_again(data_home):
@@ -85,24 +86,87 @@ def test_a_changed_source_is_parsed_again(data_home):
     assert load("dna")[0][0, 0] == 9
 
 
-def test_a_damaged_cache_is_ignored_and_replaced(data_home):
-    write_dna(data_home)
-    X, _ = load("dna")
-    cache = data_home / ".dna.scale.bz2.nystrom.npz"
-    cache.write_bytes(cache.read_bytes()[:500])
-    np.testing.assert_array_equal(load("dna")[0], X)
-    assert cache.stat().st_size > 500
+def _cache(tmp_path):
+    return next((tmp_path / "cache" / "nystrom" / "parsed").glob("dna.scale.bz2.*.npz"))
 
 
-def test_a_read_only_folder_is_left_alone_and_the_user_cache_used(data_home, tmp_path):
+def test_a_changed_source_that_keeps_size_and_time_is_parsed_again(data_home):
+    path = write_dna(data_home, line="%d 1:1 180:1\n")
+    load("dna")
+    before = path.stat()
+    raw = bz2.compress(bz2.decompress(path.read_bytes()).replace(b"180:1", b"180:7"))
+    path.write_bytes(raw.ljust(before.st_size, b"\0")[: before.st_size] if len(raw) <= before.st_size else raw)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert load("dna")[0][0, 179] == 7
+
+
+@pytest.mark.parametrize("damage", ["cut", "noise", "flip", "empty", "folder", "other arrays", "bad index"])
+def test_a_damaged_cache_is_made_again(data_home, tmp_path, damage):
     write_dna(data_home)
-    data_home.chmod(stat.S_IRUSR | stat.S_IXUSR)
-    try:
+    X, y = load("dna")
+    cache = _cache(tmp_path)
+    raw = bytearray(cache.read_bytes())
+    if damage == "flip":
+        raw[len(raw) // 2] ^= 255
+    if damage in ("other arrays", "bad index"):
+        with np.load(cache) as stored:
+            parts = dict(stored)
+        if damage == "bad index":
+            parts["indices"][5] = 10**6
+        else:
+            parts = {"stamp": parts["stamp"], "shape": np.ones((2, 2)), "y": np.array("x")}
+        np.savez(cache, **parts)
+    elif damage == "folder":
+        cache.unlink()
+        cache.mkdir()
+    else:
+        cache.write_bytes({"cut": raw[:500], "noise": b"noise" * 999, "flip": raw, "empty": b""}[damage])
+    again, again_y = load("dna")
+    np.testing.assert_array_equal(again, X)
+    np.testing.assert_array_equal(again_y, y)
+    if damage != "folder":
+        with np.load(cache) as stored:
+            assert stored["y"].shape == y.shape
+
+
+@pytest.mark.parametrize("choice", ["off", "folder"])
+def test_the_cache_can_be_put_elsewhere_or_switched_off(data_home, tmp_path, monkeypatch, choice):
+    write_dna(data_home)
+    monkeypatch.setenv("NYSTROM_CACHE", "off" if choice == "off" else str(tmp_path / "mine"))
+    load("dna")
+    assert len(list(tmp_path.rglob("*.npz"))) == (0 if choice == "off" else 1)
+    assert (tmp_path / "mine").exists() == (choice == "folder")
+
+
+def test_a_cache_that_cannot_be_kept_is_no_reason_to_fail(data_home, tmp_path, monkeypatch):
+    write_dna(data_home)
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("NYSTROM_CACHE", str(tmp_path / "file"))
+    assert load("dna")[0].shape == (2000, 180)
+
+
+def test_a_checksum_may_be_pinned_by_argument_or_by_file(data_home, tmp_path, monkeypatch):
+    path = write_dna(data_home)
+    right = hashlib.sha256(path.read_bytes()).hexdigest()
+    load("dna", sha256=right.upper())
+    with pytest.raises(DataFileError, match=rf"dna\.scale\.bz2: its sha256 is {right}, not the 0000"):
+        load("dna", sha256="0" * 64)
+    with pytest.raises(ValueError, match="sha256 must be 64 hexadecimal digits; got 'abc'"):
+        load("dna", sha256="abc")
+    pins = tmp_path / "pins"
+    pins.write_text(f"{'1' * 64}  dna.scale.bz2\n{right} *other\n")
+    monkeypatch.setenv("NYSTROM_CHECKSUMS", str(pins))
+    with pytest.raises(DataFileError, match="not the 1111"):
         load("dna")
-        assert [path.name for path in data_home.iterdir()] == ["dna.scale.bz2"]
-    finally:
-        data_home.chmod(stat.S_IRWXU)
-    assert len(list((tmp_path / "cache" / "nystrom" / "parsed").glob("*.npz"))) == 1
+
+
+def test_a_file_that_is_not_the_one_downloaded_is_refused(data_home):
+    path = write_dna(data_home)
+    record(path)
+    load("dna")
+    write_dna(data_home, line="%d 1:1 180:0.25\n")
+    with pytest.raises(DataFileError, match=r"recorded when it was downloaded \(dna\.scale\.bz2\.sha256\)"):
+        load("dna")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +192,7 @@ def test_an_interrupted_write_of_the_cache_leaves_nothing_behind(data_home, monk
     def interrupted(*_arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("nystrom.datasets.cache.os.replace", interrupted)
+    monkeypatch.setattr("nystrom.disk.replace.os.replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
         load("dna")
     assert [path.name for path in data_home.iterdir()] == ["dna.scale.bz2"]

@@ -69,11 +69,15 @@ def download_folder() -> Path:
     return user_cache()
 
 
-def cache_paths(source: Path) -> tuple[Path, ...]:
-    """Return where the binary form of ``source`` may be kept: beside it, then in the user's cache."""
+def parsed_path(source: Path) -> Path | None:
+    """Return where the binary form of ``source`` is kept: in the user's cache, or where ``NYSTROM_CACHE`` says.
+
+    The environment variable names a folder, or is ``off`` for none.
+    """
+    chosen = os.environ.get("NYSTROM_CACHE", "")
+    if chosen.lower() in ("off", "0", "no", "false"):
+        return None
     real = source.resolve()
     tag = hashlib.sha256(str(real).encode()).hexdigest()[:12]
-    return (
-        real.with_name(f".{real.name}.nystrom.npz"),
-        user_cache() / "parsed" / f"{real.name}.{tag}.npz",
-    )
+    folder = Path(chosen).expanduser() if chosen else user_cache() / "parsed"
+    return folder / f"{real.name}.{tag}.npz"

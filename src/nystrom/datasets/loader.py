@@ -6,15 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from nystrom.datasets.cache import cached
+from nystrom.datasets.checksums import pinned, record, verify
 from nystrom.datasets.download import fetch, missing
 from nystrom.datasets.home import download_folder, find_file
 from nystrom.datasets.registry import DatasetInfo, Split, info, registry
 from nystrom.datasets.synthetic import GENERATORS
 from nystrom.exceptions import DataFileError
+from nystrom.rows.binary import read_npy_header
 from nystrom.rows.libsvm_text import read_libsvm
+from nystrom.rows.npz import load_sparse
 from nystrom.types import Array, Matrix
 
 
@@ -24,12 +26,14 @@ def load(
     split: Split = "train",
     dtype: Any = np.float64,
     download: bool = True,
+    sha256: str | None = None,
 ) -> tuple[Matrix, Array | None]:
     """Load a set of the LIBSVM archive, or one that is generated, by its name.
 
     Files are looked for in the data home (the environment variable ``NYSTROM_DATA``, one folder or several;
-    by default ``nystrom`` in the user's cache) and downloaded there if they are missing. Text is parsed once:
-    its binary form is kept beside it, or in the user's cache if that folder is read-only.
+    by default ``nystrom`` in the user's cache) and downloaded there if they are missing. Text is parsed once: its
+    binary form is kept in the user's cache (or the folder ``NYSTROM_CACHE``; ``NYSTROM_CACHE=off`` keeps none).
+    A download's checksum is recorded beside it as ``FILE.sha256``, and later readings must agree with it.
 
     Parameters
     ----------
@@ -41,6 +45,9 @@ def load(
         float64 or float32.
     download : bool
         Whether a missing file may be fetched; False raises at once.
+    sha256 : str, optional
+        What the file's checksum must be. The environment variable ``NYSTROM_CHECKSUMS`` names a file of such, in the
+        form of the program sha256sum.
 
     Returns
     -------
@@ -70,24 +77,30 @@ def load(
             raise ValueError(f"split={split!r} does not exist for the generated set {name!r}; use split='train'.")
         X, target = GENERATORS[entry.generator]()
         return X.astype(kind, copy=False), target
-    path = locate(entry, split, download=download)
+    path = locate(entry, split, download=download, sha256=sha256)
     if path.suffix in (".npy", ".npz"):
         return _load_binary(entry, path, kind)
-    X, y = cached(path, lambda: _parse(entry, path, split))
+    X, y = cached(path, lambda: _parse(entry, path, split))  # which looks at the recorded checksum
     X = X.astype(kind, copy=False)
     return (X if entry.sparse else X.toarray()), y
 
 
-def locate(entry: DatasetInfo, split: Split = "train", *, download: bool = True) -> Path:
-    """Return the file that holds a split, fetching it if need be."""
+def locate(entry: DatasetInfo, split: Split = "train", *, download: bool = True, sha256: str | None = None) -> Path:
+    """Return the file that holds a split, fetching it if need be; it has the checksum that is pinned, if any is."""
     name = entry.file_of(split)
     path = find_file(name)
     if path is not None:
+        wanted = pinned(path.name, entry.sha256 if split == "train" and path.name == name else None, sha256)
+        if wanted is not None:
+            verify(path, wanted)
         return path
     address = entry.address_of(split)
     if address is None or not download:
         raise missing(name, address, download_folder())
-    return fetch(address, download_folder(), sha256=entry.sha256 if split == "train" else None)
+    wanted = pinned(name, entry.sha256 if split == "train" else None, sha256)
+    path = fetch(address, download_folder(), sha256=wanted)
+    record(path)
+    return path
 
 
 def is_available(name: str, split: Split = "train") -> bool:
@@ -109,6 +122,7 @@ def list_datasets(*, stand_ins: bool = True) -> list[DatasetInfo]:
 
 
 def _parse(entry: DatasetInfo, path: Path, split: Split) -> tuple[Matrix, Array]:
+    verify(path, None)
     X, y = read_libsvm(path, n_features=entry.p)
     wanted = entry.rows_of(split)
     if wanted is not None and X.shape[0] != wanted:
@@ -120,10 +134,7 @@ def _parse(entry: DatasetInfo, path: Path, split: Split) -> tuple[Matrix, Array]
 
 
 def _load_binary(entry: DatasetInfo, path: Path, dtype: np.dtype[Any]) -> tuple[Matrix, Array | None]:
-    try:
-        X = sp.load_npz(path).tocsr() if path.suffix == ".npz" else np.load(path, allow_pickle=False)
-    except Exception as error:  # numpy and zipfile raise a dozen kinds for a damaged file
-        raise DataFileError(f"{path.name}: the file is damaged ({error}). Make it again.") from error
+    X = load_sparse(path) if path.suffix == ".npz" else np.asarray(read_npy_header(path))
     if X.ndim != 2 or X.shape[1] != entry.p:
         raise DataFileError(f"{path.name}: the shape is {X.shape}, but {entry.name} has {entry.p} columns.")
     y = None
@@ -131,7 +142,7 @@ def _load_binary(entry: DatasetInfo, path: Path, dtype: np.dtype[Any]) -> tuple[
         place = find_file(entry.target)
         if place is None:
             raise missing(entry.target, None, path.parent)
-        y = np.load(place, allow_pickle=False).astype(np.float64)
+        y = np.asarray(read_npy_header(place)).astype(np.float64)
         if y.shape != (X.shape[0],):
             raise DataFileError(f"{place.name}: {y.shape} targets for {X.shape[0]} rows.")
     return X.astype(dtype, copy=False), y

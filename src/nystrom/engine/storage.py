@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from nystrom.disk.scratch import Scratch
 from nystrom.rows.arrays import ArrayRows
 from nystrom.rows.base import RowBlocks
 from nystrom.rows.binary import BinaryFile, BinaryRows
 from nystrom.rows.columns import Columns
-from nystrom.rows.scratch import Scratch
 from nystrom.types import Array, Matrix
 
 
@@ -50,11 +50,11 @@ class _OnDisk:
     def write(self, start: int, values: Matrix) -> None:
         raw = memoryview(np.ascontiguousarray(values, dtype=self.dtype).reshape(-1).view(np.uint8))  # type: ignore[arg-type]
         position = start * self.shape[1] * self.dtype.itemsize
-        handle = os.open(self.path, os.O_WRONLY)
+        handle = os.open(self.path, os.O_WRONLY | getattr(os, "O_BINARY", 0))
         try:
             done = 0
             while done < len(raw):
-                done += os.pwrite(handle, raw[done:], position + done)
+                done += _write_at(handle, raw[done:], position + done)
         except OSError as error:
             raise OSError(
                 error.errno,
@@ -68,3 +68,12 @@ class _OnDisk:
         file = BinaryFile(self.path, 0, self.shape, self.dtype)
         file.keeper = self.scratch
         return BinaryRows(file, Columns(self.shape[1]), block_rows=block_rows, name=name)
+
+
+def _write_at(handle: int, raw: memoryview, position: int) -> int:
+    """Write at a place of the file; return how many bytes went."""
+    if hasattr(os, "pwrite"):
+        return os.pwrite(handle, raw, position)
+    # Windows has no positioned write; the handle is this call's own, so moving it disturbs nobody.
+    os.lseek(handle, position, os.SEEK_SET)
+    return os.write(handle, raw)

@@ -15,6 +15,7 @@ import numpy as np
 
 from nystrom.exceptions import DataFileError, MissingDependencyError
 from nystrom.rows.columns import Columns, check_dtype, choose_columns
+from nystrom.rows.reading import reading
 from nystrom.rows.stamp import Stamp
 from nystrom.rows.stream import Piece, StreamRows
 from nystrom.types import Array
@@ -22,6 +23,7 @@ from nystrom.types import Array
 _BATCH_ROWS = 8192
 _BUFFER_BYTES = 2**20
 _CSV_BLOCK_BYTES = 4 * 2**20
+_LONGEST_LINE = 4 * 2**20
 
 
 def import_arrow(module: str = "pyarrow") -> Any:
@@ -49,7 +51,8 @@ class ArrowRows(StreamRows):
         self.paths = tuple(paths)
         self.name = name
         self.stamp = Stamp.of(self.paths)
-        self.column_names = self._names(self.paths[0])
+        with reading(self.paths[0]):
+            self.column_names = self._names(self.paths[0])
         if len(set(self.column_names)) < len(self.column_names):
             raise DataFileError(f"{self.paths[0]}: two columns have the same name in {self.column_names}.")
         self.columns: Columns = choose_columns(self.column_names, columns, target, name)
@@ -58,7 +61,7 @@ class ArrowRows(StreamRows):
         self.feature_names = tuple(self.features)
         self.target_name = None if self.columns.target is None else self.column_names[self.columns.target]
         self.has_target = self.target_name is not None
-        self.dtype = check_dtype(self._stored_dtype(self.paths[0]), dtype, name)
+        self.dtype = check_dtype(self._widest_dtype(), dtype, name)
         self.held_bytes = 3 * _BATCH_ROWS * (len(self.features) + 1) * 8 + len(self.features) * _BUFFER_BYTES
 
     @abstractmethod
@@ -67,27 +70,48 @@ class ArrowRows(StreamRows):
     @abstractmethod
     def _stored_dtype(self, path: Path) -> np.dtype[Any]: ...
 
+    def _widest_dtype(self) -> np.dtype[Any]:
+        """Return float32 if every file holds nothing wider."""
+        kinds = []
+        for path in self.paths:
+            with reading(path):
+                kinds.append(self._stored_dtype(path))
+        return np.result_type(*kinds)
+
     @abstractmethod
     def _batches(self, path: Path, names: list[str]) -> Iterator[Any]:
         """Yield the record batches of one file with the columns ``names``."""
 
+    def _require_columns(self, path: Path, wanted: list[str], found: list[str]) -> None:
+        missing = sorted(set(wanted) - set(found))
+        if missing:
+            raise DataFileError(f"{path}: the columns {missing} of {self.paths[0].name} are not in this file.")
+
     def _wanted(self) -> list[str]:
         return self.features if self.target_name is None else [*self.features, self.target_name]
 
-    def pieces(self) -> Iterator[Piece]:
-        start = 0
-        for path in self.paths:
-            begin = start
-            try:
-                for batch in self._batches(path, self._wanted()):
-                    X, y = self._matrix(batch, path), self._target(batch)
-                    yield Piece(X, y)
-                    start += len(X)
-            except import_arrow().ArrowException as error:
-                raise self._damaged(path, start - begin, error) from error
+    def _choice(self) -> str:
+        return self.columns.identity
 
-    def _damaged(self, path: Path, row: int, error: Exception) -> Exception:
-        return DataFileError(f"{path}, in the rows from {row} on: {error}")
+    def pieces(self) -> Iterator[Piece]:
+        for path in self.paths:
+            start = 0
+            batches = self._batches(path, self._wanted())
+            while True:
+                with reading(path, start):
+                    try:
+                        batch = next(batches, None)
+                    except import_arrow().ArrowException as error:
+                        self._explain(path, error)
+                        raise
+                    if batch is None:
+                        break
+                    piece = Piece(self._matrix(batch, path), self._target(batch))
+                yield piece
+                start += piece.n_rows
+
+    def _explain(self, path: Path, error: Exception) -> None:
+        """Raise a :class:`DataFileError` that says more than ``error``, if there is more to say."""
 
     def _matrix(self, batch: Any, path: Path) -> Array:
         X = np.empty((batch.num_rows, len(self.features)), self.dtype)
@@ -109,7 +133,10 @@ class ArrowRows(StreamRows):
     def target(self) -> Array | None:
         if self.target_name is None:
             return None
-        parts = [self._target(batch) for path in self.paths for batch in self._batches(path, [self.target_name])]
+        parts = []
+        for path in self.paths:
+            with reading(path):
+                parts += [self._target(batch) for batch in self._batches(path, [self.target_name])]
         return np.concatenate([part for part in parts if part is not None])
 
 
@@ -127,7 +154,7 @@ def _numbers(column: Any, name: str, path: Path) -> Array:
 
 def _numpy_dtype(schema: Any, names: list[str]) -> np.dtype[Any]:
     arrow = import_arrow()
-    single = all(schema.field(name).type == arrow.float32() for name in names)
+    single = all(schema.field(name).type == arrow.float32() for name in names if name in schema.names)
     return np.dtype(np.float32 if single else np.float64)
 
 
@@ -136,14 +163,20 @@ class ParquetRows(ArrowRows):
 
     def __init__(self, paths: Sequence[Path], name: str, *, block_rows: int | None, **choice: Any) -> None:
         super().__init__(paths, name, **choice)
-        count = sum(self._file(path).metadata.num_rows for path in self.paths)
+        count = 0
+        for path in self.paths:
+            with reading(path):
+                count += self._rows_in(path)
         self.set_size((count, len(self.features)), 0, block_rows)
 
+    def _rows_in(self, path: Path) -> int:
+        rows = int(self._file(path).metadata.num_rows)
+        if rows < 0:
+            raise DataFileError(f"{path}: the file says that it has {rows} rows. Write it again.")
+        return rows
+
     def _file(self, path: Path) -> Any:
-        try:
-            return import_arrow("parquet").ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False)
-        except (import_arrow().ArrowException, OSError) as error:
-            raise DataFileError(f"{path}: not a Parquet file, or a damaged one ({error}).") from error
+        return import_arrow("parquet").ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False)
 
     def _names(self, path: Path) -> list[str]:
         return list(self._file(path).schema_arrow.names)
@@ -153,9 +186,7 @@ class ParquetRows(ArrowRows):
 
     def _batches(self, path: Path, names: list[str]) -> Iterator[Any]:
         with self._file(path) as file:
-            missing = sorted(set(names) - set(file.schema_arrow.names))
-            if missing:
-                raise DataFileError(f"{path}: the columns {missing} of {self.paths[0].name} are not in this file.")
+            self._require_columns(path, names, file.schema_arrow.names)
             yield from file.iter_batches(batch_size=_BATCH_ROWS, columns=names)
 
 
@@ -164,21 +195,21 @@ class FeatherRows(ArrowRows):
 
     def __init__(self, paths: Sequence[Path], name: str, *, block_rows: int | None, **choice: Any) -> None:
         super().__init__(paths, name, **choice)
-        first = self.features[:1]
-        count = sum(batch.num_rows for path in self.paths for batch in self._batches(path, first))
+        count = 0
+        for path in self.paths:
+            with reading(path):
+                count += sum(batch.num_rows for batch in self._batches(path, self.features[:1]))
         self.set_size((count, len(self.features)), 0, block_rows)
 
     def _reader(self, path: Path, names: list[str] | None = None) -> Any:
         arrow = import_arrow()
-        try:
-            whole = import_arrow("ipc").open_file(arrow.OSFile(str(path)))
-            if names is None:
-                return whole
-            fields = [whole.schema.get_field_index(name) for name in names]
-            options = import_arrow("ipc").IpcReadOptions(included_fields=fields)
-            return import_arrow("ipc").open_file(arrow.OSFile(str(path)), options=options)
-        except arrow.ArrowException as error:
-            raise DataFileError(f"{path}: not a Feather (version 2) file, or a damaged one ({error}).") from error
+        whole = import_arrow("ipc").open_file(arrow.OSFile(str(path)))
+        if names is None:
+            return whole
+        self._require_columns(path, names, whole.schema.names)
+        fields = [whole.schema.get_field_index(name) for name in names]
+        options = import_arrow("ipc").IpcReadOptions(included_fields=fields)
+        return import_arrow("ipc").open_file(arrow.OSFile(str(path)), options=options)
 
     def _names(self, path: Path) -> list[str]:
         return list(self._reader(path).schema.names)
@@ -189,7 +220,9 @@ class FeatherRows(ArrowRows):
     def _batches(self, path: Path, names: list[str]) -> Iterator[Any]:
         reader = self._reader(path, names)
         for number in range(reader.num_record_batches):
-            yield reader.get_batch(number)
+            batch = reader.get_batch(number)
+            batch.validate(full=True)  # a damaged offset would be followed out of the buffer
+            yield batch
 
 
 class CsvRows(ArrowRows):
@@ -202,17 +235,22 @@ class CsvRows(ArrowRows):
 
     def _names(self, path: Path) -> list[str]:
         with _open_text(path) as stream:
-            return next(csv.reader(stream))
+            names = next(csv.reader(_bounded_lines(stream, path)), None)
+        if not names:
+            raise DataFileError(f"{path}: the first line must be a header with the columns' names; it is empty.")
+        return names
 
     def _stored_dtype(self, path: Path) -> np.dtype[Any]:
         return np.dtype(np.float64)
 
     def _target_is_numeric(self) -> bool:
         """Return whether the first target is a number; then all must be."""
-        with _open_text(self.paths[0]) as stream:
-            lines = csv.reader(stream)
+        with reading(self.paths[0]), _open_text(self.paths[0]) as stream:
+            lines = csv.reader(_bounded_lines(stream, self.paths[0]))
             next(lines)
-            row = next(lines, None)
+            row = next((line for line in lines if line), None)
+        if row is not None and len(row) != len(self.column_names):
+            return True  # the pass over the rows says what is wrong with the line
         return row is None or self.columns.target is None or _is_number(row[self.columns.target])
 
     def _batches(self, path: Path, names: list[str]) -> Iterator[Any]:
@@ -228,24 +266,25 @@ class CsvRows(ArrowRows):
             convert_options=csv_module.ConvertOptions(column_types=types, include_columns=names),
         )
 
-    def _damaged(self, path: Path, row: int, error: Exception) -> Exception:
+    def _explain(self, path: Path, error: Exception) -> None:
         """Find the row that pyarrow's message leaves out: read the lines one by one."""
         wanted = [self.column_names.index(name) for name in self.features]
         if self.target_name is not None and not self._text_target:
             wanted.append(self.column_names.index(self.target_name))
         with _open_text(path) as stream:
-            lines = csv.reader(stream)
+            lines = csv.reader(_bounded_lines(stream, path))
             next(lines)
             for number, line in enumerate(line for line in lines if line):
                 if len(line) != len(self.column_names):
-                    return DataFileError(
+                    raise DataFileError(
                         f"{path}, row {number}: {len(line)} columns, but the header has {len(self.column_names)}."
-                    )
+                    ) from error
                 bad = next((j for j in wanted if line[j] and not _is_number(line[j])), None)
                 if bad is not None:
                     name = self.column_names[bad]
-                    return DataFileError(f"{path}, row {number}, column {name!r}: {line[bad]!r} is not a number.")
-        return super()._damaged(path, row, error)
+                    raise DataFileError(
+                        f"{path}, row {number}, column {name!r}: {line[bad]!r:.80} is not a number."
+                    ) from error
 
 
 def _is_number(word: str) -> bool:
@@ -253,17 +292,41 @@ def _is_number(word: str) -> bool:
         float(word)
     except ValueError:
         return word == ""
-    return True
+    return "_" not in word  # Python reads 1_0 as 10
 
 
 def _open_text(path: Path) -> IO[str]:
     opener: Any = {".gz": gzip.open, ".bz2": bz2.open}.get(path.suffix, open)
-    return opener(path, "rt", newline="", encoding="utf-8")
+    # Excel marks the beginning of UTF-8 text, which is no part of the first name.
+    return opener(path, "rt", newline="", encoding="utf-8-sig")
+
+
+def _bounded_lines(stream: IO[str], path: Path) -> Iterator[str]:
+    """Yield the lines of a text; one that is very long is an error before it fills the memory."""
+    number = 0
+    while line := stream.readline(_LONGEST_LINE):
+        number += 1
+        if len(line) == _LONGEST_LINE:
+            raise DataFileError(
+                f"{path}, line {number}: longer than {_LONGEST_LINE >> 20} million characters, so this is not a table."
+            )
+        yield line
 
 
 def write_parquet_part(path: Path, values: Array, prefix: str = "f") -> None:
     """Write one block of rows as a Parquet file of its own."""
     import_arrow("parquet").write_table(_table(values, prefix), path, compression="none")
+
+
+def read_parquet_part(path: Path) -> Array:
+    """Return the rows that :func:`write_parquet_part` wrote."""
+    table = import_arrow("parquet").read_table(path)
+    return np.column_stack([column.to_numpy() for column in table.columns])
+
+
+def count_parquet_rows(path: Path) -> int:
+    """Return the rows of a Parquet file, by its footer."""
+    return int(import_arrow("parquet").ParquetFile(path).metadata.num_rows)
 
 
 def join_parquet(parts: Sequence[Path], path: Path) -> None:

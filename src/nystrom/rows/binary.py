@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ import numpy as np
 from nystrom.exceptions import DataFileError
 from nystrom.rows.base import Block, RowBlocks, blocks_to_join, default_block_rows
 from nystrom.rows.columns import Columns, check_dtype, choose_columns, require_target
+from nystrom.rows.reading import reading
 from nystrom.rows.sparse import csr_rows
 from nystrom.rows.stamp import Stamp
 from nystrom.types import Array, Matrix
@@ -35,11 +39,13 @@ class BinaryFile:
         self.dtype = np.dtype(dtype)
         self.fortran = fortran and len(shape) > 1
         self.stamp = Stamp.of(path)
-        self.row_bytes = self.dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
+        if min(shape, default=0) < 0:
+            raise DataFileError(f"{path}: the header says shape {shape}, which has a negative size. Write it again.")
+        self.row_bytes = self.dtype.itemsize * math.prod(shape[1:])
         whole = max(self.stamp.states[0][0] - offset, 0) // max(self.row_bytes, 1)
-        if whole < shape[0]:
+        if whole < self.shape[0]:
             raise DataFileError(
-                f"{path}: the file ends in row {whole}, but its header promises {shape[0]} rows. Write it anew."
+                f"{path}: the file ends in row {whole}, but its header promises {shape[0]} rows. Write it again."
             )
 
     def __len__(self) -> int:
@@ -47,53 +53,62 @@ class BinaryFile:
 
     def read(self, start: int, stop: int) -> Array:
         """Return the rows ``start`` to ``stop``, as stored."""
-        if self.fortran:
-            self.stamp.check(start)
-            mapped = np.memmap(self.path, self.dtype, "r", self.offset, self.shape, order="F")
-            return np.array(mapped[start:stop], order="C")
         out = np.empty((stop - start, *self.shape[1:]), self.dtype)
-        handle = self._open(start)
-        try:
-            self._fill(handle, start, out)
-        finally:
-            os.close(handle)
+        with self._opened(start) as handle:
+            if not self.fortran:
+                self._fill(handle, start * self.row_bytes, out, start)
+                return out
+            for place, column in self._columns_of(out):
+                values = np.empty(stop - start, self.dtype)
+                self._fill(handle, (place + start) * self.dtype.itemsize, values, start)
+                column[:] = values
         return out
 
     def take(self, indices: Array) -> Array:
         """Return the rows with these numbers, in this order."""
-        if self.fortran:
-            self.stamp.check(0)
-            return np.array(np.memmap(self.path, self.dtype, "r", self.offset, self.shape, order="F")[indices])
         out = np.empty((len(indices), *self.shape[1:]), self.dtype)
-        handle = self._open(0)
-        try:
-            for place in np.argsort(indices, kind="stable"):
-                self._fill(handle, int(indices[place]), out[place : place + 1])
-        finally:
-            os.close(handle)
+        if not len(indices):
+            return out
+        low, high = int(np.min(indices)), int(np.max(indices))
+        with self._opened(low) as handle:
+            if not self.fortran:
+                for place in np.argsort(indices, kind="stable"):
+                    number = int(indices[place])
+                    self._fill(handle, number * self.row_bytes, out[place : place + 1], number)
+                return out
+            values = np.empty(high - low + 1, self.dtype)
+            for place, column in self._columns_of(out):
+                self._fill(handle, (place + low) * self.dtype.itemsize, values, low)
+                column[:] = values[np.asarray(indices) - low]
         return out
 
-    def _open(self, row: int) -> int:
+    def _columns_of(self, out: Array) -> Iterator[tuple[int, Array]]:
+        """Yield, for each column in Fortran's order, the number of its first entry and where it goes."""
+        for number, index in enumerate(np.ndindex(self.shape[:0:-1])):
+            yield number * self.shape[0], out[(slice(None), *index[::-1])]
+
+    @contextmanager
+    def _opened(self, row: int) -> Iterator[int]:
+        """Open the file, which must be as it was before and after it is read."""
         try:
-            handle = os.open(self.path, os.O_RDONLY)
+            handle = os.open(self.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
         except FileNotFoundError:
             self.stamp.check(row)
             raise
         try:
             self.stamp.check_open(handle, row)
-        except BaseException:
+            yield handle
+            self.stamp.check_open(handle, row)
+        finally:
             os.close(handle)
-            raise
-        return handle
 
-    def _fill(self, handle: int, start: int, out: Array) -> None:
+    def _fill(self, handle: int, position: int, out: Array, row: int) -> None:
         view = memoryview(out.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
-        position = self.offset + start * self.row_bytes
         done = 0
         while done < len(view):
-            count = os.preadv(handle, [view[done:]], position + done)
+            count = _read_at(handle, view[done:], self.offset + position + done)
             if count == 0:
-                row = start + done // self.row_bytes
+                self.stamp.check_open(handle, row)
                 raise DataFileError(f"{self.path}: the file ends in row {row}, though it has {self.shape[0]} rows.")
             done += count
 
@@ -107,6 +122,17 @@ class BinaryFile:
         return self[:].astype(self.dtype if dtype is None else dtype, copy=False)
 
 
+def _read_at(handle: int, view: memoryview, position: int) -> int:
+    """Read into ``view`` from a place of the file; return how many bytes came."""
+    if hasattr(os, "preadv"):
+        return os.preadv(handle, [view], position)
+    # Windows has no positioned read; the handle is this call's own, so moving it disturbs nobody.
+    os.lseek(handle, position, os.SEEK_SET)
+    raw = os.read(handle, len(view))
+    view[: len(raw)] = raw
+    return len(raw)
+
+
 class BinaryRows(RowBlocks):
     """Rows of a :class:`BinaryFile`, read in any order by several threads."""
 
@@ -115,11 +141,18 @@ class BinaryRows(RowBlocks):
     ) -> None:
         self._file = file
         self._columns = columns
+        # What the rows were made of, where the file is a temporary one.
+        self.origin: str | None = None
         self.name = name or str(file.path)
         self.shape = (file.shape[0], columns.n_features)
         self.dtype = check_dtype(file.dtype, dtype, self.name)
         self.block_rows = block_rows or default_block_rows(self.shape[1] * self.dtype.itemsize, self.shape[0])
         self.has_target = columns.target is not None
+
+    def identity(self) -> str | None:
+        place = (self._file.offset, self._file.dtype.str, self._file.fortran)
+        own = f"{self._file.stamp.identity} {place} {self.shape} {self.dtype} {self._columns.identity}"
+        return own if self.origin is None else self.origin
 
     @property
     def block_bytes(self) -> int:
@@ -153,10 +186,14 @@ class SparseBinaryRows(RowBlocks):
         self, indptr: BinaryFile, indices: BinaryFile, data: BinaryFile, n_features: int, *, block_rows: int, name: str
     ) -> None:
         self._indptr, self._indices, self._data = indptr, indices, data
+        self.origin: str | None = None
         self.shape = (len(indptr) - 1, n_features)
         self.dtype = data.dtype
         self.block_rows = block_rows
         self.name = name
+
+    def identity(self) -> str | None:
+        return self.origin
 
     @property
     def block_bytes(self) -> int:
@@ -183,17 +220,15 @@ class SparseBinaryRows(RowBlocks):
 
 def read_npy_header(path: Path) -> BinaryFile:
     """Return the matrix or vector that a ``.npy`` file holds, without reading it."""
-    try:
+    with reading(path):
         with path.open("rb") as stream:
             version = np.lib.format.read_magic(stream)
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             shape, fortran, dtype = read(stream)
             offset = stream.tell()
-    except ValueError as error:
-        raise DataFileError(f"{path}: not a .npy file, or a damaged one ({error}).") from error
-    if dtype.hasobject:
-        raise DataFileError(f"{path}: holds Python objects, which are not read. Store numbers.")
-    return BinaryFile(path, offset, shape, dtype, fortran=fortran)
+        if dtype.hasobject:
+            raise DataFileError(f"{path}: holds Python objects, which are not read. Store numbers.")
+        return BinaryFile(path, offset, shape, dtype, fortran=fortran)
 
 
 def open_npy(path: Path, *, columns: Any, target: Any, dtype: Any, block_rows: int | None) -> BinaryRows:
@@ -214,7 +249,8 @@ def matrix_rows(
 
 def memmap_file(X: np.memmap[Any, Any]) -> BinaryFile | None:
     """Return the part of a file that a memmap shows, or None if its rows are not consecutive there."""
-    if X.ndim != 2 or not X.flags.c_contiguous or X.mode == "c" or X.filename is None or X.size == 0:
+    contiguous = X.flags.c_contiguous or X.flags.f_contiguous
+    if X.ndim != 2 or not contiguous or X.mode == "c" or X.filename is None or X.size == 0:
         return None
     whole = X
     while isinstance(whole.base, np.memmap):
@@ -222,4 +258,4 @@ def memmap_file(X: np.memmap[Any, Any]) -> BinaryFile | None:
     begin = whole.__array_interface__["data"][0] - whole.offset % mmap.ALLOCATIONGRANULARITY
     begin_in_file = whole.offset - whole.offset % mmap.ALLOCATIONGRANULARITY
     offset = begin_in_file + X.__array_interface__["data"][0] - begin
-    return BinaryFile(Path(X.filename), offset, X.shape, X.dtype)
+    return BinaryFile(Path(X.filename), offset, X.shape, X.dtype, fortran=not X.flags.c_contiguous)

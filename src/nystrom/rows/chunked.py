@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nystrom.exceptions import DataFileError
 from nystrom.rows.columns import Columns
 from nystrom.rows.stamp import Stamp
 from nystrom.rows.stream import Piece, StreamRows
@@ -53,13 +52,8 @@ class ChunkedRows(StreamRows):
     def _slabs(self) -> Iterator[Array]:
         """Yield the stored rows, ``slab_rows`` at a time."""
 
-    def _slab(self, read: Callable[[int, int], Any], start: int) -> Array:
-        try:
-            return np.asarray(read(start, min(start + self.slab_rows, self.shape[0])))
-        except (OSError, RuntimeError, ValueError) as error:
-            raise DataFileError(
-                f"{self.name}: the rows from {start} on cannot be read ({error}). Write the file anew."
-            ) from error
+    def _choice(self) -> str:
+        return self.columns.identity
 
     def pieces(self) -> Iterator[Piece]:
         for stored in self._slabs():

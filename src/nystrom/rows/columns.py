@@ -20,6 +20,11 @@ class Columns:
     features: Array | None = None
     target: int | None = None
 
+    @property
+    def identity(self) -> str:
+        """Text that is equal only for the same choice."""
+        return f"{self.n_features} {None if self.features is None else self.features.tolist()}"
+
     def split(self, stored: Array) -> tuple[Array, Array | None]:
         """Return the features and the target of stored rows."""
         y = None if self.target is None else stored[:, self.target].astype(np.float64)
@@ -64,7 +69,7 @@ def _position(column: Any, names: Sequence[str] | int, argument: str, source: st
 
 def check_dtype(stored: Any, wanted: Any, source: str) -> np.dtype[Any]:
     """Return the dtype of blocks: float32 for float32, float64 for other numbers, or the one asked for."""
-    kind = np.dtype(stored)
+    kind = np.dtype(stored).newbyteorder("=")
     if kind.kind not in "fiub":
         raise ValueError(f"{source} holds {kind}, which are not real numbers; rows must be numbers.")
     if wanted is None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from nystrom.disk.scratch import sweep
 from nystrom.exceptions import DataFileError
 from nystrom.rows.arrow import ArrowRows, CsvRows, FeatherRows, ParquetRows
 from nystrom.rows.base import RowBlocks
@@ -22,7 +23,7 @@ from nystrom.rows.npz import open_npz
 from nystrom.rows.spool import spool as spool_rows
 from nystrom.rows.stamp import require_file
 from nystrom.rows.stream import StreamRows, iterable_rows
-from nystrom.rows.zarr import open_zarr, read_zarr_vector
+from nystrom.rows.zarr import is_store, open_zarr, read_zarr_vector
 from nystrom.types import Array
 
 _FORMATS = {
@@ -55,6 +56,7 @@ def open_rows(
     dtype: Any = None,
     spool: bool | str | os.PathLike[str] = False,
     format: str | None = None,
+    fill_missing: bool = False,
 ) -> RowBlocks:
     """Open rows that need not fit in memory; every estimator takes the result where it takes X.
 
@@ -82,6 +84,9 @@ def open_rows(
         Decode a text or compressed source once, into a temporary binary file that is removed with the rows.
     format : str, optional
         "npy", "npz", "csv", "parquet", "feather", "hdf5", "zarr" or "libsvm", where the name does not say it.
+    fill_missing : bool
+        Read parts of a Zarr array or an HDF5 dataset that have no chunk as its fill value. By default they are an
+        error, because nothing tells a chunk that was lost from one that was left out.
 
     Returns
     -------
@@ -103,9 +108,12 @@ def open_rows(
     >>> rows.shape, rows.target()
     ((4, 2), array([ 2.,  5.,  8., 11.]))
     """
+    sweep()
+    if format is not None and format not in _FORMATS.values():
+        raise ValueError(f"format must be one of {sorted(set(_FORMATS.values()))} or None; got {format!r}.")
     choice = {"columns": columns, "target": target, "dtype": dtype, "block_rows": block_rows}
     if isinstance(source, (str, os.PathLike)):
-        rows = _open_path(os.fspath(source), format, n_features, spool, choice)
+        rows = _open_path(os.fspath(source), format, n_features, spool, fill_missing, choice)
         return rows if not _is_apart(target) else rows.with_target(_read_target(target, rows))
     if columns is not None or (target is not None and not _is_apart(target)):
         raise ValueError("columns= and target=<a column> choose among the columns of a file; select them in the array.")
@@ -124,7 +132,9 @@ def _open_object(source: Any, dtype: Any, block_rows: int | None) -> RowBlocks:
     )
 
 
-def _open_path(text: str, format: str | None, n_features: int | None, spool: Any, choice: dict[str, Any]) -> RowBlocks:
+def _open_path(
+    text: str, format: str | None, n_features: int | None, spool: Any, fill_missing: bool, choice: dict[str, Any]
+) -> RowBlocks:
     name, _, inside = text.partition("::")
     path = require_file(Path(name))
     kind = format or _format_of(path)
@@ -144,7 +154,7 @@ def _open_path(text: str, format: str | None, n_features: int | None, spool: Any
     elif kind == "npy":
         rows = open_npy(path, **inner)
     else:
-        rows = (open_hdf5 if kind == "hdf5" else open_zarr)(path, inside, **inner)
+        rows = (open_hdf5 if kind == "hdf5" else open_zarr)(path, inside, fill_missing=fill_missing, **inner)
     if spool and isinstance(rows, StreamRows):
         folder = None if spool is True else Path(spool)
         return spool_rows(rows, folder=folder, n_features=n_features, block_rows=block_rows)
@@ -173,7 +183,7 @@ def _format_of(path: Path) -> str:
     if kind is not None and (kind not in _TABLES or path.is_file()):
         return kind
     if path.is_dir():
-        if any((path / name).exists() for name in ("zarr.json", ".zarray", ".zgroup")):
+        if is_store(path):
             return "zarr"
         kinds = {_suffix_format(file) for file in path.iterdir() if file.is_file()} & set(_TABLES)
         if len(kinds) == 1:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from nystrom.rows.base import RowBlocks
 from nystrom.rows.binary import BinaryFile, matrix_rows
 from nystrom.rows.chunked import ChunkedRows, slab_rows
 from nystrom.rows.columns import check_dtype, choose_columns
+from nystrom.rows.reading import reading
 from nystrom.rows.stamp import Stamp
 from nystrom.types import Array
 
@@ -26,62 +29,102 @@ def _h5py() -> Any:
 
 
 class Hdf5Rows(ChunkedRows):
-    """A chunked or compressed HDF5 dataset, read a slab of whole chunks at a time."""
+    """A dataset that HDF5 must decode, read a slab of whole chunks at a time."""
 
     def _slabs(self) -> Iterator[Array]:
         with _h5py().File(self.path, "r") as file:
             stored = file[self.inside]
             for start in range(0, self.shape[0], self.slab_rows):
-                yield self._slab(lambda a, b: stored[a:b], start)
+                yield np.asarray(stored[start : start + self.slab_rows])
 
 
-def open_hdf5(path: Path, inside: str, *, columns: Any, target: Any, dtype: Any, block_rows: int | None) -> RowBlocks:
+def open_hdf5(
+    path: Path, inside: str, *, columns: Any, target: Any, dtype: Any, block_rows: int | None, fill_missing: bool
+) -> RowBlocks:
     """Open a dataset of an HDF5 file; one that is stored in one piece is read as a plain binary file."""
     name = f"{path}::{inside}" if inside else str(path)
-    with _open(path) as file:
-        stored = _find(file, inside, path)
-        plain = _plain(stored, path)
+    with _dataset(path, inside, fill_missing) as stored:
+        with reading(name):
+            # Through an external link the dataset is in another file than the one that was named.
+            home, place = Path(stored.file.filename), stored.name
+            shape, kind = tuple(int(size) for size in stored.shape), stored.dtype
+            chunk_rows = stored.chunks[0] if stored.chunks else 1
+            plain = _plain(stored, home)
         if plain is not None:
             return matrix_rows(plain, name, columns=columns, target=target, dtype=dtype, block_rows=block_rows)
-        if stored.ndim != 2:
-            raise ValueError(f"{name} must hold a matrix (rows and columns); got shape {stored.shape}.")
-        chosen = choose_columns(int(stored.shape[1]), columns, target, name)
-        kind = check_dtype(stored.dtype, dtype, name)
-        slab = slab_rows(stored.chunks[0], stored.shape[1] * stored.dtype.itemsize)
-        shape = (int(stored.shape[0]), chosen.n_features)
-        return Hdf5Rows(path, stored.name, name, Stamp.of(path), shape, kind, slab, chosen, block_rows)
+        if len(shape) != 2:
+            raise ValueError(f"{name} must hold a matrix (rows and columns); got shape {shape}.")
+        chosen = choose_columns(shape[1], columns, target, name)
+        slab = slab_rows(chunk_rows, shape[1] * kind.itemsize)
+        wanted = check_dtype(kind, dtype, name)
+        size = (shape[0], chosen.n_features)
+        return Hdf5Rows(home, place, name, Stamp.of(home), size, wanted, slab, chosen, block_rows)
 
 
 def read_hdf5_vector(path: Path, inside: str) -> Array | BinaryFile:
     """Return a target that is a dataset of its own."""
-    with _open(path) as file:
-        stored = _find(file, inside, path)
-        plain = _plain(stored, path)
+    with _dataset(path, inside, False) as stored, reading(path):
+        plain = _plain(stored, Path(stored.file.filename))
         return np.asarray(stored[()]) if plain is None else plain
 
 
-def _open(path: Path) -> Any:
-    try:
-        return _h5py().File(path, "r")
-    except OSError as error:
-        raise DataFileError(f"{path}: not an HDF5 file, or a damaged one ({error}).") from error
-
-
-def _find(file: Any, inside: str, path: Path) -> Any:
+@contextmanager
+def _dataset(path: Path, inside: str, fill_missing: bool) -> Iterator[Any]:
+    """Open a dataset, refusing those that would read as fill values where nothing was ever stored."""
     h5py = _h5py()
+    with reading(path):
+        file = h5py.File(path, "r")
+    with file:
+        with reading(path):
+            names = _names(file)
+            found = file[inside] if inside and inside in file else None
+            if not inside and len(names) == 1:
+                found = file[names[0]]
+        if not isinstance(found, h5py.Dataset):
+            asked = f"has no dataset {inside!r}" if inside else f"holds {len(names)} datasets"
+            raise ValueError(f"{path} {asked}; write the path as '{path.name}::dataset' with one of {names}.")
+        with reading(path):
+            _require_stored(found, f"{path}::{inside or names[0]}", fill_missing)
+        yield found
+
+
+def _names(file: Any) -> list[str]:
     names: list[str] = []
-    file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
-    if inside and inside in file and isinstance(file[inside], h5py.Dataset):
-        return file[inside]
-    if not inside and len(names) == 1:
-        return file[names[0]]
-    asked = f"has no dataset {inside!r}" if inside else f"holds {len(names)} datasets"
-    raise ValueError(f"{path} {asked}; write the path as '{path.name}::dataset' with one of {names}.")
+    dataset = _h5py().Dataset
+    file.visititems(lambda name, item: names.append(name) if isinstance(item, dataset) else None)
+    return names
+
+
+def _require_stored(stored: Any, name: str, fill_missing: bool) -> None:
+    if stored.shape is None:
+        raise DataFileError(f"{name} is empty: it has no shape and holds no rows.")
+    if stored.is_virtual or stored.external:
+        what = "virtual: its values are in other datasets" if stored.is_virtual else "kept in external files"
+        raise DataFileError(
+            f"{name} is {what}, and HDF5 reads zeros where one of those is missing. Copy it into one dataset, as with "
+            f"file.create_dataset('copy', data=file[{stored.name!r}][...]), and open that."
+        )
+    if fill_missing or not stored.size:
+        return
+    if stored.chunks is None:
+        missing = stored.id.get_storage_size() == 0
+    else:
+        wanted = math.prod(-(-size // chunk) for size, chunk in zip(stored.shape, stored.chunks, strict=True))
+        missing = stored.id.get_num_chunks() < wanted
+    if missing:
+        raise DataFileError(
+            f"{name}: parts of the dataset were never written, and HDF5 reads them as {stored.fillvalue}. Give "
+            f"fill_missing=True if that is meant, else write the dataset again."
+        )
 
 
 def _plain(stored: Any, path: Path) -> BinaryFile | None:
-    """Return the place of a dataset that is stored as it is in memory, or None."""
-    offset = None if stored.chunks is not None or stored.external else stored.id.get_offset()
-    if offset is None or not stored.dtype.isnative or stored.dtype.hasobject:
+    """Return the place of a dataset whose bytes in the file are those of its dtype in memory, or None."""
+    if stored.chunks is not None or stored.dtype.kind not in "fiu":
+        return None
+    # Integers may be stored with an offset or a precision of their own, which the dtype does not show.
+    same = stored.id.get_type() == _h5py().h5t.py_create(stored.dtype)
+    offset = stored.id.get_offset() if same else None
+    if offset is None:
         return None
     return BinaryFile(path, int(offset), tuple(int(size) for size in stored.shape), stored.dtype)

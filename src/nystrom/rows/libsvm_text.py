@@ -261,6 +261,8 @@ def _check_index(column: int, last: int, n_features: int | None) -> None:
 
 def _finite(word: str, what: str) -> float:
     try:
+        if "_" in word:  # Python would read 1_0 as 10
+            raise ValueError
         number = float(word)
     except ValueError:
         raise ValueError(f"{what} must be a number, found {_short(word)}.") from None

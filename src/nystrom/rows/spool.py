@@ -10,11 +10,11 @@ from typing import IO, Any
 
 import numpy as np
 
+from nystrom.disk.scratch import Scratch
 from nystrom.exceptions import DataFileError
 from nystrom.rows.base import RowBlocks, default_block_rows
 from nystrom.rows.binary import BinaryFile, BinaryRows, SparseBinaryRows
 from nystrom.rows.columns import Columns, require_target
-from nystrom.rows.scratch import Scratch
 from nystrom.rows.stream import Piece, StreamRows
 from nystrom.types import Array
 
@@ -49,6 +49,9 @@ class _Spool:
         self.scratch = scratch
         self.place = scratch.path
         self.names = ("indptr", "indices", "data") if source.is_sparse else ("X",)
+        # Only a file that says so beforehand can have more columns than 32 bits number.
+        wide = getattr(source, "shape", (0, 0))[1] > np.iinfo(np.int32).max
+        self.index_dtype = np.dtype(np.int64 if wide else np.int32)
         self.count = self.entries = self.width = 0
         self.targets: list[Array] = []
 
@@ -65,6 +68,8 @@ class _Spool:
             self.source.stamp.check(self.count)
         rows = self._open(n_features or self.width, block_rows)
         rows.name = self.source.name
+        self.source.shape = rows.shape
+        rows.origin = self.source.identity()
         if not self.targets:
             return rows
         y = np.concatenate(self.targets)
@@ -77,7 +82,7 @@ class _Spool:
         X = piece.X.astype(self.source.dtype, copy=False)
         if self.source.is_sparse:
             files["indptr"].write((X.indptr[1:].astype(np.int64) + self.entries).tobytes())
-            files["indices"].write(X.indices.astype(np.int32, copy=False).tobytes())
+            files["indices"].write(X.indices.astype(self.index_dtype, copy=False).tobytes())
             files["data"].write(X.data.tobytes())
             self.entries += X.nnz
         else:
@@ -93,13 +98,13 @@ class _Spool:
         file.keeper = self.scratch
         return file
 
-    def _open(self, n_features: int, block_rows: int | None) -> RowBlocks:
+    def _open(self, n_features: int, block_rows: int | None) -> BinaryRows | SparseBinaryRows:
         kind = self.source.dtype
         if not self.source.is_sparse:
             file = self._file("X", (self.count, n_features), kind)
             return BinaryRows(file, Columns(n_features), block_rows=block_rows)
         indptr = self._file("indptr", (self.count + 1,), np.int64)
-        indices = self._file("indices", (self.entries,), np.int32)
+        indices = self._file("indices", (self.entries,), self.index_dtype)
         data = self._file("data", (self.entries,), kind)
         wanted = block_rows or default_block_rows((kind.itemsize + 4) * self.entries / self.count, self.count)
         return SparseBinaryRows(indptr, indices, data, n_features, block_rows=wanted, name=self.source.name)

@@ -86,6 +86,16 @@ class StreamRows(RowBlocks):
         self.block_rows = block_rows or default_block_rows(row_bytes, shape[0])
         self._block_bytes = row_bytes * self.block_rows
 
+    def identity(self) -> str | None:
+        if self.stamp is None:
+            return None
+        about = f"{type(self).__name__} {self.name} {self.shape} {self.dtype} {self._choice()}"
+        return f"{about} {self.stamp.identity}"
+
+    def _choice(self) -> str:
+        """Return which columns are read, for :meth:`identity`."""
+        return "all"
+
     @property
     def block_bytes(self) -> int:
         return int(self._block_bytes or super().block_bytes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,11 @@ import numpy as np
 from nystrom.exceptions import DataFileError, MissingDependencyError
 from nystrom.rows.chunked import ChunkedRows, slab_rows
 from nystrom.rows.columns import check_dtype, choose_columns
+from nystrom.rows.reading import reading
 from nystrom.rows.stamp import Stamp
 from nystrom.types import Array
+
+_MARKS = ("zarr.json", ".zarray", ".zgroup")
 
 
 def _zarr() -> Any:
@@ -26,30 +30,43 @@ def _zarr() -> Any:
 class ZarrRows(ChunkedRows):
     """A Zarr array, read a slab of whole chunks at a time."""
 
+    fill_missing = False
+
     def _slabs(self) -> Iterator[Array]:
         stored = _open(self.path, self.inside)
+        if not self.fill_missing:
+            _require_chunks(stored, self.path / stored.path, self.name)
         for start in range(0, self.shape[0], self.slab_rows):
-            yield self._slab(lambda a, b: stored[a:b], start)
+            yield np.asarray(stored[start : start + self.slab_rows])
 
 
-def open_zarr(path: Path, inside: str, *, columns: Any, target: Any, dtype: Any, block_rows: int | None) -> ZarrRows:
+def open_zarr(
+    path: Path, inside: str, *, columns: Any, target: Any, dtype: Any, block_rows: int | None, fill_missing: bool
+) -> ZarrRows:
     """Open an array of a Zarr store."""
     name = f"{path}::{inside}" if inside else str(path)
     stored = _open(path, inside)
-    if stored.ndim != 2:
-        raise ValueError(f"{name} must hold a matrix (rows and columns); got shape {stored.shape}.")
-    chosen = choose_columns(int(stored.shape[1]), columns, target, name)
-    kind = check_dtype(stored.dtype, dtype, name)
-    chunk = (getattr(stored, "shards", None) or stored.chunks)[0]
-    slab = slab_rows(chunk, stored.shape[1] * np.dtype(stored.dtype).itemsize)
-    shape = (int(stored.shape[0]), chosen.n_features)
-    stamp = Stamp.of([file for file in _metadata(path, inside) if file.exists()])
-    return ZarrRows(path, inside, name, stamp, shape, kind, slab, chosen, block_rows)
+    with reading(name):
+        stamp = Stamp.of(path / stored.path)
+        shape = tuple(int(size) for size in stored.shape)
+        chunks = _stored_chunks(stored)
+        kind = np.dtype(stored.dtype)
+    if len(shape) != 2:
+        raise ValueError(f"{name} must hold a matrix (rows and columns); got shape {shape}.")
+    chosen = choose_columns(shape[1], columns, target, name)
+    slab = slab_rows(chunks[0], shape[1] * kind.itemsize)
+    size = (shape[0], chosen.n_features)
+    rows = ZarrRows(path, inside, name, stamp, size, check_dtype(kind, dtype, name), slab, chosen, block_rows)
+    rows.fill_missing = fill_missing
+    return rows
 
 
 def read_zarr_vector(path: Path, inside: str) -> Array:
     """Return a target that is an array of its own."""
-    return np.asarray(_open(path, inside)[:])
+    stored = _open(path, inside)
+    with reading(path):
+        _require_chunks(stored, path / stored.path, str(path))
+        return np.asarray(stored[:])
 
 
 def create_zarr(path: Path, shape: tuple[int, int], chunk_rows: int, dtype: Any) -> None:
@@ -66,30 +83,52 @@ def write_zarr(path: Path, start: int, values: Array) -> None:
     stored[start : start + len(values)] = values
 
 
-def written_chunks(path: Path) -> int:
-    """Return how many blocks of rows are there, counted from the first."""
-    count = 0
-    while (path / "c" / str(count) / "0").exists():
-        count += 1
-    return count
+def read_zarr_rows(path: Path, start: int, stop: int) -> Array:
+    """Return consecutive rows of an array that :func:`create_zarr` made."""
+    return np.asarray(_zarr().open_array(str(path), mode="r")[start:stop])
 
 
-def _metadata(path: Path, inside: str) -> tuple[Path, ...]:
-    place = path / inside if inside else path
-    return tuple(place / name for name in ("zarr.json", ".zarray"))
+def has_chunk(path: Path, index: int) -> bool:
+    """Return whether a block of rows is there, in an array that :func:`create_zarr` made."""
+    return (path / "c" / str(index) / "0").exists()
+
+
+def is_store(path: Path) -> bool:
+    """Return whether a folder is a Zarr store."""
+    return any((path / name).exists() for name in _MARKS)
+
+
+def _stored_chunks(stored: Any) -> tuple[int, ...]:
+    """Return the shape of what is one file each: chunks, or shards of them."""
+    return tuple(getattr(stored, "shards", None) or stored.chunks)
+
+
+def _require_chunks(stored: Any, place: Path, name: str) -> None:
+    """Raise if a chunk has no file: Zarr would read its fill value, and nothing tells a lost file from an empty one."""
+    chunks = _stored_chunks(stored)
+    grid = [range(-(-size // max(chunk, 1))) for size, chunk in zip(stored.shape, chunks, strict=True)]
+    encode = stored.metadata.encode_chunk_key
+    for index in product(*grid):
+        key = encode(index)
+        if not (place / key).exists():
+            raise DataFileError(
+                f"{name}: the chunk {key!r}, from row {index[0] * chunks[0]} on, has no file. Zarr reads it as "
+                f"{stored.fill_value}: give fill_missing=True if it was left out because it holds nothing else, or "
+                f"write the store again."
+            )
 
 
 def _open(path: Path, inside: str) -> Any:
     zarr = _zarr()
-    try:
+    with reading(path):
         found = zarr.open(str(path), mode="r")
-    except Exception as error:  # zarr raises many kinds for a damaged store
-        raise DataFileError(f"{path}: not a Zarr store, or a damaged one ({error}).") from error
-    if not hasattr(found, "shape"):
+        if hasattr(found, "shape"):
+            return found
         names = list(found.array_keys())
         if not inside and len(names) == 1:
             return found[names[0]]
-        if inside not in found:
-            raise ValueError(f"{path} is a group; write the path as '{path.name}::array' with one of {names}.")
-        found = found[inside]
+        if inside in found:
+            found = found[inside]
+    if not hasattr(found, "shape"):
+        raise ValueError(f"{path} is a group; write the path as '{path.name}::array' with one of {names}.")
     return found
