@@ -99,3 +99,12 @@ def test_the_command_prints_a_plan(capsys, monkeypatch):
     with pytest.raises(SystemExit):
         main(["plan", *sizes, "--worker-memory", "much"])
     assert "'much' is not a size such as 16GB" in capsys.readouterr().err
+
+
+def test_a_plan_for_this_machine_gives_a_verdict():
+    large = str(plan(10**12, 100, 200, calibration=KNOWN))
+    assert "DOES NOT FIT: this machine has" in large
+    assert "nystrom.open_rows" in large
+    assert "a worker" not in large
+    assert "fits: this machine has" in str(plan(10**4, 10, 20, calibration=KNOWN))
+    assert "DOES NOT FIT: this machine has 1 MB" in str(plan(10**4, 10, 20, worker_memory=1e6, calibration=KNOWN))

@@ -68,10 +68,11 @@ class ClusterLostError(NystromError, ConnectionError):
 class MissingDependencyError(NystromError, ImportError):
     """An optional package is needed; the message holds the command that installs it."""
 
-    def __init__(self, package: str, extra: str, purpose: str) -> None:
+    def __init__(self, package: str, extra: str, purpose: str, *, install: str | None = None) -> None:
+        # The package itself comes first: asking for an extra by the library's name does not work from a clone.
         super().__init__(
             f"{purpose} needs the package {package!r}, which is not installed. "
-            f'Install it with: pip install "nystrom[{extra}]"'
+            f"Install it with: pip install {install or package} (it belongs to the extra {extra!r} of nystrom)"
         )
 
 

@@ -6,6 +6,7 @@ the time a row takes, the rest is what does not grow with the rows. All else fol
 
 from __future__ import annotations
 
+import os
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -61,7 +62,9 @@ class Plan:
     n_blocks : int
         Blocks of a pass.
     notes : tuple of str
-        What was assumed, and what lies outside of what was measured here.
+        What was assumed, what lies outside of what was measured here, and whether the memory will do.
+    workers : int or None
+        Worker processes; None where the fit is made in this process.
     """
 
     stages: tuple[Stage, ...]
@@ -69,6 +72,7 @@ class Plan:
     client_memory: float
     n_blocks: int
     notes: tuple[str, ...]
+    workers: int | None = None
 
     @property
     def seconds(self) -> float:
@@ -84,7 +88,11 @@ class Plan:
             size = f"{format_bytes(stage.bytes_read):>10} {format_bytes(stage.bytes_sent):>10}"
             lines.append(f"{stage.name:<20} {stage.n_passes:>6} {size} {format_seconds(stage.seconds):>14}")
         lines.append(f"{'total':<20} {self.n_passes:>6} {'':>21} {format_seconds(self.seconds):>14}")
-        lines.append(f"memory: {format_bytes(self.memory)} a worker, {format_bytes(self.client_memory)} for the client")
+        if self.workers is None:
+            lines.append(f"memory: {format_bytes(self.memory)}")
+        else:
+            client = format_bytes(self.client_memory)
+            lines.append(f"memory: {format_bytes(self.memory)} a worker, {client} for the client")
         lines.append(f"blocks: {self.n_blocks:,} a pass")
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
@@ -183,7 +191,7 @@ def plan(
     stages = _stages(job, calibration, read_bandwidth, network_bandwidth)
     memory, client_memory = _memory(job, calibration, in_memory=read_bandwidth is None)
     notes = _notes(job, calibration, memory, worker_memory, network_bandwidth)
-    return Plan(stages, memory, client_memory, job.n_blocks, notes)
+    return Plan(stages, memory, client_memory, job.n_blocks, notes, workers)
 
 
 @dataclass(frozen=True)
@@ -269,12 +277,40 @@ def _notes(
             f"{job.workers} workers are extrapolated: each is taken to be as fast as this machine, with "
             f"{format_bytes(network)}/s of network"
         )
-    if worker_memory is not None and memory > worker_memory:
+    if job.workers is None:
+        notes.append(_local_verdict(job, memory, worker_memory))
+    elif worker_memory is not None and memory > worker_memory:
         rows = f"fewer than {job.block_rows:,} rows a block, more workers, or fewer landmarks"
         notes.append(f"DOES NOT FIT: a worker has {format_bytes(worker_memory)}; try {rows}")
     elif worker_memory is not None:
         notes.append(f"fits: a worker has {format_bytes(worker_memory)}")
     return tuple(notes)
+
+
+def _local_verdict(job: _Job, memory: float, limit: float | None) -> str:
+    """Return whether a fit in this process has the memory that it needs, and what to do if not."""
+    has = limit or machine_memory()
+    if has is None:
+        return "whether it fits is not known: this system does not tell its memory"
+    if memory <= has:
+        return f"fits: this machine has {format_bytes(has)}"
+    rows = job.n * job.row_bytes
+    if rows > 0.5 * memory:
+        advice = (
+            f"the rows alone take {format_bytes(rows)}. Leave them in a file, which nystrom.open_rows reads block by "
+            f"block (--read-bandwidth 500MB plans that), or spread them over a cluster (--workers)"
+        )
+    else:
+        advice = "try fewer landmarks, or fewer --threads"
+    return f"DOES NOT FIT: this machine has {format_bytes(has)}; {advice}"
+
+
+def machine_memory() -> float | None:
+    """Return the bytes of memory of this machine; None where the system does not tell."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, OSError, ValueError):
+        return None
 
 
 def calibrate(

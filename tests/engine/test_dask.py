@@ -325,7 +325,7 @@ def test_everything_else_works_without_dask():
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True, timeout=120
     )
-    assert 'pip install "nystrom[dask]"' in done.stdout
+    assert 'pip install "dask[distributed]"' in done.stdout
 
 
 @pytest.mark.slow

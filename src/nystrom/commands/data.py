@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from typing import Any
 
+from nystrom.commands.data_out import print_json
 from nystrom.datasets.home import data_homes
 from nystrom.datasets.loader import is_available, list_datasets, load
 from nystrom.datasets.registry import DatasetInfo, info
@@ -19,6 +21,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "fetch and check them. Files are looked for in the folders of the environment variable NYSTROM_DATA.",
     )
     parser.add_argument("name", nargs="*", help="sets to fetch, such as mnist")
+    parser.add_argument("--json", action="store_true", help="print the list as JSON")
     parser.set_defaults(run=run)
     return parser
 
@@ -29,6 +32,9 @@ def run(arguments: argparse.Namespace) -> int:
         for name in arguments.name:
             X, _ = load(info(name).name)
             print(f"{name}: {X.shape[0]} × {X.shape[1]}, ready")
+        return 0
+    if arguments.json:
+        print_json([{**asdict(entry), "here": is_available(entry.name)} for entry in list_datasets()])
         return 0
     print("data home: " + ", ".join(map(str, data_homes())))
     for entry in list_datasets():

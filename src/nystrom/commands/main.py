@@ -18,6 +18,12 @@ from nystrom import __version__
 from nystrom.exceptions import NystromError
 
 COMMANDS = (
+    "nystrom.commands.fit",
+    "nystrom.commands.predict",
+    "nystrom.commands.transform",
+    "nystrom.commands.score",
+    "nystrom.commands.inspect",
+    "nystrom.commands.error",
     "nystrom.commands.demo",
     "nystrom.commands.data",
     "nystrom.commands.reproduce",
@@ -60,6 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = make_parser().parse_args(argv)
         run: Callable[[argparse.Namespace], int | None] = args.run
         with warnings.catch_warnings():
+            warnings.simplefilter("default", UserWarning)
             warnings.showwarning = _show_warning
             code = run(args) or 0
         sys.stdout.flush()
@@ -70,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader went away (as in `nystrom demo | head`): no error, and nothing more can be written.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
-    except (NystromError, ValueError, OSError) as error:
+    except (NystromError, ValueError, TypeError, OSError) as error:
         if args.traceback:
             raise
         print(f"nystrom: error: {' '.join(str(error).split())}", file=sys.stderr)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from typing import Any
 
-_UNITS = {"": 1.0, "B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+from nystrom.commands.data_out import print_json
+from nystrom.commands.options import parse_count, parse_size
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
@@ -28,57 +30,30 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument("--worker-memory", type=parse_size, help="such as 16GB")
     parser.add_argument("--read-bandwidth", type=parse_size, help="bytes a second of each process, such as 500MB")
     parser.add_argument("--network-bandwidth", type=parse_size, default=1e9, help="bytes a second of each worker (1GB)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
     return parser
-
-
-def parse_count(text: str) -> int:
-    """Return a whole number, also from 1e9.
-
-    Examples
-    --------
-    >>> parse_count("2e6")
-    2000000
-    """
-    value = float(text)
-    if value != int(value) or value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(value)
-
-
-def parse_size(text: str) -> float:
-    """Return a number of bytes from a text such as "16GB".
-
-    Examples
-    --------
-    >>> parse_size("1.5 GB")
-    1500000000.0
-    """
-    digits = text.strip().rstrip("bBkKmMgGtT ")
-    unit = text.strip()[len(digits) :].strip().upper()
-    try:
-        return float(digits) * _UNITS[unit]
-    except (ValueError, KeyError):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 16GB or 500MB") from None
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the plan."""
     from nystrom.planning import plan
 
-    print(
-        plan(
-            arguments.rows,
-            arguments.columns,
-            arguments.landmarks,
-            nnz=arguments.nnz,
-            dtype=arguments.dtype,
-            block_rows=arguments.block_rows,
-            workers=arguments.workers,
-            threads=arguments.threads,
-            worker_memory=arguments.worker_memory,
-            read_bandwidth=arguments.read_bandwidth,
-            network_bandwidth=arguments.network_bandwidth,
-        )
+    found = plan(
+        arguments.rows,
+        arguments.columns,
+        arguments.landmarks,
+        nnz=arguments.nnz,
+        dtype=arguments.dtype,
+        block_rows=arguments.block_rows,
+        workers=arguments.workers,
+        threads=arguments.threads,
+        worker_memory=arguments.worker_memory,
+        read_bandwidth=arguments.read_bandwidth,
+        network_bandwidth=arguments.network_bandwidth,
     )
+    if arguments.json:
+        print_json({**asdict(found), "seconds": found.seconds, "n_passes": found.n_passes})
+    else:
+        print(found)
     return 0

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from nystrom.commands.options import parse_count, require_package
+
 
 def add_parser(subparsers: Any) -> None:
     """Add ``nystrom reproduce``."""
@@ -23,10 +25,13 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--quick", action="store_true", help="fewer rows, sizes and trials: about two minutes")
     parser.add_argument(
-        "--trials", type=_count, metavar="N", help="repetitions (default: 50 as in the paper; quick: 3)"
+        "--trials", type=parse_count, metavar="N", help="repetitions (default: 50 as in the paper; quick: 3)"
     )
     parser.add_argument(
-        "--clustered-trials", type=_count, metavar="N", help="at most so many of k-means on the rows, the costly one"
+        "--clustered-trials",
+        type=parse_count,
+        metavar="N",
+        help="at most so many of k-means on the rows, the costly one",
     )
     parser.add_argument("--minutes", type=float, metavar="M", help="begin nothing new after so many minutes")
     parser.add_argument(
@@ -39,13 +44,6 @@ def add_parser(subparsers: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1; got {value}")
-    return value
-
-
 def run(args: argparse.Namespace) -> int:
     """Run, draw, check, report; return the exit code."""
     from nystrom.experiments.catalogue import QUICK_TRIALS, TRIALS, quick, select
@@ -54,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
     from nystrom.experiments.runner import run as run_experiments
     from nystrom.progress import make_progress
 
+    require_package("matplotlib", "plot", "Drawing the paper's figures")
     experiments = select(tuple(args.figure))
     clustered = args.clustered_trials
     if args.quick:

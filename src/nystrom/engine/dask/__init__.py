@@ -16,7 +16,9 @@ try:
     import dask.array  # noqa: F401
     import distributed  # noqa: F401
 except ImportError as missing:
-    raise MissingDependencyError("dask", "dask", "engine='dask'") from missing
+    raise MissingDependencyError(
+        "dask", "dask", "engine='dask'", install='"dask[distributed]" pandas pyarrow'
+    ) from missing
 
 from nystrom.engine.dask.engine import DaskEngine
 from nystrom.engine.dask.rows import DaskRows, collection_rows, ship_rows

@@ -1,0 +1,68 @@
+"""``nystrom error``: how far the kernel matrix of some rows is from what the landmarks of a model make of it."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict, replace
+from typing import Any
+
+from nystrom.commands.data_in import matrix_rows, open_source, split_model
+from nystrom.commands.data_out import print_json
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    """Add the ``error`` subcommand."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "error",
+        help="estimate the kernel approximation error of a saved model on a data file",
+        description="Estimate ‖K − L Lᵀ‖ / ‖K‖ for the rows of a data file, with an interval, without forming K.",
+    )
+    parser.add_argument("model", metavar="MODEL", help="a model file")
+    parser.add_argument("data", metavar="DATA", help="the file, or - for a table on standard input")
+    parser.add_argument("--norm", choices=["fro", "trace", "spectral"], default="fro", help="(default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the error."""
+    from nystrom import load
+    from nystrom.preprocessing.rows import EncodedRows
+
+    encoder, machine = split_model(load(args.model))
+    features = as_features(machine, args.model)
+    with open_source(args.data) as source:
+        if encoder is None:
+            rows: Any = matrix_rows(source)
+        else:
+            rows = EncodedRows(encoder, encoder._open(source.path), has_target=False)
+        error = features.approximation_error(rows, norm=args.norm)
+    print_json(asdict(error)) if args.json else print(error)
+    return 0
+
+
+def as_features(machine: Any, path: str) -> Any:
+    """Return the feature map inside a machine. What a small file leaves out of it is computed from the landmarks."""
+    from nystrom import KernelPCA, Nystroem
+    from nystrom.factor import landmark_kernel
+    from nystrom.linalg import whiten
+    from nystrom.models.values import LeftOut
+
+    if not hasattr(machine, "map_"):
+        raise ValueError(f"{path} holds a {type(machine).__name__}, which has no kernel to approximate.")
+    fitted = machine.map_
+    if isinstance(fitted.projection, LeftOut):
+        # The map of KernelPCA keeps every direction: only its components are cut.
+        if machine.n_components is not None and not isinstance(machine, KernelPCA):
+            raise ValueError(
+                f"{path} holds only what predictions need, and the error takes its features cut to rank "
+                f"{machine.n_components_}; fit with --full to keep them."
+            )
+        # With every direction kept, any whitening of the landmarks gives the same L Lᵀ.
+        T, _, _ = whiten(landmark_kernel(fitted.kernel, fitted.landmarks), block_dtype=fitted.landmarks.points.dtype)
+        fitted = replace(fitted, projection=T)
+    features = Nystroem(n_jobs=machine.n_jobs, max_memory=machine.max_memory)
+    features.map_, features.kernel_, features.landmarks_ = fitted, fitted.kernel, fitted.landmarks.points
+    features.n_features_in_, features.n_components_ = machine.n_features_in_, fitted.n_components
+    return features

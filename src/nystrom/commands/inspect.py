@@ -1,0 +1,81 @@
+"""``nystrom inspect``: what is in a model file."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+from nystrom.commands.data_in import split_model
+from nystrom.commands.data_out import print_json
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    """Add the ``inspect`` subcommand."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "inspect",
+        help="show what is in a model file",
+        description="Check a model file, and show its estimator, parameters, landmarks, error and columns.",
+    )
+    parser.add_argument("model", metavar="MODEL", help="a model file")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what the file holds."""
+    found = describe(args.model)
+    if args.json:
+        print_json(found)
+        return 0
+    for key, value in found.items():
+        if key == "columns":
+            print("columns")
+            for column in value:
+                print(f"  {column['name']}: {column['kind']}" + (f" ({column['note']})" if column["note"] else ""))
+        elif key == "parameters":
+            print("parameters that differ from the defaults")
+            for name, setting in value.items():
+                print(f"  {name} = {setting}")
+        else:
+            print(f"{key:<14} {value}")
+    return 0
+
+
+def describe(path: str) -> dict[str, Any]:
+    """Return what a model file holds, as plain values."""
+    from nystrom.models import unpack_model
+    from nystrom.models.container import Container
+
+    container = Container(path)
+    encoder, machine = split_model(unpack_model(container))
+    found: dict[str, Any] = {
+        "file": path,
+        "bytes": os.path.getsize(path),
+        "written by": f"nystrom {container.manifest.get('nystrom')}, format {container.manifest.get('format_version')}",
+        "holds": "all of the fit" if container.manifest.get("full") else "what predictions need",
+        "estimator": type(machine).__name__,
+    }
+    if hasattr(machine, "landmarks_"):
+        found.update(
+            landmarks=machine.landmarks_.shape[0],
+            inputs=machine.n_features_in_,
+            rank=int(machine.n_components_),
+            kernel=repr(machine.kernel_),
+            rows=machine.certificate_.n_rows,
+            error=str(machine.certificate_.trace),
+        )
+    if hasattr(machine, "classes_"):
+        found["classes"] = ", ".join(map(str, machine.classes_[:20])) + (", …" if len(machine.classes_) > 20 else "")
+    if getattr(encoder, "target", None) is not None:
+        found["target"] = encoder.target
+    if encoder is not None:
+        found["columns"] = [{"name": c.name, "kind": c.kind, "note": c.note} for c in encoder.columns_]
+    defaults = type(machine)().get_params(deep=False) if not hasattr(machine, "steps") else {}
+    found["parameters"] = {
+        name: repr(value)[:100]
+        for name, value in machine.get_params(deep=False).items()
+        if name in defaults and repr(value) != repr(defaults[name])
+    }
+    return found

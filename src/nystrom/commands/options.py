@@ -1,0 +1,104 @@
+"""Values of options, read and checked alike by every command; a wrong one is told by argparse in one line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+_UNITS = {"": 1.0, "B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+
+
+def parse_count(text: str) -> int:
+    """Return a whole number of at least 1, also from 1e9.
+
+    Examples
+    --------
+    >>> parse_count("2e6")
+    2000000
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.5
+    if not 1 <= value < 1e18 or value != int(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1, such as 500 or 1e9")
+    return int(value)
+
+
+def parse_size(text: str) -> float:
+    """Return a number of bytes from a text such as "16GB".
+
+    Examples
+    --------
+    >>> parse_size("1.5 GB")
+    1500000000.0
+    """
+    digits = text.strip().rstrip("bBkKmMgGtT ")
+    unit = text.strip()[len(digits) :].strip().upper()
+    try:
+        value = float(digits) * _UNITS[unit]
+    except (ValueError, KeyError):
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 16GB or 500MB")
+    return value
+
+
+def parse_number_or_word(text: str) -> Any:
+    """Return a number where the text is one, None for "none", or else the word."""
+    if text.lower() == "none":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """Return the name and the value of ``name=value``, the value read as JSON where it is JSON.
+
+    Examples
+    --------
+    >>> parse_setting("degree=2"), parse_setting("selection=gcv")
+    (('degree', 2), ('selection', 'gcv'))
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a setting such as degree=2")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def parse_names(text: str) -> list[str]:
+    """Return the names in a list such as "id,comment"."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def check_output(path: str, allowed: tuple[str, ...]) -> str:
+    """Return the path of an output that can be written, or raise before any work is done; "-" is standard output."""
+    if path == "-":
+        return path
+    place = Path(path)
+    if allowed and place.suffix.lower() not in allowed:
+        raise ValueError(
+            f"--out {path}: its name must end in one of {', '.join(allowed)}, or be - for standard output."
+        )
+    if not place.parent.is_dir():
+        raise ValueError(f"--out {path}: the folder {place.parent} does not exist.")
+    if place.is_dir() and place.suffix.lower() != ".zarr":
+        raise ValueError(f"--out {path} is a folder; give the name of a file.")
+    return path
+
+
+def require_package(name: str, extra: str, purpose: str) -> None:
+    """Raise at the start of a command if a package is missing that it needs at its end."""
+    from importlib.util import find_spec
+
+    from nystrom.exceptions import MissingDependencyError
+
+    if find_spec(name) is None:
+        raise MissingDependencyError(name, extra, purpose)

@@ -1,0 +1,89 @@
+"""``nystrom predict``: a model file, a data file, predictions."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+import numpy as np
+
+from nystrom.commands.data_in import Chunk, chunks, open_source, split_model
+from nystrom.commands.data_out import TABLE_SUFFIXES, open_output
+from nystrom.commands.options import check_output
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    """Add the ``predict`` subcommand."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "predict",
+        help="predict the rows of a data file with a saved model",
+        description="Write one prediction per row; it is the last column. Rows are read and written in pieces, so "
+        "files need not fit in memory.",
+        epilog="example: nystrom predict houses.nystrom new.csv --keep --out priced.csv",
+    )
+    parser.add_argument("model", metavar="MODEL", help="a model file")
+    parser.add_argument("data", metavar="DATA", help="the file, or - for a table on standard input")
+    parser.add_argument(
+        "--out", default="-", metavar="FILE", help=".csv, .parquet or .npy; - is CSV on standard output"
+    )
+    parser.add_argument("--keep", action="store_true", help="write the columns of DATA, too, before the predictions")
+    parser.add_argument(
+        "--proba", action="store_true", help="write the probability of each class before the prediction"
+    )
+    parser.add_argument("--std", action="store_true", help="write the standard deviation before the prediction (gp)")
+    parser.add_argument("--name", metavar="COL", help="name of the prediction (default: the target's, or prediction)")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Predict and write."""
+    from nystrom import GaussianProcessRegressor, load
+
+    check_output(args.out, TABLE_SUFFIXES)
+    encoder, machine = split_model(load(args.model))
+    kind = type(machine).__name__
+    if not hasattr(machine, "predict"):
+        raise ValueError(f"{args.model} holds a {kind}, which does not predict; use 'nystrom transform'.")
+    if args.proba and not hasattr(machine, "predict_proba"):
+        raise ValueError(f"--proba: {kind} gives no probabilities; fit with --model logistic for them.")
+    if args.std and not isinstance(machine, GaussianProcessRegressor):
+        raise ValueError(f"--std: {kind} gives no deviations; fit with --model gp for them.")
+    if args.keep and args.out.endswith(".npy"):
+        raise ValueError("--keep writes the columns of a table; give --out a name that ends in .csv or .parquet.")
+    name = args.name or getattr(encoder, "target", None) or "prediction"
+    with open_source(args.data) as source:
+        if args.keep and not source.is_table:
+            raise ValueError(f"--keep: {source.name} has no column names to keep.")
+        with open_output(args.out) as out:
+            for chunk in chunks(source, encoder, keep=args.keep):
+                out.write(_columns(machine, chunk, name, proba=args.proba, std=args.std))
+    if args.out != "-":
+        print(f"{out.n_rows:,} predictions in {args.out}", file=sys.stderr)
+    return 0
+
+
+def _columns(machine: Any, chunk: Chunk, name: str, *, proba: bool, std: bool) -> dict[str, Any]:
+    columns: dict[str, Any] = {}
+    if chunk.batch is not None:
+        columns = dict(zip(chunk.batch.schema.names, chunk.batch.columns, strict=True))
+    if std:
+        predicted, deviation = machine.predict(chunk.X, return_std=True)
+        added = {f"{name}_std": deviation}
+    else:
+        predicted, added = machine.predict(chunk.X), {}
+    if proba:
+        values = machine.predict_proba(chunk.X)
+        added = {f"p_{label}": values[:, j] for j, label in enumerate(machine.classes_)}
+    predicted = np.asarray(predicted)
+    last = (
+        {name: predicted}
+        if predicted.ndim == 1
+        else {f"{name}_{j}": predicted[:, j] for j in range(predicted.shape[1])}
+    )
+    # A column of the data with the name of a prediction stays: the prediction gets another name.
+    while any(key in columns for key in (*added, *last)):
+        added = {f"predicted_{key}": value for key, value in added.items()}
+        last = {f"predicted_{key}": value for key, value in last.items()}
+    return {**columns, **{key: np.ascontiguousarray(value) for key, value in {**added, **last}.items()}}

@@ -1,0 +1,69 @@
+"""``nystrom score``: how good a saved model is on rows whose target is known."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import numpy as np
+
+from nystrom.commands.data_in import labelled_chunks, open_source, split_model
+from nystrom.commands.data_out import print_json
+from nystrom.types import Array
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    """Add the ``score`` subcommand."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "score",
+        help="score a saved model on rows whose target is known",
+        description="Compare predictions with the target: accuracy for classes; R², root mean squared and mean "
+        "absolute error for numbers.",
+        epilog="example: nystrom score houses.nystrom held-out.csv",
+    )
+    parser.add_argument("model", metavar="MODEL", help="a model file")
+    parser.add_argument("data", metavar="DATA", help="the file, or - for a table on standard input")
+    parser.add_argument("--target", metavar="COL", help="the target's column in a matrix; tables know theirs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the scores."""
+    from nystrom import load
+
+    encoder, machine = split_model(load(args.model))
+    if not hasattr(machine, "score"):
+        raise ValueError(f"{args.model} holds a {type(machine).__name__}, which has learned no target to be scored by.")
+    truths, guesses = [], []
+    with open_source(args.data) as source:
+        for X, y in labelled_chunks(source, encoder, args.target):
+            truths.append(np.asarray(y))
+            guesses.append(np.asarray(machine.predict(X)))
+    truth, guess = np.concatenate(truths), np.concatenate(guesses)
+    found = _class_scores(truth, guess) if hasattr(machine, "classes_") else _number_scores(truth, guess)
+    if args.json:
+        print_json(found)
+    else:
+        for name, value in found.items():
+            print(f"{name:<22} {value:,}" if isinstance(value, int) else f"{name:<22} {value:.6g}")
+    return 0
+
+
+def _class_scores(truth: Array, guess: Array) -> dict[str, Any]:
+    right = truth == guess
+    recalls = [float(right[truth == label].mean()) for label in np.unique(truth)]
+    return {"rows": len(truth), "accuracy": float(right.mean()), "balanced accuracy": float(np.mean(recalls))}
+
+
+def _number_scores(truth: Array, guess: Array) -> dict[str, Any]:
+    errors = guess - truth
+    spread = float(np.square(truth - truth.mean(axis=0)).sum())
+    squares = float(np.square(errors).sum())
+    return {
+        "rows": len(truth),
+        "R2": 1 - squares / spread if spread else float(squares == 0),
+        "root mean square error": float(np.sqrt(np.mean(np.square(errors)))),
+        "mean absolute error": float(np.mean(np.abs(errors))),
+    }

@@ -1,0 +1,247 @@
+"""From the shell: a data file to a model, to predictions, to scores; and one line for each mistake."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nystrom
+from nystrom.commands import main as cli
+
+parquet = pytest.importorskip("pyarrow.parquet")
+
+rng = np.random.default_rng(0)
+
+
+def write_table(path: Path, n: int = 400, *, seed: int = 0, target: bool = True) -> None:
+    rng = np.random.default_rng(seed)
+    with path.open("w", newline="") as stream:
+        out = csv.writer(stream)
+        out.writerow(["rooms", "town", "built", *(["price", "kind"] if target else [])])
+        for _ in range(n):
+            rooms, town = int(rng.integers(1, 9)), str(rng.choice(["Oslo", "Bern", "St. Gallen, old"]))
+            built = f"{rng.integers(1950, 2020)}-0{rng.integers(1, 9)}-1{rng.integers(0, 9)}"
+            price = 50 * rooms + 100 * (town == "Oslo") + (int(built[:4]) - 1950) + rng.normal()
+            row = ["" if rng.random() < 0.1 else rooms, "" if rng.random() < 0.1 else town, built]
+            out.writerow([*row, *([f"{price:.3f}", "dear" if price > 330 else "cheap"] if target else [])])
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write_table(tmp_path / "houses.csv")
+    write_table(tmp_path / "new.csv", 50, seed=1, target=False)
+    return tmp_path
+
+
+def read_csv(path: Path | str) -> list[dict[str, str]]:
+    text = Path(path).read_text() if isinstance(path, Path) else path
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def run(*words: str) -> int:
+    return cli.main(list(words))
+
+
+def test_a_table_becomes_a_model_and_predictions(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        run("fit", "houses.csv", "--target", "price", "--drop", "kind", "--n-landmarks", "100", "--out", "m.nys") == 0
+    )
+    shown = capsys.readouterr().out
+    assert "KernelRidge, target 'price' (the target is numbers)" in shown
+    assert run("predict", "m.nys", "new.csv", "--keep", "--out", "priced.csv") == 0
+    given, priced = read_csv(folder / "new.csv"), read_csv(folder / "priced.csv")
+    assert list(priced[0]) == ["rooms", "town", "built", "price"]
+    assert [{key: row[key] for key in given[0]} for row in priced] == given
+    model = nystrom.load("m.nys")
+    np.testing.assert_array_equal([float(row["price"]) for row in priced], model.predict(folder / "new.csv"))
+    capsys.readouterr()
+    assert run("score", "m.nys", "houses.csv", "--json") == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert scores["R2"] == pytest.approx(model.score(folder / "houses.csv"))
+    assert scores["R2"] > 0.8
+
+
+def test_a_target_of_text_is_classified(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        run("fit", "houses.csv", "--target", "kind", "--drop", "price", "--n-landmarks", "80", "--out", "m", "--json")
+        == 0
+    )
+    fitted = json.loads(capsys.readouterr().out)
+    assert fitted["model"] == "KernelRidgeClassifier"
+    assert fitted["classes"] == ["cheap", "dear"]
+    assert run("predict", "m", "new.csv") == 0
+    predicted = read_csv(capsys.readouterr().out)
+    assert {row["kind"] for row in predicted} == {"cheap", "dear"}
+    assert run("score", "m", "houses.csv") == 0
+    assert "balanced accuracy" in capsys.readouterr().out
+
+
+def test_whole_numbers_of_few_values_are_classes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("fit", "houses.csv", "--target", "rooms", "--n-landmarks", "40", "--out", "m", "--json")
+    out, err = capsys.readouterr()
+    assert json.loads(out)["model"] == "KernelRidgeClassifier"
+    assert "have no target" in err
+    run("predict", "m", "new.csv")
+    assert all(row["rooms"].isdigit() for row in read_csv(capsys.readouterr().out))
+
+
+def test_standard_input_and_output(folder: Path) -> None:
+    command = [sys.executable, "-m", "nystrom"]
+    table = (folder / "houses.csv").read_bytes()
+    fit = [*command, "fit", "-", "--target", "price", "--n-landmarks", "30", "--out", "m"]
+    assert subprocess.run(fit, input=table, check=False, capture_output=True).returncode == 0
+    done = subprocess.run([*command, "predict", "m", "-"], input=table, check=True, capture_output=True)
+    assert len(read_csv(done.stdout.decode())) == 400
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".npy"])
+def test_predictions_go_to_other_formats(folder: Path, suffix: str) -> None:
+    run("fit", "houses.csv", "--target", "price", "--drop", "kind", "--n-landmarks", "30", "--out", "m")
+    assert run("predict", "m", "new.csv", "--out", f"p{suffix}") == 0
+    found = np.load("p.npy") if suffix == ".npy" else parquet.read_table("p.parquet")["price"].to_numpy()
+    np.testing.assert_array_equal(found, nystrom.load("m").predict(folder / "new.csv"))
+    assert not [path for path in folder.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("model", ["pca", "features"])
+def test_components_of_a_table(folder: Path, model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    drop = ["--drop", "price,kind", "--n-components", "3", "--out", "m"]
+    assert run("fit", "houses.csv", "--model", model, *drop) == 0
+    assert run("transform", "m", "new.csv", "--out", "f.npy") == 0
+    assert np.load("f.npy").shape == (50, 3)
+    capsys.readouterr()
+    assert run("error", "m", "new.csv", "--norm", "trace") == 0
+    assert "(trace, exact)" in capsys.readouterr().out
+
+
+def test_clusters_of_a_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--n-clusters", "3", "--n-landmarks", "50", "--drop", "price,kind"]
+    assert run("fit", "houses.csv", "--model", "cluster", *words, "--out", "m") == 0
+    capsys.readouterr()
+    assert run("predict", "m", "new.csv") == 0
+    assert {row["prediction"] for row in read_csv(capsys.readouterr().out)} <= {"0", "1", "2"}
+
+
+def test_the_error_of_a_small_file_is_that_of_the_fit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--target", "price", "--n-landmarks", "60", "--drop", "kind"]
+    run("fit", "houses.csv", *words, "--out", "small")
+    run("fit", "houses.csv", *words, "--full", "--out", "full")
+    capsys.readouterr()
+    errors = []
+    for name in ("small", "full"):
+        assert run("error", name, "houses.csv", "--json") == 0
+        errors.append(json.loads(capsys.readouterr().out)["value"])
+    assert errors[0] == pytest.approx(errors[1], rel=1e-6)
+
+
+def test_deviations_of_a_gaussian_process(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("fit", "houses.csv", "--target", "price", "--model", "gp", "--n-landmarks", "40", "--out", "m")
+    capsys.readouterr()
+    assert run("predict", "m", "houses.csv", "--std") == 0
+    first = read_csv(capsys.readouterr().out)[0]
+    assert list(first) == ["price_std", "price"]
+    assert float(first["price_std"]) > 0
+
+
+def test_a_matrix_needs_no_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    X = rng.normal(size=(300, 4))
+    X[:, 3] = np.sin(X[:, 0])
+    np.save("X.npy", X)
+    np.save("new.npy", X[:, :3])
+    assert run("fit", "X.npy", "--target", "3", "--n-landmarks", "50", "--set", "selection=gcv", "--out", "m") == 0
+    assert run("predict", "m", "new.npy", "--out", "p.npy") == 0
+    np.testing.assert_array_equal(np.load("p.npy"), nystrom.load("m").predict(X[:, :3]))
+    assert run("score", "m", "X.npy", "--target", "3") == 0
+    capsys.readouterr()
+    assert run("inspect", "m", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["inputs"] == 3
+
+
+def test_inspect_shows_what_is_in_a_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("fit", "houses.csv", "--target", "price", "--n-landmarks", "30", "--out", "m")
+    capsys.readouterr()
+    assert run("inspect", "m", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["estimator"] == "KernelRidge"
+    assert found["landmarks"] == 30
+    assert [column["kind"] for column in found["columns"]] == ["number", "category", "date", "category"]
+    assert run("inspect", "m") == 0
+    assert "town: category" in capsys.readouterr().out
+
+
+def test_a_table_larger_than_the_memory_allowed_is_spooled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from nystrom.commands import fit
+
+    monkeypatch.setattr(fit, "_HELD_BYTES", 1000)
+    words = ["--target", "price", "--n-landmarks", "30"]
+    assert run("fit", "houses.csv", *words, "--out", "spooled") == 0
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+    assert run("fit", "houses.csv", *words, "--out", "held") == 0
+    assert (folder / "spooled").read_bytes() == (folder / "held").read_bytes()
+
+
+MISTAKES = [
+    (["fit", "houses.csv", "--target", "prise", "--out", "m"], r"no column 'prise'; did you mean 'price'\?"),
+    (["fit", "houses.csv", "--out", "m"], "say which column is to be learned with --target"),
+    (["fit", "hauses.csv", "--target", "price", "--out", "m"], "hauses.csv"),
+    (["fit", "houses.csv", "--target", "price", "--out", "no/such/m"], "the folder no/such does not exist"),
+    (["fit", "houses.csv", "--target", "price", "--model", "classifier", "--out", "m"], "needs a target of classes"),
+    (["fit", "houses.csv", "--target", "kind", "--model", "ridge", "--out", "m"], "needs a target of numbers"),
+    (["fit", "houses.csv", "--target", "price", "--n-clusters", "3", "--out", "m"], "has no parameter 'n_clusters'"),
+    (["fit", "houses.csv", "--target", "price", "--kernel", "rbff", "--out", "m"], "kernel must be one of"),
+    (["fit", "houses.csv", "--target", "price", "--set", "degre=2", "--out", "m"], "no parameter 'degre'"),
+    (["fit", "houses.csv", "--target", "price", "--drop", "x", "--out", "m"], "no column 'x'"),
+    (["predict", "houses.csv", "new.csv"], "not a nystrom model file"),
+    (["predict", "m", "new.csv", "--out", "p.xlsx"], "must end in one of .csv, .parquet, .npy"),
+    (["predict", "m", "new.csv", "--proba"], "gives no probabilities"),
+    (["predict", "m", "new.csv", "--std"], "gives no deviations"),
+    (["predict", "m", "other.csv"], "no column 'town', which was there"),
+    (["transform", "m", "new.csv"], "does not transform; use 'nystrom predict'"),
+    (["score", "m", "new.csv"], "no column 'price'"),
+    (["plan", "--rows", "abc", "--columns", "3", "--landmarks", "4"], "'abc' is not a whole number of at least 1"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), MISTAKES)
+def test_a_mistake_is_told_in_one_line_and_exit_code_2(
+    words: list[str], message: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if words[0] not in ("fit", "plan"):
+        (folder / "other.csv").write_text("rooms,City\n1,Oslo\n")
+        run("fit", "houses.csv", "--target", "price", "--drop", "kind", "--n-landmarks", "20", "--out", "m")
+        capsys.readouterr()
+    try:
+        code = run(*words)
+    except SystemExit as stopped:  # argparse itself
+        code = int(str(stopped))
+    out, err = capsys.readouterr()
+    assert code == 2
+    assert out == ""
+    last = err.strip().splitlines()[-1]
+    assert "error: " in last
+    assert re.search(message, last), last
+    assert "Traceback" not in err
+
+
+def test_a_command_names_the_packages_it_needs_before_it_works(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert run("fit", "houses.csv", "--target", "price", "--out", "m") == 2
+    assert "pip install pyarrow" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert run("reproduce", "digits", "--quick", "--output", str(folder / "report")) == 2
+    assert "pip install matplotlib" in capsys.readouterr().err
+    assert not (folder / "report").exists()
