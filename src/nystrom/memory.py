@@ -7,6 +7,7 @@ flight, and whether what could be held in memory goes to a temporary file instea
 from __future__ import annotations
 
 import math
+import os
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -69,6 +70,17 @@ def format_memory(count: float) -> str:
     return f"{int(np.ceil(count))}B"
 
 
+def room_for_values(room: int | None) -> float:
+    """Return the bytes in which kernel values may be held: the room of a budget, or a third of the free memory."""
+    if room is not None:
+        return float(room)
+    try:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return float(2**30)
+    return free / 3
+
+
 @dataclass(frozen=True)
 class Footprint:
     """What work adds to the process: ``fixed`` bytes, and ``per_thread`` for each block in flight."""
@@ -120,6 +132,24 @@ def fit_footprint(rows: RowBlocks, n_landmarks: int, selection_bytes: int = 0) -
     )
     values = rows.block_rows * m * (2 * rows.dtype.itemsize + (8 if rows.dtype == np.float32 else 0))
     return Footprint(fixed, _THREAD_BYTES + _work_on_rows(rows) + values + 2 * square)
+
+
+def cg_footprint(rows: RowBlocks, n_landmarks: int, n_targets: int = 1, selection_bytes: int = 0) -> Footprint:
+    """Return what conjugate gradients on so many landmarks add: one m × m matrix, and tiles of kernel values."""
+    m = n_landmarks
+    panel = 3 * 8 * 1024 * m
+    fixed = (
+        _PASS_BYTES
+        + rows.held_bytes
+        + _block_rows_bytes(rows)
+        + 8 * m * m
+        + panel
+        + 4 * 8 * m * rows.shape[1]
+        + 20 * 8 * m * n_targets
+        + selection_bytes
+    )
+    tiles = 4 * max(2 * 2**20, 64 * m * 8)
+    return Footprint(fixed, _THREAD_BYTES + _work_on_rows(rows) + tiles + 3 * 8 * m * n_targets)
 
 
 def emit_footprint(rows: RowBlocks, n_landmarks: int, n_columns: int, *, held: int = 0) -> Footprint:

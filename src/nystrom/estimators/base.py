@@ -95,6 +95,8 @@ class KernelMachine(BaseEstimator):
         1 shows the progress of each pass.
     """
 
+    map_: NystromMap
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         complete(cls)
@@ -147,7 +149,11 @@ class KernelMachine(BaseEstimator):
         if self.max_memory is None or rows.on_cluster:
             return self._engine(rows)
         m = selector.count(m, rows.shape[0])
-        return self._engine(rows, fit_footprint(rows, m, selector.held_bytes(rows, m)))
+        return self._engine(rows, self._footprint(rows, m, selector.held_bytes(rows, m)))
+
+    def _footprint(self, rows: RowBlocks, m: int, selection_bytes: int) -> Footprint:
+        """Return what a fit adds to the process."""
+        return fit_footprint(rows, m, selection_bytes)
 
     def _kernel(self) -> Kernel:
         return make_kernel(self.kernel, gamma=self.gamma, degree=self.degree, coef0=self.coef0)
@@ -169,6 +175,14 @@ class KernelMachine(BaseEstimator):
 
         Without ``cut_rank`` the map keeps every direction, for a machine that cuts to ``n_components`` afterwards.
         """
+        survey, kernel, landmarks, rank = self._choose_landmarks(rows)
+        C = self._room_for_kernel(survey, landmarks.points.shape[0]) if keep_kernel else None
+        fitted = FACTORS[self.factor](survey, kernel, landmarks, rank if cut_rank else None, keep=C)
+        self._store_map(fitted)
+        return fitted, C
+
+    def _choose_landmarks(self, rows: RowBlocks) -> tuple[Survey, Kernel, Landmarks, int | None]:
+        """Return the surveyed rows, the kernel with numbers for its parameters, the landmarks and the rank."""
         check_choice(self.factor, "factor", FACTORS)
         kernel = self._kernel()
         if isinstance(kernel, Precomputed) and rows.shape[0] != rows.shape[1]:
@@ -182,11 +196,7 @@ class KernelMachine(BaseEstimator):
         rng = make_generator(self.random_state)
         # Where nobody asked for a number, nobody needs to hear that the rows are fewer.
         landmarks = selector.select(survey, m, kernel, rng, announce=self.n_landmarks is not None)
-        kernel = self._settle_kernel(survey, kernel, landmarks, rng)
-        C = self._room_for_kernel(survey, landmarks.points.shape[0]) if keep_kernel else None
-        fitted = FACTORS[self.factor](survey, kernel, landmarks, rank if cut_rank else None, keep=C)
-        self._store_map(fitted)
-        return fitted, C
+        return survey, self._settle_kernel(survey, kernel, landmarks, rng), landmarks, rank
 
     def _factorise(self, survey: Survey, kernel: Kernel, landmarks: Landmarks) -> NystromMap:
         """Return the map of rows for a kernel that is on trial, made as :meth:`_fit_map` would."""

@@ -10,19 +10,28 @@ from sklearn.utils.validation import check_is_fitted
 
 from nystrom.checks import check_alphas, check_choice, check_count, check_tolerance
 from nystrom.engine.survey import Survey
+from nystrom.estimators.base import resolve_sizes
 from nystrom.estimators.parameters import SharedParameters
 from nystrom.estimators.supervised import SupervisedMachine, gather_target, require_finite_squares
 from nystrom.factor import NystromMap
-from nystrom.kernels import Kernel, make_kernel
-from nystrom.landmarks import Landmarks
+from nystrom.generator import make_generator
+from nystrom.kernels import Kernel, Precomputed, make_kernel
+from nystrom.landmarks import Landmarks, make_selector
+from nystrom.memory import Footprint, cg_footprint, fit_footprint, parse_memory, room_for_values
 from nystrom.rows import Block, RowBlocks, array_rows
 from nystrom.solvers.bandwidth import check_searchable, search_gamma
+from nystrom.solvers.choice import Choice, choose_solver
+from nystrom.solvers.conjugate import warn_unless_converged
 from nystrom.solvers.exact import KernelProduct, TiledRows, solve_exactly
+from nystrom.solvers.landmark_fit import fit_on_landmarks
 from nystrom.solvers.path import RidgeProblem, auto_alphas, leave_one_out, ridge_problem
+from nystrom.solvers.unfactored import UnfactoredMap
 from nystrom.types import Array, Matrix
 
 _SELECTIONS = ("loo", "gcv", "likelihood")
-_SOLVERS = ("factor", "exact")
+_SOLVERS = ("auto", "factor", "cg", "exact")
+# Landmarks of the factor that preconditions the exact solver, where every row is a landmark.
+_PRECONDITIONING_LANDMARKS = 1000
 
 
 class RidgeParameters(SharedParameters, total=False):
@@ -31,6 +40,7 @@ class RidgeParameters(SharedParameters, total=False):
     solver: str
     tol: float
     max_iter: int
+    early_stopping: bool
     compute_dual: bool
 
 
@@ -39,13 +49,19 @@ class RidgeMachine(SupervisedMachine):
 
     Parameters
     ----------
-    solver : {"factor", "exact"}, default="factor"
-        The closed form of the low-rank factor; or the exact answer by conjugate gradients that the factor
-        preconditions, which takes O(n²) time per step and O(n) memory.
+    solver : {"auto", "factor", "cg", "exact"}, default="auto"
+        "factor" is the closed form of the low-rank factor: O(n m²) time and a dozen m × m matrices. "cg" finds the same
+        function by conjugate gradients, for thousands of landmarks: O(n m) time per step and one m × m matrix.
+        "exact" takes every row as a landmark: conjugate gradients that the factor preconditions, O(n²) time per step
+        and O(n) memory. "auto" takes the cheapest that gives the answer of the closed form; ``solver_`` and
+        ``solver_reason_`` say which and why.
     tol : float, default=1e-08
-        Relative residual that solver "exact" reaches.
+        Relative residual that solvers "cg" and "exact" reach.
     max_iter : int, default=200
-        Most steps of solver "exact".
+        Most steps of solvers "cg" and "exact".
+    early_stopping : bool, default=False
+        Whether solver "cg" ends when the error on held-out rows (5 %, at most 5,000) has not improved for five steps:
+        fewer steps regularise.
     compute_dual : bool, default=False
         Whether to compute ``dual_coef_``, one number for each training row, by one more pass. Solver "exact" always
         does.
@@ -64,9 +80,10 @@ class RidgeMachine(SupervisedMachine):
         alpha: Any,
         selection: str,
         fit_intercept: bool,
-        solver: str = "factor",
+        solver: str = "auto",
         tol: float = 1e-8,
         max_iter: int = 200,
+        early_stopping: bool = False,
         compute_dual: bool = False,
         **shared: Unpack[SharedParameters],
     ) -> None:
@@ -77,6 +94,7 @@ class RidgeMachine(SupervisedMachine):
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
+        self.early_stopping = early_stopping
         self.compute_dual = compute_dual
 
     def _kernel(self) -> Kernel:
@@ -113,14 +131,98 @@ class RidgeMachine(SupervisedMachine):
         check_choice(self.selection, "selection", _SELECTIONS)
         check_choice(self.solver, "solver", _SOLVERS)
         rows = bare if y is None and weight is None else bare.with_target(y, weight)
-        self._fit_map(rows)
-        self._solve(rows)
-        self.n_iter_ = 1
+        n_targets = 1 if y is None or y.ndim == 1 else y.shape[1]
+        self.solver_, self.solver_reason_ = self._choose_solver(rows, n_targets)
+        if self.solver_ == "cg":
+            self._solve_on_landmarks(rows)
+        else:
+            self._fit_map(rows)
+            self._solve(rows)
+            self.n_iter_ = 1
         self._one_target = y.ndim == 1 if y is not None else self.landmark_coef_.shape[1] == 1
-        if self.solver == "exact":
+        if self.solver_ == "exact":
             self._solve_exactly(bare, y, weight, self.map_)
         elif self.compute_dual:
             self._dual_coef = self._emit_dual(rows)
+
+    def _choose_landmarks(self, rows: RowBlocks) -> tuple[Survey, Kernel, Landmarks, int | None]:
+        survey, kernel, landmarks, rank = super()._choose_landmarks(rows)
+        if self.solver_ == "exact" and self.solver == "auto":
+            # Every row is a landmark of the answer; the factor that preconditions needs some of them.
+            few = np.linspace(0, len(landmarks) - 1, _PRECONDITIONING_LANDMARKS).astype(int)
+            landmarks = Landmarks(landmarks.points[few], None)
+        return survey, kernel, landmarks, rank
+
+    def _choose_solver(self, rows: RowBlocks, n_targets: int) -> Choice:
+        """Return the solver asked for, or the cheapest, and why."""
+        if self.solver != "auto":
+            return Choice(self.solver, "it was asked for")
+        if self.early_stopping:
+            return Choice("cg", "early_stopping is part of the iteration")
+        if self.n_components is not None:
+            return Choice("factor", "n_components cuts the rank of the factor")
+        if isinstance(self._kernel(), Precomputed):
+            return Choice("factor", "kernel='precomputed' has no coordinates")
+        _, m = resolve_sizes(None, self.n_landmarks, rows.shape[0])
+        m = make_selector(self.landmarks).count(m, rows.shape[0])
+        budget = parse_memory(self.max_memory)
+        fits = budget is None or rows.on_cluster or fit_footprint(rows, m).least <= budget
+        choice = choose_solver(*rows.shape, m, n_targets, factor_fits=fits)
+        # Only landmarks that are the rows themselves make the exact answer the same one.
+        return choice if choice.solver != "exact" or self._rows_are_landmarks(rows) else Choice("cg", choice.reason)
+
+    def _rows_are_landmarks(self, rows: RowBlocks) -> bool:
+        points = self.landmarks
+        if not isinstance(points, np.ndarray) or points.shape != rows.shape or not rows.in_memory or rows.is_sparse:
+            return False
+        return np.array_equal(points, rows.take(np.arange(rows.shape[0])))
+
+    def _footprint(self, rows: RowBlocks, m: int, selection_bytes: int) -> Footprint:
+        if self.solver_ != "cg":
+            return super()._footprint(rows, m, selection_bytes)
+        return cg_footprint(rows, m, selection_bytes=selection_bytes)
+
+    def _solve_on_landmarks(self, rows: RowBlocks) -> None:
+        """Choose landmarks and solve for their coefficients by conjugate gradients, without a factor."""
+        if self.n_components is not None:
+            raise ValueError("solver='cg' keeps every direction that the landmarks span; leave n_components=None.")
+        survey, kernel, landmarks, _ = self._choose_landmarks(rows)
+        if isinstance(kernel, Precomputed):
+            raise ValueError("solver='cg' needs rows with coordinates; with kernel='precomputed' use solver='factor'.")
+        tol = check_tolerance(self.tol, "tol")
+        found = fit_on_landmarks(
+            rows,
+            survey.engine,
+            kernel,
+            landmarks,
+            alphas=check_alphas(self.alpha),
+            fit_intercept=self.fit_intercept,
+            early_stopping=self.early_stopping,
+            tol=tol,
+            max_iter=check_count(self.max_iter, "max_iter"),
+            room=room_for_values(getattr(survey.engine, "room", None)),
+            rng=make_generator(self.random_state),
+        )
+        self._store_unfactored(UnfactoredMap(landmarks, kernel))
+        self.alphas_, self.alpha_ = found.alphas, found.alpha
+        if found.scores is not None:
+            self.alpha_scores_ = found.scores
+        solution = found.solution
+        self.landmark_coef_, self.intercept_ = solution.coefficients, solution.intercept
+        self.residuals_, self.n_iter_ = solution.residuals, len(solution.residuals) - 1
+        self._dual_coef = None
+        advice = "Raise max_iter, tol or alpha. Predictions settle long before the last digits of the coefficients."
+        warn_unless_converged(solution.residuals, solution.converged, tol, advice)
+
+    def _store_unfactored(self, chosen: UnfactoredMap) -> None:
+        """Store landmarks and kernel of a machine that has no factor, and forget an earlier fit's."""
+        for name in ("eigenvalues_", "projection_", "certificate_"):
+            self.__dict__.pop(name, None)
+        self.map_ = chosen  # type: ignore[assignment]
+        self.landmarks_ = chosen.landmarks.points
+        self.landmark_indices_ = chosen.landmarks.indices
+        self.kernel_ = chosen.kernel
+        self.n_components_ = len(chosen.landmarks)
 
     def _solve(self, rows: RowBlocks | None) -> None:
         """Choose the regularisation and solve from the statistics of the map; only leave-one-out reads the rows."""
@@ -140,8 +242,9 @@ class RidgeMachine(SupervisedMachine):
     def _check_incremental(self) -> None:
         """Raise unless the statistics alone give the answer, without the rows that are gone."""
         alphas = check_alphas(self.alpha)
-        if self.solver == "exact":
-            raise ValueError("solver='exact' needs all rows at once; partial_fit and merge work with solver='factor'.")
+        if self.solver in ("cg", "exact") or self.early_stopping:
+            asked = "early_stopping=True" if self.early_stopping else f"solver={self.solver!r}"
+            raise ValueError(f"{asked} needs all rows at once; partial_fit and merge work with solver='factor'.")
         if self.compute_dual:
             raise ValueError(
                 "compute_dual=True needs all rows at once; partial_fit and merge work with compute_dual=False."
@@ -203,7 +306,7 @@ class RidgeMachine(SupervisedMachine):
         check_is_fitted(self)
         rows = self._check_X(X, reset=False)
         intercept, n_targets = self.intercept_, self.landmark_coef_.shape[1]
-        if self.solver == "exact":
+        if self.solver_ == "exact":
             product = KernelProduct(self.training_rows_, self.kernel_, self._engine(rows))
             dual = self._dual_coef
 
@@ -268,21 +371,24 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, RidgeMachine):
     alphas_, alpha_scores_ : arrays
         Those tried, and their scores: less is better. For :func:`nystrom.plotting.plot_alpha_path`.
     landmark_coef_ : array of shape (m, t)
-        ``f(x) = k(x, Z) @ landmark_coef_``, for solver "factor".
+        ``f(x) = k(x, Z) @ landmark_coef_``, for solvers "factor" and "cg".
     dual_coef_ : array of shape (n,) or (n, t)
         α̂ of the paper (with the y that its formula lacks): after ``compute_dual=True`` or ``solver="exact"``.
     intercept_ : array of shape (t,)
         b; zeros without an intercept.
     residuals_ : array
-        Relative residuals before the first and after each step of solver "exact".
+        Relative residuals before the first and after each step of solvers "cg" and "exact"; the last is the true one.
     n_iter_ : int
-        Steps of solver "exact"; 1 for the closed form.
+        Steps of solvers "cg" and "exact"; 1 for the closed form.
+    solver_, solver_reason_ : str
+        The solver taken, and why.
     kernel_, landmarks_, eigenvalues_, certificate_, ...
         As in :class:`nystrom.Nystroem`.
 
     Notes
     -----
-    Cost: that of the map, O(n m (p + m)), in the same pass; then O(m³).
+    Cost: that of the map, O(n m (p + m)), in the same pass; then O(m³). With solver "cg" there is no map: no
+    eigenvalues, no certificate, and ``alpha`` is chosen on held-out rows.
 
     Examples
     --------

@@ -63,7 +63,7 @@ def left_out(model: Any, *, full: bool) -> frozenset[str]:
     for name, step in steps:
         prefix = f"{name}." if name else ""
         key = next((key for key in ESTIMATORS if _class(key) is type(step)), "")
-        dual = () if getattr(step, "solver", None) == "exact" else _DUAL
+        dual = () if getattr(step, "solver_", None) == "exact" else _DUAL
         names |= {prefix + name for name in (*ESTIMATORS.get(key, ()), *(dual if key.startswith("nystrom") else ()))}
     return frozenset(names)
 
@@ -83,6 +83,7 @@ def kinds() -> Mapping[str, Kind]:
     from nystrom.preprocessing.encoder import Target
     from nystrom.solvers.exact import TiledRows
     from nystrom.solvers.path import RidgeProblem
+    from nystrom.solvers.unfactored import UnfactoredMap
 
     found = {name.rpartition(".")[2]: _estimator_kind(_class(name)) for name in ESTIMATORS}
     for name in kernels.__all__:
@@ -96,6 +97,7 @@ def kinds() -> Mapping[str, Kind]:
     for cls in (
         landmarks.Landmarks,
         factor.NystromMap,
+        UnfactoredMap,
         feature_sums.Statistics,
         RidgeProblem,
         Column,

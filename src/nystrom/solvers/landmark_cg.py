@@ -1,0 +1,325 @@
+"""Kernel ridge regression on many landmarks by conjugate gradients: no n m² work, and one m × m matrix.
+
+The function ``f(x) = k(x, Z) a + b`` that minimises ``Σ w (y − f(x))² + λ aᵀ W a`` solves the normal equations
+
+    (CᵀDC + λW) a = CᵀDy,        C = k(X, Z), W = k(Z, Z), D the weights, C and y centred if there is an intercept.
+
+Each step is one fold, ``CᵀD(C v)``; C is computed block by block, or held where there is room. Small problems hold
+whitened features instead, which stay accurate for any W. Kernel values may be float32: their rounding is a fixed change
+of the features. The sums ``C v`` and ``Cᵀ u`` are always float64: in float32 the iteration stalls far from the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nystrom.engine.base import Engine, Sums
+from nystrom.factor import landmark_kernel, prepare
+from nystrom.kernels import Kernel
+from nystrom.landmarks.base import Landmarks
+from nystrom.linalg import algebra_threads, whiten
+from nystrom.rows.base import Block, RowBlocks, require_finite
+from nystrom.solvers.conjugate import conjugate_gradients
+from nystrom.solvers.preconditioner import FalkonPreconditioner, Preconditioner, SamplePreconditioner
+from nystrom.types import Array, Matrix
+
+# Kernel values of one tile of rows: they stay in the cache from the exponential to both products.
+_TILE_BYTES = 2 * 2**20
+_MIN_TILE_ROWS = 64
+# Whitened features are made where that takes about a second at most, and held up to this many bytes.
+_WHITENED_PRODUCTS = 2e10
+_WHITENED_BYTES = 512 * 2**20
+# Rows per whitened feature from which their Gram matrix is estimated.
+_SAMPLE_ROWS = 8
+# A landmark without rows counts in the preconditioner as if it had this share of an even one's.
+_LEAST_SHARE = 0.1
+
+
+class Target(NamedTuple):
+    """The right-hand side ``FᵀD(y − mean)`` and what an intercept needs: ``FᵀD1``, ``Σ w`` and the mean of y."""
+
+    cross: Array
+    total: Array
+    weight: float
+    mean: Array
+    sizes: Array
+
+
+@dataclass(frozen=True)
+class LandmarkSolution:
+    """What the iteration found.
+
+    Attributes
+    ----------
+    coefficients : array (m, t)
+        a, with ``f(x) = k(x, Z) a + intercept``.
+    intercept : array (t,)
+        b; zeros without an intercept.
+    residuals : array (steps + 1,)
+        Relative residuals of the preconditioned equations before the first and after each step; the last is true.
+    converged : bool
+        Whether the last is at most the tolerance, or the iteration was ended on purpose.
+    """
+
+    coefficients: Array
+    intercept: Array
+    residuals: Array
+    converged: bool
+
+
+@dataclass(frozen=True)
+class LandmarkProblem:
+    """The normal equations of some rows and landmarks, ready to be solved for any regularisation.
+
+    ``held`` are the features F as rows, with targets and weights beside them; None where each pass computes C again.
+    """
+
+    rows: RowBlocks
+    engine: Engine
+    kernel: Kernel
+    landmarks: Landmarks
+    fit_intercept: bool
+    held: RowBlocks | None
+    preconditioner: Preconditioner
+    target: Target
+
+    @cached_property
+    def _evaluate(self) -> Callable[[Matrix], Array]:
+        return prepare(self.kernel, self.landmarks)
+
+    def product(self, V: Array, *, label: str) -> Array:
+        """Return ``FᵀDF V``, of the centred F with an intercept: one pass."""
+        features = _feature_tiles(self.rows, self.held, self._evaluate, len(self.landmarks))
+
+        def step(block: Block) -> Sums:
+            out = np.zeros_like(V)
+            for piece, F in features(block):
+                normal_product(F, V, piece.weight, out)
+            return Sums(out)
+
+        (product,) = self.engine.fold(self.rows if self.held is None else self.held, step, label=label)
+        if self.fit_intercept:
+            product -= np.outer(self.target.total, self.target.total @ V) / self.target.weight
+        return np.asarray(product)
+
+    def solve(
+        self,
+        alpha: float,
+        *,
+        start: Array | None = None,
+        watch: Callable[[Array, Array], bool] | None = None,
+        tol: float = 1e-8,
+        max_iter: int = 200,
+    ) -> tuple[LandmarkSolution, Array]:
+        """Return the solution at one regularisation, and where to start from at the next.
+
+        Parameters
+        ----------
+        alpha : float
+            λ.
+        start : array, optional
+            The second result of an earlier call.
+        watch : callable, optional
+            Called with coefficients and intercept after each step; True ends the iteration.
+        tol, max_iter
+            Relative residual to reach, and most steps.
+
+        Notes
+        -----
+        Cost: m³ for the preconditioner; n m kernel values (none if they are held) and 4 n m t operations per step.
+        """
+        inner, m = self.preconditioner, len(self.landmarks)
+        sizes = np.maximum(self.target.sizes, _LEAST_SHARE * self.target.weight / m)
+        with algebra_threads(m):
+            inner.regularise(alpha, sizes, centred=self.fit_intercept)
+            right = inner.scale(inner.whiten(self.target.cross))
+            begin = None if start is None else inner.rescale(start)
+
+        def product(beta: Array, label: str) -> Array:
+            with algebra_threads(m):
+                U = inner.unscale(beta)
+                V = inner.unwhiten(U)
+            fitted = self.product(V, label=label)
+            with algebra_threads(m):
+                return inner.scale(inner.whiten(fitted) + alpha * U)
+
+        def finish(beta: Array) -> tuple[Array, Array]:
+            coefficients = inner.coefficients(inner.unscale(beta))
+            if not self.fit_intercept:
+                return coefficients, np.zeros(len(self.target.mean))
+            fitted_mean = self.target.total @ inner.unwhiten(inner.unscale(beta)) / self.target.weight
+            return coefficients, self.target.mean - fitted_mean
+
+        found = conjugate_gradients(
+            product,
+            right,
+            start=begin,
+            watch=None if watch is None else lambda beta: watch(*finish(beta)),
+            tol=tol,
+            max_iter=max_iter,
+        )
+        coefficients, intercept = finish(found.coefficients)
+        solution = LandmarkSolution(coefficients, intercept, found.residuals, found.converged or found.stopped_early)
+        return solution, inner.unscale(found.coefficients)
+
+
+def landmark_problem(
+    rows: RowBlocks,
+    engine: Engine,
+    kernel: Kernel,
+    landmarks: Landmarks,
+    *,
+    fit_intercept: bool = False,
+    room: float = 0,
+) -> LandmarkProblem:
+    """Return the normal equations: one pass, and one more for the mean of the target if there is an intercept.
+
+    Parameters
+    ----------
+    rows : RowBlocks
+        With their target, and weights if any.
+    engine, kernel, landmarks
+        How rows are read, k with numeric parameters, and Z.
+    fit_intercept : bool
+        Whether C and y are centred.
+    room : float
+        Bytes in which features may be held.
+    """
+    n, m = rows.shape[0], len(landmarks)
+    evaluate = prepare(kernel, landmarks)
+    T = None
+    if n * m * m <= _WHITENED_PRODUCTS and 8 * n * m <= min(room, _WHITENED_BYTES) and not rows.on_cluster:
+        T = whiten(landmark_kernel(kernel, landmarks), block_dtype=rows.dtype).T
+    held, weight = _hold(rows, engine, evaluate, T, room, m)
+    shift = _target_mean(rows, engine) if fit_intercept else np.zeros(1)
+    target = _target(rows, held, engine, evaluate, m if T is None else T.shape[1], shift, m, centred=fit_intercept)
+    inner: Preconditioner
+    with algebra_threads(m):
+        if T is None or held is None:
+            inner = FalkonPreconditioner(kernel, landmarks, rows.dtype)
+        else:
+            inner = SamplePreconditioner(T, _sample_gram(held, weight, target, centred=fit_intercept))
+    return LandmarkProblem(rows, engine, kernel, landmarks, fit_intercept, held, inner, target)
+
+
+def _hold(
+    rows: RowBlocks, engine: Engine, evaluate: Callable[[Matrix], Array], T: Array | None, room: float, m: int
+) -> tuple[RowBlocks | None, Array | None]:
+    """Return the whitened features if there is a whitening, C if there is room for it, else None; and the weights."""
+    name = rows.name
+
+    def step(block: Block) -> Array:
+        require_finite(block.X, name, block.start)
+        C = evaluate(block.X)
+        return C if T is None else C.astype(np.float64, copy=False) @ T
+
+    if T is None and (rows.on_cluster or rows.shape[0] * m * rows.dtype.itemsize > room):
+        return None, None
+    width, dtype = (m, rows.dtype) if T is None else (T.shape[1], np.dtype(np.float64))
+    held, beside = engine.map_rows_and_fold(
+        rows, lambda block: (step(block), _Beside([block.y], [block.weight])), width, dtype, label="kernel values"
+    )
+    weight = None if beside.weights[0] is None else np.concatenate(beside.weights)
+    return held.with_target(np.concatenate(beside.targets), weight), weight
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """Targets and weights of consecutive rows, block by block."""
+
+    targets: list[Any]
+    weights: list[Any]
+
+    def merge(self, other: _Beside) -> _Beside:
+        return _Beside(self.targets + other.targets, self.weights + other.weights)
+
+
+def _weight_and_target(block: Block) -> tuple[Array, Array]:
+    n = block.X.shape[0]
+    weight = np.ones(n) if block.weight is None else np.asarray(block.weight, dtype=np.float64)
+    return weight, np.asarray(block.y, dtype=np.float64).reshape(n, -1)
+
+
+def _target_mean(rows: RowBlocks, engine: Engine) -> Array:
+    """Return the weighted mean of each target: one pass that computes no kernel."""
+
+    def step(block: Block) -> Sums:
+        w, y = _weight_and_target(block)
+        return Sums(float(w.sum()), w @ y)
+
+    weight, total = engine.fold(rows, step, label="mean of the target")
+    return np.asarray(total / weight)
+
+
+def _feature_tiles(
+    rows: RowBlocks, held: RowBlocks | None, evaluate: Callable[[Matrix], Array], m: int
+) -> Callable[[Block], Iterator[tuple[Block, Array]]]:
+    """Return the function that cuts a block into pieces with their rows of F."""
+    tile_rows = max(_MIN_TILE_ROWS, _TILE_BYTES // (m * rows.dtype.itemsize))
+
+    def tiles(block: Block) -> Iterator[tuple[Block, Array]]:
+        for piece in block.split(tile_rows):
+            yield piece, piece.X if held is not None else evaluate(piece.X)
+
+    return tiles
+
+
+def _target(
+    rows: RowBlocks,
+    held: RowBlocks | None,
+    engine: Engine,
+    evaluate: Callable[[Matrix], Array],
+    width: int,
+    shift: Array,
+    m: int,
+    *,
+    centred: bool,
+) -> Target:
+    """Return the right-hand side, and the rows nearest to each landmark: one pass."""
+    name = rows.name
+    features = _feature_tiles(rows, held, evaluate, m)
+
+    def step(block: Block) -> Sums:
+        require_finite(block.X, name, block.start)
+        w, y = _weight_and_target(block)
+        right = np.column_stack([w[:, None] * (y - shift), w])
+        products, sizes = np.zeros((width, right.shape[1])), np.zeros(width)
+        for piece, F in features(block):
+            own = slice(piece.start - block.start, piece.stop - block.start)
+            products += F.astype(np.float64, copy=False).T @ right[own]
+            sizes += np.bincount(F.argmax(axis=1), weights=w[own], minlength=width)
+        return Sums(products, right.sum(axis=0), sizes)
+
+    products, sums, sizes = engine.fold(rows if held is None else held, step, label="target")
+    cross, total, weight, mean = products[:, :-1], products[:, -1], float(sums[-1]), np.zeros(len(sums) - 1)
+    if centred:
+        # What the shift, rounded, has left of the mean.
+        rest = sums[:-1] / weight
+        cross, mean = cross - np.outer(total, rest), shift + rest
+    return Target(cross, total, weight, mean, sizes)
+
+
+def _sample_gram(held: RowBlocks, weight: Array | None, target: Target, *, centred: bool) -> Array:
+    """Return ``FᵀDF`` (centred if asked) as some evenly spread rows tell it."""
+    n, k = held.shape
+    numbers = np.arange(0, n, max(1, n // (_SAMPLE_ROWS * max(k, 1))))
+    F = held.take(numbers)
+    if centred:
+        F = F - target.total / target.weight
+    w = np.ones(len(numbers)) if weight is None else weight[numbers]
+    share = w.sum() or 1.0
+    return np.asarray((F.T * (w * (target.weight / share))) @ F)
+
+
+def normal_product(F: Array, V: Array, weight: Array | None, out: Array) -> None:
+    """Add ``FᵀD(F V)`` to ``out``, all sums in float64."""
+    wide = F.astype(np.float64, copy=False)
+    U = wide @ V
+    if weight is not None:
+        U *= np.asarray(weight, dtype=np.float64)[:, None]
+    out += wide.T @ U

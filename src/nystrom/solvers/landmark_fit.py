@@ -1,0 +1,166 @@
+"""Fit on many landmarks by conjugate gradients: the regularisation and the number of steps, judged on held-out rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nystrom.engine.base import Engine
+from nystrom.factor import prepare
+from nystrom.kernels import Kernel
+from nystrom.landmarks.base import Landmarks
+from nystrom.rows import RowBlocks
+from nystrom.solvers.landmark_cg import LandmarkProblem, LandmarkSolution, landmark_problem
+from nystrom.solvers.sample import gather_weights, take_with_targets
+from nystrom.types import Array
+
+# The rows that judge: a share of all, within these bounds.
+_HELD_OUT_SHARE = 0.05
+_HELD_OUT_MOST = 5000
+_HELD_OUT_LEAST = 20
+# "auto" goes down from this share of Σ k(x, x) by this factor, while the score improves.
+_AUTO_START = 1e-2
+_AUTO_FACTOR = 10**-0.5
+_AUTO_LEAST = 1e-12
+# So many regularisations, or steps, without a better score end the search.
+_PATIENCE = 2
+_STEP_PATIENCE = 5
+# Regularisations are told apart long before the iteration has converged.
+_SEARCH_TOL = 1e-4
+
+
+@dataclass(frozen=True)
+class LandmarkFit:
+    """A solution, the regularisation that it is for, and how the choice was made.
+
+    ``alphas`` and ``scores`` are those tried, in the order tried; a score is the mean squared error on held-out rows.
+    """
+
+    solution: LandmarkSolution
+    alpha: float
+    alphas: Array
+    scores: Array | None
+
+
+@dataclass
+class HeldOut:
+    """Rows kept out of the fit, and the mean squared error of a function on them."""
+
+    kernel_values: Array
+    target: Array
+    weight: Array
+    history: list[float] = field(default_factory=list)
+
+    def score(self, coefficients: Array, intercept: Array) -> float:
+        """Return the weighted mean squared error, mean of the targets."""
+        errors = self.target - self.kernel_values @ coefficients - intercept
+        return float(np.average((errors**2).mean(axis=1), weights=self.weight))
+
+    def has_stalled(self, coefficients: Array, intercept: Array) -> bool:
+        """Note the score of a step; True if the last few steps brought none better."""
+        self.history.append(self.score(coefficients, intercept))
+        return len(self.history) - 1 - int(np.argmin(self.history)) >= _STEP_PATIENCE
+
+
+def fit_on_landmarks(
+    rows: RowBlocks,
+    engine: Engine,
+    kernel: Kernel,
+    landmarks: Landmarks,
+    *,
+    alphas: Array | None,
+    fit_intercept: bool,
+    early_stopping: bool,
+    tol: float,
+    max_iter: int,
+    room: float,
+    rng: np.random.Generator,
+) -> LandmarkFit:
+    """Minimise ``Σ w (y − f(x) − b)² + λ‖f‖²`` over the functions that the landmarks span, by conjugate gradients.
+
+    Parameters
+    ----------
+    rows, engine, kernel, landmarks
+        The rows with their target, and the parts of the problem.
+    alphas : array or None
+        Regularisations to choose from; None goes down from a large one while the held-out score improves.
+    early_stopping : bool
+        Whether the iteration ends when the score on held-out rows has not improved for some steps.
+    tol, max_iter, room
+        See :class:`LandmarkProblem` and :func:`landmark_problem`.
+
+    Notes
+    -----
+    To choose among regularisations, and to stop early, 5 % of the rows (at most 5,000) are held out. After a choice the
+    fit is made again on all rows, from where it stood. Each regularisation starts from the solution of the one before.
+    """
+
+    def problem_of(fitted: RowBlocks) -> LandmarkProblem:
+        return landmark_problem(fitted, engine, kernel, landmarks, fit_intercept=fit_intercept, room=room)
+
+    single = alphas is not None and len(alphas) == 1
+    if single and not early_stopping:
+        solution, _ = problem_of(rows).solve(float(alphas[0]), tol=tol, max_iter=max_iter)  # type: ignore[index]
+        return LandmarkFit(solution, float(alphas[0]), alphas, None)  # type: ignore[index,arg-type]
+    training, judge = _hold_out(rows, engine, kernel, landmarks, rng)
+    problem = problem_of(training)
+    if single:
+        chosen, tried, start = float(alphas[0]), alphas, None  # type: ignore[index]
+        scores = None
+    else:
+        tried, scores, start = _search(problem, judge, alphas, max_iter)
+        chosen = float(tried[int(np.argmin(scores))])
+    if early_stopping:
+        solution, _ = problem.solve(chosen, watch=judge.has_stalled, tol=tol, max_iter=max_iter)
+    else:
+        solution, _ = problem_of(rows).solve(chosen, start=start, tol=tol, max_iter=max_iter)
+    return LandmarkFit(solution, chosen, np.asarray(tried), scores)
+
+
+def _search(
+    problem: LandmarkProblem, judge: HeldOut, alphas: Array | None, max_iter: int
+) -> tuple[Array, Array, Array | None]:
+    """Return the regularisations tried, their scores, and the start of the best: from the largest down, warm."""
+    largest = problem.target.weight * _AUTO_START
+    lowest = problem.target.weight * _AUTO_LEAST
+    downwards = np.sort(alphas)[::-1] if alphas is not None else None
+    tried: list[float] = []
+    scores: list[float] = []
+    start = best = None
+    while True:
+        if downwards is not None:
+            if len(tried) == len(downwards):
+                break
+            alpha = float(downwards[len(tried)])
+        else:
+            alpha = largest * _AUTO_FACTOR ** len(tried)
+            stalled = len(scores) - 1 - int(np.argmin(scores)) >= _PATIENCE if scores else False
+            if stalled or alpha < lowest:
+                break
+        solution, start = problem.solve(alpha, start=start, tol=_SEARCH_TOL, max_iter=max_iter)
+        tried.append(alpha)
+        scores.append(judge.score(solution.coefficients, solution.intercept))
+        if scores[-1] == min(scores):
+            best = start
+    return np.asarray(tried), np.asarray(scores), best
+
+
+def _hold_out(
+    rows: RowBlocks, engine: Engine, kernel: Kernel, landmarks: Landmarks, rng: np.random.Generator
+) -> tuple[RowBlocks, HeldOut]:
+    """Return the rows with weight 0 for some of them, and those."""
+    n = rows.shape[0]
+    size = min(max(int(_HELD_OUT_SHARE * n), _HELD_OUT_LEAST), _HELD_OUT_MOST, n // 2)
+    if size < 1:
+        raise ValueError("to choose alpha, or to stop early, at least 2 rows are needed: one judges. Give one alpha.")
+    numbers = np.sort(rng.choice(n, size, replace=False))
+    block = take_with_targets(rows, engine, numbers)
+    weights = gather_weights(rows, engine)
+    weights[numbers] = 0.0
+    judge = HeldOut(
+        np.asarray(prepare(kernel, landmarks)(block.X), dtype=np.float64),
+        np.asarray(block.y, dtype=np.float64).reshape(size, -1),
+        np.ones(size) if block.weight is None else np.asarray(block.weight, dtype=np.float64),
+    )
+    return rows.with_target(None, weights), judge

@@ -1,0 +1,187 @@
+"""Preconditioners for ridge regression on landmarks: which basis to iterate in, and an inverse close to the true one.
+
+With features ``F`` of the rows, D their weights and λ the regularisation, the iteration solves
+``(FᵀDF + λI) u = FᵀDy``. A preconditioner gives F as ``C T⁻¹`` or holds it, and a triangular L with ``L Lᵀ`` close to
+``FᵀDF + λI``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from scipy.linalg import blas, lapack
+
+from nystrom.exceptions import NotPositiveSemidefiniteError
+from nystrom.factor import prepare
+from nystrom.kernels import Kernel
+from nystrom.landmarks.base import Landmarks
+from nystrom.types import Array
+
+# Rows of W at a time, and the order of the blocks in which T N Tᵀ is formed.
+_PANEL = 1024
+# Shifts of the diagonal, in multiples of the rounding level, that are tried until W can be factorised.
+_SHIFTS = (1.0, 1e1, 1e3, 1e5)
+
+
+class Preconditioner(ABC):
+    """A basis for the coefficients, and a triangular L for each regularisation."""
+
+    @abstractmethod
+    def regularise(self, alpha: float, sizes: Array, *, centred: bool) -> None:
+        """Form L for this λ; ``sizes`` are the rows of each landmark, ``centred`` whether there is an intercept."""
+
+    @abstractmethod
+    def scale(self, U: Array) -> Array:
+        """Return ``L⁻¹ U``."""
+
+    @abstractmethod
+    def unscale(self, beta: Array) -> Array:
+        """Return ``L⁻ᵀ β``."""
+
+    @abstractmethod
+    def rescale(self, U: Array) -> Array:
+        """Return ``Lᵀ U``, which undoes :meth:`unscale`."""
+
+    def whiten(self, V: Array) -> Array:
+        """Return ``T⁻ᵀ V``, where the passes multiply with C; V itself where they multiply with F."""
+        return V
+
+    def unwhiten(self, U: Array) -> Array:
+        """Return ``T⁻¹ U``, the transpose of :meth:`whiten`."""
+        return U
+
+    @abstractmethod
+    def coefficients(self, U: Array) -> Array:
+        """Return a with ``C a = F U``."""
+
+
+class FalkonPreconditioner(Preconditioner):
+    """``W ≈ Tᵀ T`` and ``T N Tᵀ + λI = L Lᵀ``, both triangles in one m × m array (Rudi, Carratino and Rosasco, 2017).
+
+    Rows near their landmarks have ``CᵀDC ≈ W N W`` with N the rows of each landmark, so with ``F = C T⁻¹`` the matrix
+    ``FᵀDF + λI`` is near ``T N Tᵀ + λI``. W is shifted by its rounding level, as the landmarks may be dependent.
+
+    Cost: m³ / 3 multiplications for each of the two factors and for the product between them; 8 m² bytes.
+    """
+
+    def __init__(self, kernel: Kernel, landmarks: Landmarks, block_dtype: Any) -> None:
+        m = len(landmarks)
+        # Column-major: LAPACK works in place on nothing else.
+        W = np.empty((m, m), order="F")
+        _fill(W, kernel, landmarks)
+        level = 10 * float(np.finfo(block_dtype).eps) * np.sqrt(m) * float(np.max(W.diagonal(), initial=0.0))
+        for shift in _SHIFTS:
+            W[np.diag_indices(m)] += shift * level
+            W, failed = lapack.dpotrf(W, lower=0, clean=0, overwrite_a=1)
+            if not failed:
+                break
+            _fill(W, kernel, landmarks)
+        else:
+            raise NotPositiveSemidefiniteError(
+                f"the kernel is not positive semidefinite: the kernel matrix of the {m} landmarks has an eigenvalue "
+                f"below {-_SHIFTS[-1] * level:.2g}. Use a positive definite kernel such as 'gaussian'."
+            )
+        self._both = W
+        self._upper_diagonal = W.diagonal().copy()
+        self._lower_diagonal = np.empty(0)
+
+    def regularise(self, alpha: float, sizes: Array, *, centred: bool) -> None:
+        B, m = self._both, len(self._both)
+        B[np.diag_indices(m)] = self._upper_diagonal
+        diagonal, mean = np.empty(m), np.zeros(m)
+        if centred:
+            mean = blas.dtrmv(B, sizes, lower=0) / np.sqrt(sizes.sum())
+        # T is read on and above the diagonal and T N Tᵀ written below it, so neither disturbs the other.
+        for start in range(0, m, _PANEL):
+            own = slice(start, min(start + _PANEL, m))
+            right = np.triu(B[own, start:])
+            scaled = right * sizes[start:]
+            square = scaled @ right.T - np.outer(mean[own], mean[own])
+            diagonal[own] = square.diagonal()
+            low = np.tril_indices(len(square), -1)
+            B[own, own][low] = square[low]
+            if start:
+                B[own, :start] = scaled @ B[:start, start:].T - np.outer(mean[own], mean[:start])
+        B[np.diag_indices(m)] = diagonal + alpha
+        _, failed = lapack.dpotrf(B, lower=1, clean=0, overwrite_a=1)
+        if failed:
+            raise np.linalg.LinAlgError(
+                f"the preconditioner cannot be factorised at alpha={alpha:.3g}: raise alpha, or take fewer landmarks."
+            )
+        self._lower_diagonal = B.diagonal().copy()
+
+    def _solve(self, V: Array, *, lower: bool, transposed: bool) -> Array:
+        B = self._both
+        B[np.diag_indices_from(B)] = self._lower_diagonal if lower else self._upper_diagonal
+        return np.asarray(blas.dtrsm(1.0, B, V, lower=int(lower), trans_a=int(transposed)))
+
+    def scale(self, U: Array) -> Array:
+        return self._solve(U, lower=True, transposed=False)
+
+    def unscale(self, beta: Array) -> Array:
+        return self._solve(beta, lower=True, transposed=True)
+
+    def rescale(self, U: Array) -> Array:
+        B = self._both
+        B[np.diag_indices_from(B)] = self._lower_diagonal
+        return np.asarray(blas.dtrmm(1.0, B, U, lower=1, trans_a=1))
+
+    def whiten(self, V: Array) -> Array:
+        return self._solve(V, lower=False, transposed=True)
+
+    def unwhiten(self, U: Array) -> Array:
+        return self._solve(U, lower=False, transposed=False)
+
+    def coefficients(self, U: Array) -> Array:
+        return self.unwhiten(U)
+
+
+class SamplePreconditioner(Preconditioner):
+    """For whitened features that are held: L from the Gram matrix of a sample of their rows.
+
+    Parameters
+    ----------
+    T : array (m, k)
+        ``F = C T``.
+    gram : array (k, k)
+        An estimate of ``FᵀDF``, centred if there is an intercept.
+    """
+
+    def __init__(self, T: Array, gram: Array) -> None:
+        self._T = T
+        self._gram = gram
+        self._lower = np.empty((0, 0))
+
+    def regularise(self, alpha: float, sizes: Array, *, centred: bool) -> None:
+        shifted = self._gram.copy()
+        shifted[np.diag_indices_from(shifted)] += alpha
+        self._lower = scipy.linalg.cholesky(shifted, lower=True)
+
+    def scale(self, U: Array) -> Array:
+        return np.asarray(scipy.linalg.solve_triangular(self._lower, U, lower=True))
+
+    def unscale(self, beta: Array) -> Array:
+        return np.asarray(scipy.linalg.solve_triangular(self._lower, beta, lower=True, trans="T"))
+
+    def rescale(self, U: Array) -> Array:
+        return np.asarray(self._lower.T @ U)
+
+    def coefficients(self, U: Array) -> Array:
+        return np.asarray(self._T @ U)
+
+
+def _fill(W: Array, kernel: Kernel, landmarks: Landmarks) -> None:
+    for start, rows in _panels(kernel, landmarks):
+        W[:, start : start + len(rows)] = rows.T
+
+
+def _panels(kernel: Kernel, landmarks: Landmarks) -> Iterator[tuple[int, Array]]:
+    """Yield (start, the rows of W from there) in float64."""
+    Z = landmarks.points.astype(np.float64)
+    evaluate = prepare(kernel, Landmarks(Z, landmarks.indices))
+    for start in range(0, len(landmarks), _PANEL):
+        yield start, np.asarray(evaluate(Z[start : start + _PANEL]), dtype=np.float64)
