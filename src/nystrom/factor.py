@@ -34,7 +34,8 @@ from nystrom.types import Array, Matrix
 # Cholesky whitening is used up to this condition of W, where ε64 cond(W) is a tenth of what is promised. In float32 the
 # cut-off on eigenvalues comes first.
 _CHOLESKY_LIMIT = {"float32": np.inf, "float64": 5e6}
-_MAX_CAUTIONS = 4
+# Factors on the cut-off of the landmarks' eigenvalues, tried until no row's features exceed its kernel.
+CAUTIONS = (1.0, 10.0, 100.0, 1000.0)
 # So many times the rounding that is possible: the kernel itself is to blame, and a higher cut-off would hide it.
 _CLEARLY = 1e3
 # Kernel values of this size are taken in float64 also of float32 rows.
@@ -232,27 +233,30 @@ def _fit(
     W = landmark_kernel(kernel, landmarks)
     evaluate = prepare(kernel, landmarks)
     dtype = kernel_dtype(kernel, landmarks, survey.rows.dtype)
-    caution = 1.0
-    for _ in range(_MAX_CAUTIONS):
+    for caution in CAUTIONS:
         T = _whitening(W, dtype, caution, rank if cut_first else None)
         fold = _make_fold(kernel, evaluate, W, T, dtype, keep)
         statistics = fold.over(survey)
         over = excess(statistics, fold)
         if over <= 1:
             return _finish(landmarks, kernel, T, statistics, rank)
-        if over > _CLEARLY and not kernel.is_psd:
-            break
-        warnings.warn(
-            f"rounding made the approximation exceed the kernel, by {over:.2g} times what is expected; the cut-off on "
-            f"the landmarks' eigenvalues is raised tenfold and the pass repeated. float64 rows avoid this.",
-            AccuracyWarning,
-            stacklevel=2,
-        )
-        caution *= 10
-    raise _exceeded(kernel, over)
+        warn_or_refuse(kernel, over)
+    raise exceeded(kernel, over)
 
 
-def _exceeded(kernel: Kernel, over: float) -> NotPositiveSemidefiniteError:
+def warn_or_refuse(kernel: Kernel, over: float) -> None:
+    """Warn that a pass is repeated with a higher cut-off, or raise where rounding cannot be the reason."""
+    if over > _CLEARLY and not kernel.is_psd:
+        raise exceeded(kernel, over)
+    warnings.warn(
+        f"rounding made the approximation exceed the kernel, by {over:.2g} times what is expected; the cut-off on "
+        f"the landmarks' eigenvalues is raised tenfold and the pass repeated. float64 rows avoid this.",
+        AccuracyWarning,
+        stacklevel=3,
+    )
+
+
+def exceeded(kernel: Kernel, over: float) -> NotPositiveSemidefiniteError:
     advice = (
         "Its values are too inexact: give the rows as float64, or scale them."
         if kernel.is_psd
@@ -298,7 +302,7 @@ def extend(fitted: NystromMap, survey: Survey) -> NystromMap:
     added = fold.over(survey)
     over = excess(added, fold)
     if over > 1:
-        raise _exceeded(kernel, over)
+        raise exceeded(kernel, over)
     return _finish(fitted.landmarks, kernel, T, fitted.statistics.copy().merge(added), fitted.rank)
 
 

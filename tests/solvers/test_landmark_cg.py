@@ -48,6 +48,7 @@ def direct(kernel, X, Y, Z, alpha, weight, intercept):
     return columns @ w
 
 
+@pytest.mark.filterwarnings("ignore::nystrom.exceptions.AccuracyWarning")
 @pytest.mark.parametrize("kind", ["distinct", "duplicates", "nearly dependent"])
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nystrom.engine.base import Engine, Sums
-from nystrom.factor import landmark_kernel, prepare
+from nystrom.factor import CAUTIONS, exceeded, landmark_kernel, prepare, warn_or_refuse
+from nystrom.feature_sums import margin_of
 from nystrom.kernels import Kernel
 from nystrom.landmarks.base import Landmarks
 from nystrom.linalg import algebra_threads, whiten
@@ -36,6 +37,8 @@ _WHITENED_PRODUCTS = 2e10
 _WHITENED_BYTES = 512 * 2**20
 # Rows per whitened feature from which their Gram matrix is estimated.
 _SAMPLE_ROWS = 8
+# Rows that are looked at to see whether a kernel of unknown kind is positive semidefinite.
+_CHECKED_ROWS = 1000
 # A landmark without rows counts in the preconditioner as if it had this share of an even one's.
 _LEAST_SHARE = 0.1
 
@@ -194,49 +197,91 @@ def landmark_problem(
     evaluate = prepare(kernel, landmarks)
     T = None
     if n * m * m <= _WHITENED_PRODUCTS and 8 * n * m <= min(room, _WHITENED_BYTES) and not rows.on_cluster:
-        T = whiten(landmark_kernel(kernel, landmarks), block_dtype=rows.dtype).T
-    held, weight = _hold(rows, engine, evaluate, T, room, m)
+        T, held, weight = _hold_whitened(rows, engine, kernel, landmarks, evaluate)
+    elif rows.on_cluster or n * m * rows.dtype.itemsize > room:
+        held, weight = None, None
+    else:
+        held, weight, _ = _hold(rows, engine, evaluate, m, rows.dtype)
     shift = _target_mean(rows, engine) if fit_intercept else np.zeros(1)
     target = _target(rows, held, engine, evaluate, m if T is None else T.shape[1], shift, m, centred=fit_intercept)
     inner: Preconditioner
     with algebra_threads(m):
         if T is None or held is None:
             inner = FalkonPreconditioner(kernel, landmarks, rows.dtype)
+            _check_some_rows(rows, kernel, evaluate, inner, m)
         else:
             inner = SamplePreconditioner(T, _sample_gram(held, weight, target, centred=fit_intercept))
     return LandmarkProblem(rows, engine, kernel, landmarks, fit_intercept, held, inner, target)
 
 
 def _hold(
-    rows: RowBlocks, engine: Engine, evaluate: Callable[[Matrix], Array], T: Array | None, room: float, m: int
-) -> tuple[RowBlocks | None, Array | None]:
-    """Return the whitened features if there is a whitening, C if there is room for it, else None; and the weights."""
+    rows: RowBlocks,
+    engine: Engine,
+    features: Callable[[Matrix], Array],
+    width: int,
+    dtype: Any,
+    margin: Callable[[Matrix, Array], float] | None = None,
+) -> tuple[RowBlocks, Array | None, float]:
+    """Return the features of all rows with their targets, the weights, and the least ``margin`` of a block."""
     name = rows.name
 
-    def step(block: Block) -> Array:
+    def step(block: Block) -> tuple[Array, _Beside]:
         require_finite(block.X, name, block.start)
-        C = evaluate(block.X)
-        return C if T is None else C.astype(np.float64, copy=False) @ T
+        F = features(block.X)
+        return F, _Beside([block.y], [block.weight], np.inf if margin is None else margin(block.X, F))
 
-    if T is None and (rows.on_cluster or rows.shape[0] * m * rows.dtype.itemsize > room):
-        return None, None
-    width, dtype = (m, rows.dtype) if T is None else (T.shape[1], np.dtype(np.float64))
-    held, beside = engine.map_rows_and_fold(
-        rows, lambda block: (step(block), _Beside([block.y], [block.weight])), width, dtype, label="kernel values"
-    )
+    held, beside = engine.map_rows_and_fold(rows, step, width, dtype, label="kernel values")
     weight = None if beside.weights[0] is None else np.concatenate(beside.weights)
-    return held.with_target(np.concatenate(beside.targets), weight), weight
+    return held.with_target(np.concatenate(beside.targets), weight), weight, beside.margin
+
+
+def _hold_whitened(
+    rows: RowBlocks, engine: Engine, kernel: Kernel, landmarks: Landmarks, evaluate: Callable[[Matrix], Array]
+) -> tuple[Array, RowBlocks, Array | None]:
+    """Return the whitening T, the features ``C T`` of all rows, none of which exceeds its kernel, and the weights."""
+    W = landmark_kernel(kernel, landmarks)
+    top, tolerance = float(np.max(np.diag(W))), float(np.sqrt(np.finfo(rows.dtype).eps) * len(W) ** 0.25)
+    for caution in CAUTIONS:
+        T = whiten(W, block_dtype=rows.dtype, caution=caution).T
+
+        def features(X: Matrix, T: Array = T) -> Array:
+            return np.asarray(evaluate(X).astype(np.float64, copy=False) @ T)
+
+        def margin(X: Matrix, F: Array) -> float:
+            return margin_of(F, kernel.diag(X), top, tolerance)
+
+        held, weight, least = _hold(rows, engine, features, T.shape[1], np.dtype(np.float64), margin)
+        over = -least / tolerance
+        if over <= 1:
+            return T, held, weight
+        warn_or_refuse(kernel, over)
+    raise exceeded(kernel, over)
 
 
 @dataclass(frozen=True)
 class _Beside:
-    """Targets and weights of consecutive rows, block by block."""
+    """Targets and weights of consecutive rows, block by block, and the least margin of their features."""
 
     targets: list[Any]
     weights: list[Any]
+    margin: float
 
     def merge(self, other: _Beside) -> _Beside:
-        return _Beside(self.targets + other.targets, self.weights + other.weights)
+        return _Beside(self.targets + other.targets, self.weights + other.weights, min(self.margin, other.margin))
+
+
+def _check_some_rows(
+    rows: RowBlocks, kernel: Kernel, evaluate: Callable[[Matrix], Array], inner: Preconditioner, m: int
+) -> None:
+    """Raise if the whitened features of some rows exceed their kernel: it is not positive semidefinite."""
+    if kernel.is_psd:
+        return
+    X = rows.take(np.linspace(0, rows.shape[0] - 1, min(_CHECKED_ROWS, rows.shape[0])).astype(int))
+    F = inner.whiten(np.asarray(evaluate(X), dtype=np.float64).T).T
+    tolerance = float(np.sqrt(np.finfo(rows.dtype).eps) * m**0.25)
+    over = -margin_of(F, kernel.diag(X), float(np.max(kernel.diag(X))), tolerance) / tolerance
+    if over > 1:
+        raise exceeded(kernel, over)
 
 
 def _weight_and_target(block: Block) -> tuple[Array, Array]:
