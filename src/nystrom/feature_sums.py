@@ -64,10 +64,16 @@ class Statistics:
     @property
     def raw_target_squares(self) -> Array:
         """``Σ w y²``."""
-        return self.target_scatter + self.weight * self.target_mean**2
+        with np.errstate(over="ignore"):
+            return self.target_scatter + self.weight * self.target_mean**2
 
     def merge(self, other: Statistics) -> Statistics:
         """Return the statistics of both sets of rows; reuses the memory of ``self``."""
+        # Overflow is found in the sums, where it is an error with advice.
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._merged(other)
+
+    def _merged(self, other: Statistics) -> Statistics:
         weight = self.weight + other.weight
         share = other.weight / weight if weight > 0 else 0.0
         between = self.weight * share

@@ -12,20 +12,13 @@ from nystrom.datasets import is_available, load
 from nystrom.estimators import KernelRidge, KernelRidgeClassifier, Nystroem
 from nystrom.rows import as_blocks
 
-# The check repeats and removes rows. That moves their spread, and so gamma="scale", and their number, which generalised
-# cross-validation counts; weights do neither. With both parameters given the check passes, as the first line shows.
-DEFAULTS_IGNORE_WEIGHTS = {
-    "check_sample_weight_equivalence_on_dense_data": "gamma='scale' and gcv look at the rows, whatever their weights",
-    "check_sample_weight_equivalence_on_sparse_data": "gamma='scale' and gcv look at the rows, whatever their weights",
-}
-
 
 @parametrize_with_checks([KernelRidgeClassifier(1.0, gamma=None)])
 def test_scikit_learn_accepts_the_estimator(estimator, check):
     check(estimator)
 
 
-@parametrize_with_checks([KernelRidgeClassifier()], expected_failed_checks=lambda estimator: DEFAULTS_IGNORE_WEIGHTS)
+@parametrize_with_checks([KernelRidgeClassifier()])
 def test_scikit_learn_accepts_the_defaults(estimator, check):
     check(estimator)
 

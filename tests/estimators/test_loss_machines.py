@@ -27,7 +27,7 @@ TARGETS = {KernelLogisticRegression: THREE, KernelSVC: THREE, KernelSVR: VALUES}
 EXACT = {"gamma": 0.2, "landmarks": X, "tol": 1e-14}
 
 
-# With few rows every one is a landmark, and gamma=None does not depend on them: weights are then repetitions exactly.
+# With few rows every one is a landmark,: weights are then repetitions exactly.
 @parametrize_with_checks([machine(gamma=None, tol=1e-12) for machine in MACHINES])
 def test_scikit_learn_accepts_the_estimator(estimator, check):
     check(estimator)

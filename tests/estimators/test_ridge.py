@@ -19,14 +19,6 @@ from nystrom.landmarks import SketchedKMeans
 from nystrom.rows import as_blocks
 from nystrom.solvers.path import ridge_problem
 
-# The check repeats and removes rows, which moves their spread and so the default bandwidth "scale"; weights do not:
-# it is a figure of the rows as they are read. With gamma a number or None the check passes, as the first line shows.
-SCALE_IGNORES_WEIGHTS = {
-    "check_sample_weight_equivalence_on_dense_data": "gamma='scale' is the spread of the rows, whatever their weights",
-    "check_sample_weight_equivalence_on_sparse_data": "gamma='scale' is the spread of the rows, whatever their weights",
-}
-
-
 # These checks call partial_fit, which the exact solver refuses by its name: it needs the kernel between all rows.
 EXACT_NEEDS_ALL_ROWS = dict.fromkeys(
     ("check_fit_score_takes_y", "check_n_features_in_after_fitting", "check_estimators_partial_fit_n_features"),
@@ -42,7 +34,7 @@ def test_scikit_learn_accepts_the_estimator(estimator, check):
     check(estimator)
 
 
-@parametrize_with_checks([KernelRidge()], expected_failed_checks=lambda estimator: SCALE_IGNORES_WEIGHTS)
+@parametrize_with_checks([KernelRidge(), KernelRidge("auto")])
 def test_scikit_learn_accepts_the_defaults(estimator, check):
     check(estimator)
 
@@ -94,10 +86,12 @@ def test_leave_one_out_equals_fitting_without_each_row(data, intercept, weighted
     for alpha, score in zip(alphas, model.alpha_scores_, strict=True):
         errors = np.empty_like(y)
         for i in range(len(X)):
-            kept = np.arange(len(X)) != i
-            _, solve = weighted_fit(L[kept], y[kept], weight[kept], alpha, intercept)
+            # A weight is a number of repetitions, of which one is left out.
+            rest = weight.copy()
+            rest[i] = max(rest[i] - 1, 0)
+            _, solve = weighted_fit(L, y, rest, alpha, intercept)
             row = np.append(L[i], 1.0) if intercept else L[i]
-            errors[i] = y[i] - row @ (solve @ y[kept])
+            errors[i] = y[i] - row @ (solve @ y)
         brute = np.sum(weight[:, None] * errors**2) / weight.sum() / 2
         assert score == pytest.approx(brute, rel=1e-10)
     assert model.alpha_ == alphas[int(np.argmin(model.alpha_scores_))]

@@ -183,7 +183,7 @@ def _moments_step(name: str) -> Callable[[Block], Moments]:
     def step(block: Block) -> Moments:
         # The moments of a block with NaN or infinity are not finite either, so the rows need not be read twice.
         with np.errstate(over="ignore", invalid="ignore"):
-            moments = block_moments(block.X)
+            moments = block_moments(block.X, block.weight)
         if not np.isfinite(moments.scatter):
             require_finite(block.X, name, block.start)
         return moments

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from nystrom.engine import is_dask_collection
@@ -24,8 +25,10 @@ class KernelClassifier(ClassifierMixin, SupervisedMachine):
         if y is None:
             y = gather_target(rows, self._engine(rows)).ravel()
         check_classification_targets(y)
+        emphasis = None
         if self.class_weight is not None:
-            balance = compute_sample_weight(self.class_weight, y)
+            emphasis = _emphasis(self.class_weight, y, weight)
+            balance = emphasis(y)
             weight = balance if weight is None else weight * balance
         # A row of weight 0 is left out, and so is a class that has no other rows.
         self.classes_ = np.unique(y if weight is None else y[weight > 0])
@@ -34,6 +37,8 @@ class KernelClassifier(ClassifierMixin, SupervisedMachine):
                 f"y must hold at least 2 classes; got {len(self.classes_)} class, {list(self.classes_)}, in rows of "
                 f"positive weight: there is nothing to tell apart."
             )
+        # What a row of each class weighs when it is there once.
+        self._class_weights = None if emphasis is None else emphasis(self.classes_)
         return rows, np.minimum(np.searchsorted(self.classes_, y), len(self.classes_) - 1), weight
 
     def decision_function(self, X: Matrix) -> Any:
@@ -52,6 +57,19 @@ class KernelClassifier(ClassifierMixin, SupervisedMachine):
     def score(self, X: Matrix, y: Any = None, sample_weight: Any = None) -> float:
         """Return the share of rows classified rightly; y may be None where the rows hold it."""
         return float(super().score(X, self._target_of(X, y), sample_weight))
+
+
+def _emphasis(class_weight: Any, y: Array, weight: Array | None) -> Callable[[Array], Array]:
+    """Return the function from classes to their weights; "balanced" makes all count alike, as their rows weigh."""
+    classes, codes = np.unique(y, return_inverse=True)
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        masses = np.bincount(codes, weight)
+        weights = np.divide(
+            masses.sum() / np.count_nonzero(masses), masses, out=np.zeros(len(masses)), where=masses > 0
+        )
+    else:
+        weights = compute_class_weight(class_weight, classes=classes, y=y)
+    return lambda some: np.asarray(weights[np.searchsorted(classes, some)])
 
 
 def _classes_of(values: Array, classes: Array) -> Array:

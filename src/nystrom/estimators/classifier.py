@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Self, Unpack
 
 import numpy as np
 
 from nystrom.estimators.classes import KernelClassifier, indicators
 from nystrom.estimators.ridge import RidgeMachine, RidgeParameters
-from nystrom.types import Matrix
+from nystrom.factor import NystromMap
+from nystrom.solvers.path import RidgeProblem, ridge_problem
+from nystrom.types import Array, Matrix
 
 
 class KernelRidgeClassifier(KernelClassifier, RidgeMachine):
@@ -72,6 +75,24 @@ class KernelRidgeClassifier(KernelClassifier, RidgeMachine):
         self._fit_ridge(rows, indicators(codes, len(self.classes_)), weight)
         self._one_target = len(self.classes_) == 2
         return self
+
+    def _problem(self, fitted: NystromMap) -> RidgeProblem:
+        weights, s = self._class_weights, fitted.statistics
+        if weights is None:
+            return super()._problem(fitted)
+        # Class weights say whose errors matter more, not that there are more rows: these are counted without them.
+        shares = (1 + s.target_mean) / 2
+        shares = np.append(1 - shares, shares) if len(weights) == 2 else shares
+        count = float(np.sum(s.weight * shares / weights))
+        return ridge_problem(fitted, fit_intercept=self.fit_intercept, count=count)
+
+    def _unit(self) -> Callable[[Array], Array] | None:
+        weights = self._class_weights
+        if weights is None:
+            return None
+        if len(weights) == 2:
+            return lambda y: weights[(y.reshape(-1) > 0).astype(np.intp)]
+        return lambda y: weights[y.argmax(axis=1)]
 
     def _check_merge(self, other: Self) -> None:
         super()._check_merge(other)

@@ -135,6 +135,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
     def _normalised(self, fitted: NystromMap) -> tuple[RidgeProblem, Array, Array]:
         """Return the problem for the normalised target, and the mean and the deviation that were taken out."""
         problem, s = ridge_problem(fitted), fitted.statistics
+        require_finite_squares(problem.squares)
         t = problem.cross.shape[1]
         if not self.normalize_y:
             return problem, np.zeros(t), np.ones(t)
@@ -156,11 +157,10 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
         """Find noise, amplitude and coefficients from the sums of the map."""
         fitted = self.map_
         problem, self._y_mean, self._y_deviation = self._normalised(fitted)
-        require_finite_squares(problem.squares)
         found = self._optimum(fitted, problem)
         self.alpha_, self.amplitude_ = found.alpha, found.amplitude
         self._ratio = found.alpha / found.amplitude
-        self.likelihood_bound_ = -found.objective * problem.weight * problem.cross.shape[1]
+        self.likelihood_bound_ = -found.objective * problem.count * problem.cross.shape[1]
         self.log_marginal_likelihood_value_ = log_likelihood(problem, *found[:2])
         weights, _ = problem.solve(self._ratio)
         self.landmark_coef_ = fitted.projection @ weights

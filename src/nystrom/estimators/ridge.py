@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Self, Unpack
 
 import numpy as np
@@ -107,13 +108,13 @@ class RidgeMachine(SupervisedMachine):
     def _settle_kernel(self, survey: Survey, kernel: Kernel, landmarks: Landmarks, rng: np.random.Generator) -> Kernel:
         if not (isinstance(self.gamma, str) and self.gamma == "auto"):
             return super()._settle_kernel(survey, kernel, landmarks, rng)
-        n = survey.rows.shape[0]
+        count = survey.moments.count
 
         def criterion(fitted: NystromMap, rows: RowBlocks) -> float:
-            problem = ridge_problem(fitted, fit_intercept=self.fit_intercept)
+            problem = self._problem(fitted)
             alphas = check_alphas(self.alpha)
             # Eigenvalues grow with the rows, so the same amount of smoothing needs less on fewer of them.
-            alphas = auto_alphas(problem.values) if alphas is None else alphas * (problem.weight / n)
+            alphas = auto_alphas(problem.values) if alphas is None else alphas * (problem.count / count)
             return float(np.min(self._scores(problem, fitted, rows, alphas)))
 
         return search_gamma(survey, kernel.resolve(survey.moments), landmarks, self._factorise, criterion, rng)
@@ -123,7 +124,16 @@ class RidgeMachine(SupervisedMachine):
             return problem.gcv(alphas)
         if self.selection == "likelihood" or rows is None:
             return problem.negative_log_likelihood(alphas)
-        return leave_one_out(problem, fitted, rows, self._engine(rows), alphas)
+        return leave_one_out(problem, fitted, rows, self._engine(rows), alphas, self._unit())
+
+    def _problem(self, fitted: NystromMap) -> RidgeProblem:
+        problem = ridge_problem(fitted, fit_intercept=self.fit_intercept)
+        require_finite_squares(problem.squares)
+        return problem
+
+    def _unit(self) -> Callable[[Array], Array] | None:
+        """Return the function from targets to the weight of one row with it; None for a weight of 1."""
+        return None
 
     def _fit_ridge(self, bare: RowBlocks, y: Array | None, weight: Array | None) -> None:
         """Fit the map of the rows, choose the regularisation, and solve."""
@@ -226,14 +236,14 @@ class RidgeMachine(SupervisedMachine):
 
     def _solve(self, rows: RowBlocks | None) -> None:
         """Choose the regularisation and solve from the statistics of the map; only leave-one-out reads the rows."""
-        problem = ridge_problem(self.map_, fit_intercept=self.fit_intercept)
-        require_finite_squares(problem.squares)
+        problem = self._problem(self.map_)
         alphas = check_alphas(self.alpha)
         self.alphas_ = auto_alphas(problem.values) if alphas is None else alphas
         best = 0
         if len(self.alphas_) > 1:
             self.alpha_scores_ = self._scores(problem, self.map_, rows, self.alphas_)
-            best = int(np.argmin(self.alpha_scores_))
+            exact = self.selection == "likelihood"
+            best = int(np.argmin(self.alpha_scores_) if exact else problem.choose(self.alphas_, self.alpha_scores_))
         self.alpha_ = float(self.alphas_[best])
         weights, self.intercept_ = problem.solve(self.alpha_)
         self.landmark_coef_ = self.map_.projection @ weights

@@ -241,5 +241,11 @@ def reciprocal(spread: float) -> float:
             f"gamma='scale' needs a finite spread of the rows; it is {spread}. "
             "Divide the rows by a constant so that their squares do not overflow, or give gamma a number."
         )
-    gamma = 1.0 / spread if spread > 0 else math.inf
-    return gamma if gamma < math.inf else 1.0
+    if spread == 0:
+        return 1.0
+    if not 1.0 / spread < math.inf:
+        raise ValueError(
+            f"gamma='scale' is one over the spread of the rows, and {spread:.3g} is too small for that. Multiply "
+            "the rows by a constant, or give gamma a number."
+        )
+    return 1.0 / spread

@@ -122,34 +122,42 @@ class ClusterSums:
     """Sums of the rows of each cluster, and their numbers. Merges by addition, in float64.
 
     ``sums`` is an ndarray for dense rows and CSR for CSR rows, so that m clusters of rows with very many columns
-    take the memory of what is not zero.
+    take the memory of what is not zero. With weights, rows are summed as often as these say, ``weights`` holds the sums
+    of them, and ``counts`` are the rows whose weight is not 0.
     """
 
     sums: Matrix
     counts: Array
+    weights: Array | None = None
+
+    @property
+    def masses(self) -> Array:
+        """The sum of the weights of each cluster's rows; their number without weights."""
+        return self.counts if self.weights is None else self.weights
 
     def merge(self, other: ClusterSums) -> ClusterSums:
         counts = self.counts + other.counts
+        weights = None if self.weights is None or other.weights is None else self.weights + other.weights
         if sp.issparse(self.sums):
-            return ClusterSums(self.sums + other.sums, counts)
+            return ClusterSums(self.sums + other.sums, counts, weights)
         if self.sums.dtype == np.float64:
             np.add(self.sums, other.sums, out=self.sums)
-            return ClusterSums(self.sums, counts)
-        return ClusterSums(np.add(self.sums, other.sums, dtype=np.float64), counts)
+            return ClusterSums(self.sums, counts, weights)
+        return ClusterSums(np.add(self.sums, other.sums, dtype=np.float64), counts, weights)
 
     def means(self) -> Matrix:
         """Return the means of the clusters that have rows, in order, in float64; CSR where that is smaller."""
         kept = np.flatnonzero(self.counts)
         sums = self.sums if kept.size == self.counts.size else self.sums[kept]
-        counts = self.counts[kept].astype(np.float64)
+        masses = self.masses[kept].astype(np.float64)
         if not sp.issparse(sums):
-            return sums / counts[:, None]
-        means = sp.csr_matrix(sp.diags(1.0 / counts) @ sums)
+            return sums / masses[:, None]
+        means = sp.csr_matrix(sp.diags(1.0 / masses) @ sums)
         # CSR takes 12 bytes an entry in float64, dense takes 8.
         return means if 12 * means.nnz < 8 * means.shape[0] * means.shape[1] else means.toarray()
 
 
-def cluster_sums(labels: Array, X: Matrix, n_clusters: int) -> ClusterSums:
+def cluster_sums(labels: Array, X: Matrix, n_clusters: int, weight: Array | None = None) -> ClusterSums:
     """Sum the rows of one block by cluster: step 5 of Algorithm 3, before the division.
 
     The sum is the product of the one-hot matrix of the labels and the rows: O(np) time (O(nnz) for CSR), and memory
@@ -161,6 +169,8 @@ def cluster_sums(labels: Array, X: Matrix, n_clusters: int) -> ClusterSums:
     >>> cluster_sums(np.array([0, 1, 0]), np.array([[1.0], [5.0], [3.0]]), 2).means().ravel()
     array([2., 5.])
     """
+    if weight is not None:
+        return _weighted_sums(labels, X, n_clusters, np.asarray(weight, dtype=np.float64))
     if not sp.issparse(X) and compiled.takes(X.dtype):
         sums, counts, _ = compiled.cluster_sums(labels, X, n_clusters)
         return ClusterSums(sums, counts)
@@ -179,6 +189,16 @@ def cluster_sums(labels: Array, X: Matrix, n_clusters: int) -> ClusterSums:
         one_hot = sp.csc_matrix((ones, labels.astype(np.int32, copy=False), columns), shape=(n_clusters, n), copy=False)
     sums = one_hot @ X
     return ClusterSums(sums.tocsr() if sp.issparse(sums) else np.asarray(sums), counts)
+
+
+def _weighted_sums(labels: Array, X: Matrix, n_clusters: int, weight: Array) -> ClusterSums:
+    heavy = np.flatnonzero(weight > 0)
+    counts = np.bincount(labels[heavy], minlength=n_clusters)
+    n = X.shape[0]
+    hot = sp.csr_matrix((weight[heavy], (labels[heavy], heavy)), shape=(n_clusters, n))
+    sums = hot @ X.astype(np.float64, copy=False)
+    sums = sums.tocsr() if sp.issparse(sums) else np.asarray(sums)
+    return ClusterSums(sums, counts, np.bincount(labels, weight, minlength=n_clusters))
 
 
 __all__ = ["ClusterSums", "Nearest", "assign", "cluster_sums", "row_squares"]

@@ -74,6 +74,7 @@ def kmeans(
     tol: float = 1e-4,
     want_labels: bool = True,
     announce: bool = True,
+    weight: Array | None = None,
 ) -> KMeansResult:
     """Cluster rows by k-means++ seeding and Lloyd's iterations.
 
@@ -107,6 +108,9 @@ def kmeans(
         Keep the label of each row (4 bytes a row).
     announce : bool
         Whether to warn of fewer clusters than wanted.
+    weight : array of shape (n,), optional
+        How often each row counts: in the draws of seeds and of the sample, in the means and in the inertia. A row of
+        weight 0 is given a label, and nothing else.
 
     Notes
     -----
@@ -123,25 +127,37 @@ def kmeans(
     >>> np.sort(found.centers, axis=0).ravel(), found.inertia
     (array([ 0.5, 10.5]), 1.0)
     """
-    n = rows.shape[0]
+    n = rows.shape[0] if weight is None else int(np.count_nonzero(weight))
     _validate(n, n_clusters, n_iter, n_init, init, sample)
     if seed_rows is not None:
         check_count(seed_rows, "seed_rows")
     whole = _in_wide_blocks(rows)
-    part = whole if sample is None or sample >= n else array_rows(rows.take(_draw(n, sample, rng)))
+    part, part_weight = whole, weight
+    if sample is not None and sample < n:
+        numbers, part_weight = draw_rows(rows.shape[0], sample, weight, rng)
+        part = array_rows(rows.take(numbers))
     wanted = min(n_clusters, n)
     n_seed_rows = max(seed_rows or max(_SEED_ROWS, _SEED_ROWS_PER_CLUSTER * wanted), wanted)
     shift: Array | None = None
     runs = []
     for attempt in range(n_init):
-        near = part.take(_draw(part.shape[0], n_seed_rows, rng))
+        numbers, near_weight = draw_rows(part.shape[0], n_seed_rows, part_weight, rng)
+        near = part.take(numbers)
         if attempt == 0 and not rows.is_sparse:
             shift = near.mean(axis=0, dtype=np.float64).astype(rows.dtype)
         with blas_threads(1):
-            seeds = seed(near if shift is None else near - shift, wanted, init, rng, most_candidates=most_candidates)
-        runs.append(_lloyd(_Clustering(part, engine, shift), seeds, wanted, n_iter, tol))
+            seeds = seed(
+                near if shift is None else near - shift,
+                wanted,
+                init,
+                rng,
+                most_candidates=most_candidates,
+                weight=near_weight,
+            )
+        runs.append(_lloyd(_Clustering(_weighted(part, part_weight), engine, shift), seeds, wanted, n_iter, tol))
     best = min(runs, key=lambda run: run.inertia)
-    return _finish(best, _Clustering(whole, engine, shift, want_labels, label="assign"), n_clusters, announce=announce)
+    clustering = _Clustering(_weighted(whole, weight), engine, shift, want_labels, label="assign")
+    return _finish(best, clustering, n_clusters, wanted, announce=announce)
 
 
 def _validate(n: int, n_clusters: int, n_iter: int, n_init: int, init: str, sample: int | None) -> None:
@@ -158,11 +174,25 @@ def _validate(n: int, n_clusters: int, n_iter: int, n_init: int, init: str, samp
         )
 
 
-def _draw(n: int, size: int, rng: np.random.Generator) -> Array:
-    """Return ``size`` row numbers out of ``n``, in order; all of them where there are not more."""
-    if size >= n:
-        return np.arange(n)
-    return np.sort(rng.choice(n, size, replace=False, shuffle=False))
+def draw_rows(n: int, size: int, weight: Array | None, rng: np.random.Generator) -> tuple[Array, Array | None]:
+    """Return ``size`` row numbers out of ``n``, in order and without repetition, and the weights that they stand for.
+
+    All of them where there are not more. With weights, rows are drawn in proportion to these, those of weight 0 never.
+    A row so heavy that it is drawn for certain keeps its weight; the others stand for equal shares of the rest.
+    """
+    if weight is None:
+        return (np.arange(n) if size >= n else np.sort(rng.choice(n, size, replace=False, shuffle=False))), None
+    heavy = np.flatnonzero(weight > 0)
+    if size >= heavy.size:
+        return heavy, weight[heavy]
+    # The first of exponential clocks with these rates to ring.
+    times = rng.exponential(size=heavy.size) / weight[heavy]
+    drawn = np.sort(heavy[np.argpartition(times, size - 1)[:size]])
+    return drawn, np.maximum(weight[drawn], weight.sum() / size)
+
+
+def _weighted(rows: RowBlocks, weight: Array | None) -> RowBlocks:
+    return rows if weight is None else rows.with_target(None, weight)
 
 
 def _in_wide_blocks(rows: RowBlocks) -> RowBlocks:
@@ -185,7 +215,7 @@ class _Totals:
         """Sum of squared distances to ``centers``: Σ‖x‖² - 2 Σ c·s + Σ n‖c‖², all in float64."""
         sums = self.clusters.sums
         products = sums.multiply(centers).sum() if sp.issparse(sums) else np.einsum("ij,ij->", centers, sums)
-        value = self.squares - 2.0 * products + self.clusters.counts @ row_squares(centers)
+        value = self.squares - 2.0 * products + self.clusters.masses @ row_squares(centers)
         return max(float(value), 0.0)
 
 
@@ -197,6 +227,10 @@ class _Look:
 
     def __call__(self, block: Block) -> tuple[Array, _Totals]:
         labels, m = self.nearest(block.X), self.nearest.n_centers
+        if block.weight is not None:
+            X = _centred(block.X, self.nearest.shift)
+            squares = float(np.asarray(block.weight, dtype=np.float64) @ row_squares(X))
+            return labels, _Totals(cluster_sums(labels, X, m, block.weight), squares)
         if self.nearest.shift is not None and compiled.takes(block.X.dtype):
             sums, counts, squares = compiled.cluster_sums(labels, block.X, m, self.nearest.shift)
             return labels, _Totals(ClusterSums(sums, counts), squares)
@@ -262,7 +296,8 @@ class _FindFarthest:
         else:
             distances = row_squares(X - self.centers[labels])
             noise = (1e-12 if block.X.dtype == np.float32 else 1e-24) * squares
-        able = np.flatnonzero((distances > noise) & self.spare[labels])
+        heavy = True if block.weight is None else np.asarray(block.weight) > 0
+        able = np.flatnonzero((distances > noise) & self.spare[labels] & heavy)
         return _farthest(distances[able], labels[able], block.start + able, self.limit)
 
 
@@ -367,10 +402,10 @@ def _lloyd(clustering: _Clustering, seeds: Matrix, wanted: int, n_iter: int, tol
     return _Run(centers, inertia, tuple(history))
 
 
-def _finish(run: _Run, clustering: _Clustering, n_clusters: int, *, announce: bool) -> KMeansResult:
+def _finish(run: _Run, clustering: _Clustering, n_clusters: int, wanted: int, *, announce: bool) -> KMeansResult:
     """Assign all rows to the centres found."""
     rows, shift = clustering.rows, clustering.shift
-    seen = clustering.settle(run.centers, min(n_clusters, rows.shape[0]))
+    seen = clustering.settle(run.centers, wanted)
     centers = seen.centers if shift is None else seen.centers + shift
     if announce and centers.shape[0] < n_clusters:
         warnings.warn(

@@ -18,14 +18,20 @@ _STRETCH = 128
 
 
 def seed(
-    A: Matrix, n_clusters: int, init: Init, rng: np.random.Generator, *, most_candidates: int | None = None
+    A: Matrix,
+    n_clusters: int,
+    init: Init,
+    rng: np.random.Generator,
+    *,
+    most_candidates: int | None = None,
+    weight: Array | None = None,
 ) -> Matrix:
     """Return up to ``n_clusters`` rows of ``A`` drawn by k-means++ (Arthur and Vassilvitskii, 2007), in float64.
 
     Each row is drawn with probability in proportion to its squared distance from the nearest row drawn before; "greedy"
     draws 2 + log m candidates (at most ``most_candidates``) and keeps the one that leaves the least sum of those
-    distances. There are fewer rows if those left do not differ from those drawn by more than rounding. Time O(n m p)
-    times the candidates, memory O(n).
+    distances. With weights, a row counts as often as its ``weight`` says. There are fewer rows if those left do not
+    differ from those drawn by more than rounding. Time O(n m p) times the candidates, memory O(n).
 
     Examples
     --------
@@ -39,22 +45,24 @@ def seed(
         if most_candidates < 1:
             raise ValueError(f"most_candidates must be at least 1, or None for no bound; got {most_candidates!r}.")
         n_candidates = min(n_candidates, most_candidates)
-    first = int(rng.integers(n))
+    first = int(rng.integers(n)) if weight is None else int(rng.choice(n, p=weight / weight.sum()))
     uniform = rng.random((n_clusters - 1, n_candidates))
-    if not sp.issparse(A) and compiled.takes(A.dtype) and compiled.suits_seed(n_candidates):
+    if weight is None and not sp.issparse(A) and compiled.takes(A.dtype) and compiled.suits_seed(n_candidates):
         return A[compiled.seed(A, _short_squares(A), first, uniform, n_clusters)].astype(np.float64)
     distances = _SeedDistances(A)
-    zeros, ones = np.zeros(distances.width, A.dtype), np.ones(distances.width, A.dtype)
+    zeros, masses = np.zeros(distances.width, A.dtype), np.ones(distances.width, A.dtype)
+    if weight is not None:
+        masses[:n], masses[n:] = weight / weight.max(), 0
     chosen = [first]
     closest = np.maximum(distances(np.array(chosen))[0], zeros)
     while len(chosen) < n_clusters:
-        candidates = _draw_weighted(closest, uniform[len(chosen) - 1])
+        candidates = _draw_weighted(closest * masses, uniform[len(chosen) - 1])
         if candidates is None:
             break
         candidates = np.minimum(candidates, n - 1)
         nearer = distances(candidates)
         np.minimum(nearer, closest, out=nearer)
-        best = int(np.argmin(nearer @ ones)) if n_candidates > 1 else 0
+        best = int(np.argmin(nearer @ masses)) if n_candidates > 1 else 0
         chosen.append(int(candidates[best]))
         np.maximum(nearer[best], zeros, out=closest)
     return A[chosen].astype(np.float64)

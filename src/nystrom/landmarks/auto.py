@@ -10,8 +10,8 @@ from nystrom.checks import check_count
 from nystrom.engine.base import Engine
 from nystrom.engine.survey import Survey
 from nystrom.kernels import Kernel, Precomputed
-from nystrom.kmeans.lloyd import KMeansResult
-from nystrom.landmarks.base import Landmarks, Selector, draw_numbers, gather, resolve, stack_points
+from nystrom.kmeans.lloyd import KMeansResult, draw_rows
+from nystrom.landmarks.base import Landmarks, Selector, gather, resolve, row_weights, stack_points
 from nystrom.landmarks.clustered import AllColumns, cluster, cluster_means, labelled_means
 from nystrom.landmarks.lloyd import lloyd
 from nystrom.landmarks.pivoted import RPCholesky, cholesky_pivots
@@ -98,7 +98,7 @@ class Auto(Selector):
             return self._cluster(survey, m, kernel, rng)
 
     def _cluster(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
-        sample, numbers = _sample(survey, sample_size(m), rng)
+        sample, numbers, weight = _sample(survey, sample_size(m), rng)
         sketch = fit_sketch(sample, numbers, rng)
 
         def step(block: Block) -> Array:
@@ -106,15 +106,17 @@ class Auto(Selector):
             return sketch(block.X)
 
         sketched = survey.engine.map_rows(sample, step, sketch.dim, sample.dtype, label="sketch of the sample")
-        found = cluster_sample(sketched, m, survey.engine, rng, self.n_iter)
-        points = labelled_means(sample, survey.engine, found)
+        found = cluster_sample(sketched, m, survey.engine, rng, self.n_iter, weight)
+        points = labelled_means(sample, survey.engine, found, weight)
         if spent_on_outliers(found.counts):
-            inside = Survey(sample, survey.engine)
+            inside = Survey(sample if weight is None else sample.with_target(None, weight), survey.engine)
             points = _better_for_kernel(points, inside, sketched, sketch, kernel, rng)
         return Landmarks(points, None)
 
 
-def cluster_sample(sketched: RowBlocks, m: int, engine: Engine, rng: np.random.Generator, n_iter: int) -> KMeansResult:
+def cluster_sample(
+    sketched: RowBlocks, m: int, engine: Engine, rng: np.random.Generator, n_iter: int, weight: Array | None = None
+) -> KMeansResult:
     """Run k-means on the sketch of the sample, and keep the labels."""
     return cluster(
         _in_float32(sketched),
@@ -125,16 +127,17 @@ def cluster_sample(sketched: RowBlocks, m: int, engine: Engine, rng: np.random.G
         seed_rows=max(_SEED_ROWS, _SEED_ROWS_PER_LANDMARK * m),
         most_candidates=_MOST_CANDIDATES,
         want_labels=True,
+        weight=weight,
     )
 
 
-def _sample(survey: Survey, size: int, rng: np.random.Generator) -> tuple[RowBlocks, Array]:
-    """Return rows drawn without replacement, and their numbers; dense rows in memory are gathered as they are read."""
+def _sample(survey: Survey, size: int, rng: np.random.Generator) -> tuple[RowBlocks, Array, Array | None]:
+    """Return rows drawn without replacement, their numbers and what they count; dense ones are gathered when read."""
     rows = survey.rows
-    numbers = draw_numbers(rows, size, rng)
+    numbers, weight = draw_rows(rows.shape[0], size, row_weights(survey), rng)
     if rows.in_memory and not rows.is_sparse:
-        return TakenRows(rows, numbers), numbers
-    return array_rows(gather(survey, numbers), name=rows.name), numbers
+        return TakenRows(rows, numbers), numbers, weight
+    return array_rows(gather(survey, numbers), name=rows.name), numbers, weight
 
 
 def fit_sketch(sample: RowBlocks, numbers: Array, rng: np.random.Generator) -> Sketch:
@@ -181,11 +184,15 @@ def _better_for_kernel(
     pivots = cholesky_pivots(inside, kernel, m, rng)
     if len(pivots) < m:
         return points
-    grown = lloyd(Survey(sketched, inside.engine), sketched.take(pivots), _TRIAL_LLOYD)
+    weight = row_weights(inside)
+    weighted = sketched if weight is None else sketched.with_target(None, weight)
+    grown = lloyd(Survey(weighted, inside.engine), sketched.take(pivots), _TRIAL_LLOYD)
     others = _filled(cluster_means(inside, sketch, grown), inside.rows, pivots, kernel)
     size = inside.rows.shape[0]
-    trial = inside.rows.take(np.arange(0, size, max(1, size // _TRIAL_ROWS)))
-    return others if _unexplained(kernel, trial, others) < _unexplained(kernel, trial, points) else points
+    some = np.arange(0, size, max(1, size // _TRIAL_ROWS))
+    trial, masses = inside.rows.take(some), np.ones(len(some)) if weight is None else weight[some]
+    better = _unexplained(kernel, trial, masses, others) < _unexplained(kernel, trial, masses, points)
+    return others if better else points
 
 
 def _filled(points: Matrix, rows: RowBlocks, pivots: Array, kernel: Kernel) -> Matrix:
@@ -198,8 +205,8 @@ def _filled(points: Matrix, rows: RowBlocks, pivots: Array, kernel: Kernel) -> M
     return stack_points(points, grown_from[np.argsort(likeness, kind="stable")[:missing]])
 
 
-def _unexplained(kernel: Kernel, X: Matrix, points: Matrix) -> float:
-    """Return the sum over rows x of k(x, x) − ‖φ(x)‖² with these landmarks."""
+def _unexplained(kernel: Kernel, X: Matrix, masses: Array, points: Matrix) -> float:
+    """Return the sum over rows x of k(x, x) − ‖φ(x)‖² with these landmarks, each counted as its mass says."""
     T = whiten(np.asarray(kernel(points, points), dtype=np.float64), block_dtype=X.dtype).T
     features = np.asarray(kernel(X, points), dtype=np.float64) @ T
-    return float(kernel.diag(X).sum() - np.einsum("ij,ij->", features, features))
+    return float(masses @ (kernel.diag(X) - np.einsum("ij,ij->i", features, features)))

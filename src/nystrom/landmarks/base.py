@@ -17,6 +17,7 @@ from nystrom.checks import is_whole
 from nystrom.engine.survey import Survey
 from nystrom.exceptions import FewerLandmarksWarning, NotFiniteError, NotPositiveSemidefiniteError
 from nystrom.kernels import Kernel, Precomputed
+from nystrom.kmeans.lloyd import draw_rows
 from nystrom.linalg import INDEFINITE, algebra_threads, least_ritz_share
 from nystrom.rows.base import Block, RowBlocks, require_finite
 from nystrom.types import Array, Matrix
@@ -88,7 +89,8 @@ class Selector(BaseEstimator, ABC):
         Landmarks
             Fewer than m, with a :class:`~nystrom.exceptions.FewerLandmarksWarning`, where X has fewer distinct rows.
         """
-        n = survey.rows.shape[0]
+        weight = row_weights(survey)
+        n = survey.rows.shape[0] if weight is None else int(np.count_nonzero(weight))
         wanted = self.count(n_landmarks, n)
         if self.needs_points and isinstance(kernel, Precomputed):
             raise ValueError(
@@ -170,18 +172,25 @@ def check_n_landmarks(n_landmarks: Any, n_rows: int) -> int:
     return min(int(n_landmarks), n_rows)
 
 
-def sample_rows(survey: Survey, size: int, rng: np.random.Generator) -> Matrix:
-    """Return ``size`` rows drawn without replacement, in the order of the source; checked to be finite."""
-    numbers = draw_numbers(survey.rows, size, rng)
+def row_weights(survey: Survey) -> Array | None:
+    """Return the weight of every row, or None where all count alike; a pass only where blocks alone hold them."""
+    rows = survey.rows
+    if not rows.has_weight:
+        return None
+    held = getattr(rows, "weight", None)
+    if held is None:
+        parts = [part for _, part in survey.map(lambda block: block.weight, label="weights")]
+        held = np.concatenate([np.asarray(part) for part in parts])
+    weight = np.asarray(held, dtype=np.float64)
+    return None if np.ptp(weight) == 0 else weight
+
+
+def sample_rows(survey: Survey, size: int, rng: np.random.Generator) -> tuple[Matrix, Array | None]:
+    """Return ``size`` rows drawn without replacement, in the order of the source and finite; their weights."""
+    numbers, weight = draw_rows(survey.rows.shape[0], size, row_weights(survey), rng)
     sample = gather(survey, numbers)
     require_finite(sample, survey.rows.name, numbers=numbers)
-    return sample
-
-
-def draw_numbers(rows: RowBlocks, size: int, rng: np.random.Generator) -> Array:
-    """Return the numbers of ``size`` rows drawn without replacement, in order."""
-    n = rows.shape[0]
-    return np.sort(rng.choice(n, size=min(size, n), replace=False))
+    return sample, weight
 
 
 def gather(survey: Survey, indices: Array) -> Matrix:

@@ -12,7 +12,7 @@ from nystrom.engine.base import Engine
 from nystrom.engine.survey import Survey
 from nystrom.kernels import Kernel
 from nystrom.kmeans.lloyd import ClusterSums, KMeansResult, Nearest, cluster_sums, kmeans
-from nystrom.landmarks.base import Landmarks, Selector, sample_rows, smaller_form
+from nystrom.landmarks.base import Landmarks, Selector, row_weights, sample_rows, smaller_form
 from nystrom.landmarks.lloyd import MeansStep, lloyd
 from nystrom.rows.arrays import ArrayRows, array_rows
 from nystrom.rows.base import Block, RowBlocks
@@ -76,12 +76,14 @@ class SketchedKMeans(Selector):
         # Signs for as many columns as there are could only lose (half of all 2 × 2 sign matrices are singular).
         sketch = SignSketch().fit(p, dim, rng) if dim < p else AllColumns(p)
         sketched: RowBlocks
+        weight = row_weights(survey)
         if self.sample is None:
             sketched = survey.map_rows(lambda block: sketch(block.X), dim, rows.dtype, label="sketch")
         else:
             size = max(m, min(check_count(self.sample, "sample"), n))
-            sketched = ArrayRows(sketch(sample_rows(survey, size, rng)))
-        found = cluster(sketched, m, survey.engine, rng, self.n_iter, self.n_init)
+            sample, weight = sample_rows(survey, size, rng)
+            sketched = ArrayRows(sketch(sample))
+        found = cluster(sketched, m, survey.engine, rng, self.n_iter, self.n_init, weight=weight)
         return Landmarks(cluster_means(survey, sketch, found.centers), None)
 
 
@@ -104,14 +106,15 @@ def cluster_means(survey: Survey, sketch: Sketch, centers: Array) -> Matrix:
     return smaller_form(found.means().astype(survey.rows.dtype))
 
 
-def labelled_means(rows: RowBlocks, engine: Engine, found: KMeansResult) -> Matrix:
+def labelled_means(rows: RowBlocks, engine: Engine, found: KMeansResult, weight: Array | None = None) -> Matrix:
     """Return the means of the rows of each cluster, whose labels k-means has kept: one pass."""
     labels, m = found.labels, len(found.counts)
     if labels is None:
         raise ValueError("k-means kept no labels; ask for them with want_labels=True.")
 
     def step(block: Block) -> ClusterSums:
-        return cluster_sums(labels[block.start : block.stop], block.X, m)
+        piece = slice(block.start, block.stop)
+        return cluster_sums(labels[piece], block.X, m, None if weight is None else weight[piece])
 
     return smaller_form(engine.fold(rows, step, label="means of clusters").means().astype(rows.dtype))
 
@@ -163,11 +166,13 @@ class KMeans(Selector):
         # The pass that the bandwidth needs anyway; made first, it also keeps NaN from the seeds.
         _ = survey.moments
         if self.sample is None and survey.rows.random_access:
-            found = cluster(survey.rows, m, survey.passes, rng, self.n_iter, self.n_init)
+            weight = row_weights(survey)
+            found = cluster(survey.rows, m, survey.passes, rng, self.n_iter, self.n_init, weight=weight)
             return Landmarks(smaller_form(found.centers), None)
         size = _SEED_ROWS if self.sample is None else check_count(self.sample, "sample")
-        sample = array_rows(sample_rows(survey, max(size, m), rng))
-        centers = cluster(sample, m, survey.engine, rng, self.n_iter, self.n_init).centers
+        sample, weight = sample_rows(survey, max(size, m), rng)
+        found = cluster(array_rows(sample), m, survey.engine, rng, self.n_iter, self.n_init, weight=weight)
+        centers = found.centers
         # Rows that can only be read from their beginning have no seeds by number, so those of a sample serve.
         steps = self.n_iter if self.sample is None else 1
         return Landmarks(lloyd(survey, smaller_form(centers), steps), None)

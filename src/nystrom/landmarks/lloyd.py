@@ -21,7 +21,7 @@ class MeansStep:
         self.m = m
 
     def __call__(self, block: Block) -> ClusterSums:
-        return cluster_sums(self.label(block.X), block.X, self.m)
+        return cluster_sums(self.label(block.X), block.X, self.m, block.weight)
 
 
 def nearest_label(survey: Survey, points: Matrix) -> Nearest:

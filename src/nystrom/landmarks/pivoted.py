@@ -22,6 +22,7 @@ from nystrom.landmarks.base import (
     gather,
     kernel_diagonal,
     resolve,
+    row_weights,
     smaller_form,
 )
 from nystrom.landmarks.lloyd import lloyd
@@ -119,12 +120,15 @@ def cholesky_pivots(
     proposals = n_proposals(proposals, m)
     rows = survey.rows
     residual = kernel_diagonal(survey, kernel)
+    weight = row_weights(survey)
+    masses = np.ones(rows.shape[0]) if weight is None else weight
+    residual[masses == 0] = 0.0
     floor = 32 * np.finfo(rows.dtype).eps * residual
     factor = np.empty((rows.shape[0], m), dtype=rows.dtype)
     chosen = np.empty(0, dtype=np.intp)
     while len(chosen) < m and residual.any():
         k = len(chosen)
-        drawn = draw(residual, min(proposals, m - k), rng)
+        drawn = draw(residual * masses, min(proposals, m - k), rng)
         points = gather(survey, drawn)
         K_drawn = np.asarray(evaluator(kernel, points, drawn)(points), dtype=np.float64)
         known = factor[drawn, :k].astype(np.float64)
@@ -188,7 +192,9 @@ def distant_rows(survey: Survey, m: int, rng: np.random.Generator, proposals: in
     rows = survey.rows
     moments = survey.moments
     center = None if rows.is_sparse else moments.mean
-    chosen = drawn = rng.integers(rows.shape[0], size=1)
+    weight = row_weights(survey)
+    masses = np.ones(rows.shape[0]) if weight is None else weight
+    chosen = drawn = rng.integers(rows.shape[0], size=1) if weight is None else draw(masses, 1, rng)
     if moments.spread == 0:
         return chosen
     # In units of the spread, so that the floor is a bound on rounding whatever the data's scale.
@@ -199,10 +205,10 @@ def distant_rows(survey: Survey, m: int, rng: np.random.Generator, proposals: in
         parts = [part for _, part in survey.map(nearest, label=f"seeds, {len(chosen)} of {m}")]
         np.minimum(distances, np.concatenate(parts), out=distances)
         distances[drawn] = 0.0
-        distances[distances <= floor] = 0.0
+        distances[(distances <= floor) | (masses == 0)] = 0.0
         if len(chosen) == m or not distances.any():
             return chosen
-        drawn = draw(distances, min(proposals, m - len(chosen)), rng)
+        drawn = draw(distances * masses, min(proposals, m - len(chosen)), rng)
         points = gather(survey, drawn)
         between = -Exponents(points, 1 / moments.spread, center)(points).astype(np.float64)
         drawn = drawn[_rejection_distances(between, distances[drawn], floor, rng)]

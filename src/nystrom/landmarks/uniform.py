@@ -6,11 +6,14 @@ import numpy as np
 
 from nystrom.engine.survey import Survey
 from nystrom.kernels import Kernel
-from nystrom.landmarks.base import Landmarks, Selector, rows_in_order
+from nystrom.landmarks.base import Landmarks, Selector, row_weights, rows_in_order
+from nystrom.landmarks.weighted import draw_weighted
 
 
 class Uniform(Selector):
     """Draw m rows uniformly without replacement (section 3.2 of the paper). Cost: O(mp), and no pass.
+
+    Rows with weights are drawn in proportion to these.
 
     Examples
     --------
@@ -23,6 +26,9 @@ class Uniform(Selector):
     """
 
     def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
+        weight = row_weights(survey)
+        if weight is not None:
+            return draw_weighted(survey, weight, m, rng)
         n = survey.rows.shape[0]
         head = rng.choice(n, size=m, replace=False)
 

@@ -15,12 +15,15 @@ from nystrom.landmarks.base import (
     gather,
     kernel_diagonal,
     resolve,
+    row_weights,
     rows_in_order,
 )
 from nystrom.rows.base import Block, RowBlocks
 from nystrom.types import Array, Matrix
 
 _TILE_BYTES = 64 * 2**20
+# Sums of squares of kernel values stay within float64 for kernels of this size.
+_SQUARABLE = (1e-140, 1e140)
 # Numbers a row that are held at a time: diagonal, weight, time of the clock, order.
 _ROW_NUMBERS = 5
 
@@ -44,6 +47,17 @@ def draw_weighted(survey: Survey, weights: Array, m: int, rng: np.random.Generat
     return rows_in_order(survey, head, order)
 
 
+def _times(scores: Array, weight: Array | None) -> Array:
+    """Return the scores of rows that count as often as their weights say."""
+    return scores if weight is None else scores * weight
+
+
+def _scaled(values: Array) -> Array:
+    """Return values divided by the largest, so that their squares stay within range."""
+    largest = float(np.max(np.abs(values), initial=0.0))
+    return values / largest if 0 < largest < np.inf else values
+
+
 class Diagonal(Selector):
     """Draw rows with p_i ∝ K_ii² (section 3.2 of the paper): uniform for kernels of distance.
 
@@ -55,7 +69,7 @@ class Diagonal(Selector):
 
     def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
         diagonal = kernel_diagonal(survey, resolve(kernel, survey))
-        return draw_weighted(survey, np.square(diagonal), m, rng)
+        return draw_weighted(survey, _times(np.square(_scaled(diagonal)), row_weights(survey)), m, rng)
 
 
 class ColumnNorm(Selector):
@@ -69,19 +83,29 @@ class ColumnNorm(Selector):
         return _ROW_NUMBERS * 8 * rows.shape[0] + 2 * _TILE_BYTES
 
     def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
-        return draw_weighted(survey, column_norms(survey, resolve(kernel, survey)), m, rng)
+        norms = column_norms(survey, resolve(kernel, survey))
+        return draw_weighted(survey, _times(norms, row_weights(survey)), m, rng)
 
 
 def column_norms(survey: Survey, kernel: Kernel) -> Array:
-    """Return ‖k_i‖² for every row i; one pass for each tile of rows, each over the rows from that tile on."""
+    """Return ‖k_i‖² for every row i, entries counted by the weights of their rows, up to a common factor.
+
+    One pass for each tile of rows, each over the rows from that tile on.
+    """
     rows = survey.rows
     n = rows.shape[0]
     norms = np.zeros(n)
+    masses = row_weights(survey)
+    masses = np.ones(n) if masses is None else masses
+    scale = 0.0
     tile_rows = int(max(1, _TILE_BYTES // (rows.dtype.itemsize * rows.block_rows)))
     for first in range(0, n, tile_rows):
         last = min(first + tile_rows, n)
         tile = np.arange(first, last)
-        step = _TileNorms(evaluator(kernel, gather(survey, tile), tile), first, last)
+        points = gather(survey, tile)
+        # One scale for all tiles keeps squares within range, and the norms in proportion.
+        scale = scale or _scale(float(np.max(kernel.diag(points, start=first))))
+        step = _TileNorms(evaluator(kernel, points, tile), first, last, masses, scale)
         for start, (own, across) in survey.map(step, label=f"column norms, {last} of {n}"):
             stop = min(start + rows.block_rows, n)
             norms[stop - len(own) : stop] += own
@@ -89,22 +113,30 @@ def column_norms(survey: Survey, kernel: Kernel) -> Array:
     return norms
 
 
+def _scale(largest: float) -> float:
+    """Return what brings kernel values of this size to where their squares are within range."""
+    return 1.0 if _SQUARABLE[0] < largest < _SQUARABLE[1] or not largest > 0 else 1 / largest
+
+
 class _TileNorms:
     """Sums of squares of k(block, tile): along the block's rows, and along the tile's for rows beyond the tile."""
 
-    def __init__(self, evaluate: Callable[[Matrix], Array], first: int, last: int) -> None:
+    def __init__(self, evaluate: Callable[[Matrix], Array], first: int, last: int, masses: Array, scale: float) -> None:
         self.evaluate = evaluate
         self.first = first
         self.last = last
+        self.masses = masses
+        self.scale = scale
 
     def __call__(self, block: Block) -> tuple[Array, Array]:
         # Entries with rows above the tile were counted, from both sides, with the tile of those rows.
         skip = min(max(self.first - block.start, 0), block.X.shape[0])
         if skip == block.X.shape[0]:
             return np.zeros(0), np.zeros(self.last - self.first)
-        squares = np.square(self.evaluate(block.X[skip:]), dtype=np.float64)
+        squares = np.square(self.evaluate(block.X[skip:]) * self.scale, dtype=np.float64)
         beyond = max(self.last - block.start - skip, 0)
-        return squares.sum(axis=1), squares[beyond:].sum(axis=0)
+        here = self.masses[block.start + skip + beyond : block.stop]
+        return squares @ self.masses[self.first : self.last], here @ squares[beyond:]
 
 
 class Leverage(Selector):
@@ -133,27 +165,32 @@ class Leverage(Selector):
         kernel = resolve(kernel, survey)
         n = survey.rows.shape[0]
         diagonal = kernel_diagonal(survey, kernel)
+        weight = row_weights(survey)
+        counted = np.ones(n, dtype=bool) if weight is None else weight > 0
         # Row i is in the subset of level l if its height is at least l: each level holds half of the one before.
         levels = max(0, int(np.ceil(np.log2(n / m))))
         height = np.empty(n, dtype=np.int64)
-        height[rng.permutation(n)] = np.floor(np.log2(n / (1.0 + np.arange(n)))).astype(np.int64)
+        order = rng.permutation(n)
+        order = np.concatenate([order[counted[order]], order[~counted[order]]])
+        height[order] = np.floor(np.log2(n / (1.0 + np.arange(n)))).astype(np.int64)
+        height[~counted] = -1
         # With one landmark the last level would be empty.
         levels = min(levels, int(height.max()))
         chosen = np.flatnonzero(height >= levels)
         weights = np.ones(len(chosen))
         oversampling = max(1.0, np.log(m))
         for level in range(levels - 1, -1, -1):
-            members = height >= level
+            members = height >= level  # rows of weight 0 never are
             scores = self._scores(survey, kernel, diagonal, members, chosen, weights, m / (4 * oversampling))
             if level == 0:
-                return draw_weighted(survey, scores, m, rng)
+                return draw_weighted(survey, _times(scores, weight), m, rng)
             chance = np.minimum(1.0, oversampling * scores)
             drawn = rng.random(n) < chance
             if not drawn.any():
                 drawn = members
             chosen = np.flatnonzero(drawn)
             weights = 1 / chance[chosen] if chance[chosen].all() else np.ones(len(chosen))
-        return draw_weighted(survey, np.where(diagonal > 0, 1.0, 0.0), m, rng)
+        return draw_weighted(survey, _times(np.where(diagonal > 0, 1.0, 0.0), weight), m, rng)
 
     def _scores(
         self,

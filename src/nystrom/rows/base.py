@@ -89,6 +89,8 @@ class RowBlocks(ABC):
     name: str = "X"
     random_access: bool = True
     has_target: bool = False
+    # Whether blocks hold a weight for each row.
+    has_weight: bool = False
     # The names of the columns, where the source has them.
     feature_names: tuple[str, ...] | None = None
     # Whether the rows are in memory already, so that a block costs none.
@@ -243,6 +245,7 @@ class TargetedRows(BlockwiseRows):
         self.y = y
         self.weight = weight
         self.has_target = y is not None or rows.has_target
+        self.has_weight = weight is not None or rows.has_weight
 
     def widened(self, block_rows: int) -> RowBlocks:
         return TargetedRows(self.rows.widened(block_rows), self.y, self.weight)

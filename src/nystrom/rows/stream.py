@@ -73,6 +73,7 @@ class StreamRows(RowBlocks):
             width = max(width, int(piece.X.shape[1]))
             entries += piece.X.nnz if self.is_sparse else 0
             self.has_target = piece.y is not None
+            self.has_weight = piece.weight is not None
         if count == 0:
             raise DataFileError(f"{self.name} holds no rows.")
         self.set_size((count, n_features or width), entries, block_rows)

@@ -24,7 +24,7 @@ class Optimum(NamedTuple):
 def log_likelihood(problem: RidgeProblem, alpha: float, amplitude: float) -> float:
     """Return ``log N(y; 0, s L Lᵀ + αI)``, with s the amplitude and α the noise; the sum of the targets."""
     ratio = np.array([alpha / amplitude])
-    n, t = problem.weight, problem.cross.shape[1]
+    n, t = problem.count, problem.cross.shape[1]
     quadratic = float(problem.quadratic(ratio).sum()) / amplitude
     determinant = float(problem.log_determinant(ratio)[0])
     return -0.5 * (quadratic + t * (determinant + n * np.log(2 * np.pi * amplitude)))
@@ -56,11 +56,11 @@ def optimum(problem: RidgeProblem, unexplained: float, alpha: float | None, ampl
             return np.full(len(ratios), amplitude)
         if alpha is not None:
             return alpha / ratios
-        return np.maximum(problem.quadratic(ratios).mean(axis=1) / problem.weight, _TINY)
+        return np.maximum(problem.quadratic(ratios).mean(axis=1) / problem.count, _TINY)
 
     def objective(ratios: Array) -> Array:
         scale = amplitudes(ratios)
-        n = problem.weight
+        n = problem.count
         quadratic = problem.quadratic(ratios).mean(axis=1) / scale
         total = n * np.log(2 * np.pi * scale) + problem.log_determinant(ratios) + quadratic + unexplained / ratios
         return np.asarray(total / (2 * n))

@@ -7,7 +7,9 @@ likelihood follow from Λ, c and ``yᵀDy`` alone. Only leave-one-out reads the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -22,6 +24,8 @@ N_AUTO = 100
 _AUTO_RANGE = (1e-10, 10.0)
 # Rows whose leave-one-out errors are taken: enough to tell regularisations apart, and a small part of a large fit.
 MOST_JUDGED = 5000
+# Rounding errors of a sum of squares, in units of its eps.
+_ROUNDING = 64
 _TINY = float(np.finfo(np.float64).tiny)
 _EPS = float(np.finfo(np.float64).eps)
 
@@ -40,8 +44,10 @@ class RidgeProblem:
         c, the target in the basis V.
     squares : array (t,)
         ``yᵀDy``, centred if there is an intercept.
+    count : float
+        The rows, each counted as often as its weight says.
     weight : float
-        Sum of the weights: the rows, each counted as often as its weight says.
+        Sum of the weights in the squares: ``count``, but where some rows' errors matter more than others'.
     feature_mean, target_mean : arrays (r,), (t,)
         Weighted means; zeros without an intercept.
     fit_intercept : bool
@@ -52,6 +58,7 @@ class RidgeProblem:
     vectors: Array | None
     cross: Array
     squares: Array
+    count: float
     weight: float
     feature_mean: Array
     target_mean: Array
@@ -64,24 +71,42 @@ class RidgeProblem:
             weights = self.vectors @ weights
         return weights, self.target_mean - self.feature_mean @ weights
 
+    @cached_property
+    def _parts(self) -> tuple[Array, Array]:
+        """The squares of the target along each feature, (r, t), and what no feature explains, (t,).
+
+        The difference is taken once, for all regularisations; what is added to it is positive, so that scores are
+        smooth in the regularisation also where next to nothing is left over.
+        """
+        floor = _ROUNDING * _EPS
+        seen = self.values > floor * np.max(self.values, initial=0.0)
+        inverse = np.divide(1.0, self.values, out=np.zeros_like(self.values), where=seen)
+        inside = self.cross**2 * inverse[:, None]
+        return inside, np.maximum(self.squares - inside.sum(axis=0), floor * self.squares)
+
+    def choose(self, alphas: Array, scores: Array) -> int:
+        """Return the place of the best score; of those that differ by rounding alone, that of most regularisation."""
+        noise = _ROUNDING * _EPS * float(self.squares.mean()) / self.count
+        tied = scores <= np.min(scores) * (1 + _ROUNDING * _EPS) + noise
+        return int(np.argmax(np.where(tied, alphas, 0.0)))
+
     def gcv(self, alphas: Array) -> Array:
         """Return the generalised cross-validation ``(RSS/n) / (1 − df/n)²``, mean of the targets, at each value."""
+        inside, outside = self._parts
         shrunk = self.values + alphas[:, None]
-        squared = self.cross**2
-        explained = ((self.values + 2 * alphas[:, None]) / shrunk**2) @ squared
-        rss = np.maximum(self.squares - explained, _EPS * self.squares)
+        rss = outside + (alphas[:, None] / shrunk) ** 2 @ inside
         df = (self.values / shrunk).sum(axis=1) + self.fit_intercept
-        left = np.maximum(1 - df / self.weight, _EPS)
-        return np.asarray(rss.mean(axis=1) / self.weight / left**2)
+        left = np.maximum(1 - df / self.count, _EPS)
+        return np.asarray(rss.mean(axis=1) / self.count / left**2)
 
     def quadratic(self, alphas: Array) -> Array:
         """Return ``yᵀ(L Lᵀ + λI)⁻¹y`` of each target at each value, shape (a, t)."""
-        inner = self.squares - (1 / (self.values + alphas[:, None])) @ self.cross**2
-        return np.asarray(np.maximum(inner, _EPS * self.squares) / alphas[:, None])
+        inside, outside = self._parts
+        return np.asarray(outside / alphas[:, None] + (1 / (self.values + alphas[:, None])) @ inside)
 
     def log_determinant(self, alphas: Array) -> Array:
         """Return ``log det(L Lᵀ + λI)`` at each value; of the contrasts if there is an intercept."""
-        n = self.weight - self.fit_intercept
+        n = self.count - self.fit_intercept
         ratios = self.values / alphas[:, None]
         return np.asarray(n * np.log(alphas) + np.log1p(ratios).sum(axis=1))
 
@@ -91,23 +116,27 @@ class RidgeProblem:
         The target is normal with covariance ``s (L Lᵀ + λI)``, the scale s at its optimum for each target. With an
         intercept it is the restricted likelihood; weights change it by a constant that is left out.
         """
-        n = max(self.weight - self.fit_intercept, 1)
+        n = max(self.count - self.fit_intercept, 1)
         scale = np.maximum(self.quadratic(alphas) / n, _TINY)
         halves = np.log(2 * np.pi * scale).mean(axis=1) + self.log_determinant(alphas) / n + 1
         return np.asarray(halves / 2)
 
 
-def ridge_problem(fitted: NystromMap, *, fit_intercept: bool = False) -> RidgeProblem:
-    """Return the ridge regression that the fold of a fitted map has summed up. Cost: O(r³) at most; no row is read."""
+def ridge_problem(fitted: NystromMap, *, fit_intercept: bool = False, count: float | None = None) -> RidgeProblem:
+    """Return the ridge regression that the fold of a fitted map has summed up. Cost: O(r³) at most; no row is read.
+
+    ``count`` is the number of rows where the weights say more than how often each is there.
+    """
     s, Q = fitted.statistics, fitted.rotation
+    count = s.weight if count is None else count
     if not fit_intercept:
         cross, squares = Q.T @ s.raw_cross, s.raw_target_squares
         means = np.zeros(len(cross)), np.zeros(len(squares))
-        return RidgeProblem(fitted.eigenvalues, None, cross, squares, s.weight, *means, False)
+        return RidgeProblem(fitted.eigenvalues, None, cross, squares, count, s.weight, *means, False)
     values, V = psd_eigh(Q.T @ s.scatter @ Q)
     cross = V.T @ (Q.T @ s.cross)
     return RidgeProblem(
-        np.maximum(values, 0.0), V, cross, s.target_scatter, s.weight, Q.T @ s.mean, s.target_mean, fit_intercept
+        np.maximum(values, 0.0), V, cross, s.target_scatter, count, s.weight, Q.T @ s.mean, s.target_mean, fit_intercept
     )
 
 
@@ -117,10 +146,18 @@ def auto_alphas(values: Array) -> Array:
     return largest * np.geomspace(*_AUTO_RANGE, N_AUTO)
 
 
-def leave_one_out(problem: RidgeProblem, fitted: NystromMap, rows: RowBlocks, engine: Engine, alphas: Array) -> Array:
+def leave_one_out(
+    problem: RidgeProblem,
+    fitted: NystromMap,
+    rows: RowBlocks,
+    engine: Engine,
+    alphas: Array,
+    unit: Callable[[Array], Array] | None = None,
+) -> Array:
     """Return the mean squared leave-one-out error at each value, mean of the targets; the map itself stays as it is.
 
-    The error of row i without it in the fit is ``(y_i − f(x_i)) / (1 − h_i)``, h the diagonal of the hat matrix.
+    The error of row i without it in the fit is ``(y_i − f(x_i)) / (1 − h_i)``, h the diagonal of the hat matrix. A row
+    of weight 2 stands for two rows, and one of them is left out; of a row whose weight is below 1, all.
     Of more than 5,000 rows a sample of 5,000 is judged, each by the fit to all others: that tells the mean to some 2 %,
     and differences between regularisations, which share the sample, far better.
 
@@ -128,6 +165,8 @@ def leave_one_out(problem: RidgeProblem, fitted: NystromMap, rows: RowBlocks, en
     ----------
     rows : RowBlocks
         The rows of the fit, with their targets.
+    unit : callable, optional
+        From the targets of some rows to the weight that each has when it is there once; 1 if not given.
 
     Notes
     -----
@@ -150,7 +189,8 @@ def leave_one_out(problem: RidgeProblem, fitted: NystromMap, rows: RowBlocks, en
         w = np.ones(len(phi)) if block.weight is None else np.asarray(block.weight, dtype=np.float64)[local]
         errors = (phi @ weights).reshape(len(phi), a, t)
         np.subtract(y, errors, out=errors)
-        left = 1 - w[:, None] * (np.square(phi, out=phi) @ inverse + weight_of_mean)
+        once = np.minimum(w, 1.0 if unit is None else unit(np.asarray(block.y)[local]))
+        left = 1 - once[:, None] * (np.square(phi, out=phi) @ inverse + weight_of_mean)
         errors /= np.maximum(left, _EPS)[:, :, None]
         return Sums(np.einsum("iat,iat->ia", errors, errors).T @ w, float(w.sum()))
 

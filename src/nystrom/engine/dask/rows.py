@@ -41,6 +41,7 @@ class DaskRows(RowBlocks):
         self.X = X
         self.y = y
         self.weight = weight
+        self.has_weight = weight is not None
         self.name = name
         self.held = held
         self.dtype = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
