@@ -17,7 +17,8 @@ import sklearn
 from benchmarks import scaling
 from benchmarks.measure import Result
 from benchmarks.suites import SUITES
-from nystrom import __version__, compiled
+from nystrom import __version__
+from nystrom.loops import instruction_set
 from nystrom.threads import resolve_n_jobs
 
 
@@ -53,7 +54,7 @@ def machine() -> dict[str, str | int | bool]:
         "python": platform.python_version(),
         "processor": platform.machine(),
         "cores": resolve_n_jobs(None),
-        "compiled": compiled.available(),
+        "loops": instruction_set() or "NumPy",
     }
 
 

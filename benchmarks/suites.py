@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from sklearn.cluster import KMeans as SklearnKMeans
@@ -15,10 +17,11 @@ from sklearn.pipeline import make_pipeline
 
 from benchmarks import inputs, limits, peers
 from benchmarks.measure import Result, contest
-from nystrom import KernelPCA, KernelRidge, Nystroem, compiled, select_landmarks
+from nystrom import KernelPCA, KernelRidge, Nystroem, select_landmarks
 from nystrom.engine import LocalEngine
 from nystrom.engine.survey import Survey
 from nystrom.kmeans.lloyd import kmeans
+from nystrom.loops import nearest, products, seeds, sparse, sums
 from nystrom.rows import as_blocks
 from nystrom.sketch import SignSketch
 from nystrom.threads import resolve_n_jobs
@@ -190,7 +193,7 @@ def machines(repeat: int) -> Iterator[Result]:
 
 
 def loops(repeat: int) -> Iterator[Result]:
-    """Whole fits with the compiled loops and without them."""
+    """Whole fits with the compiled loops, without them, and with NumPy in the place of one of them at a time."""
     _, mnist = inputs.mnist()
     text_name, text = inputs.text()
     many = inputs.image_like(1_000_000, 50)
@@ -206,12 +209,21 @@ def loops(repeat: int) -> Iterator[Result]:
         alpha=0.1, gamma=0.02, n_landmarks=1000, random_state=0
     ).fit(X, y)
     for case, fit in fits.items():
-        yield from contest(case, {"compiled": fit, "NumPy": _without_loops(fit)}, repeat=repeat)
+        contestants = {"compiled": fit, "NumPy": _without(fit, *LOOPS.values())}
+        contestants |= {f"NumPy for {name}": _without(fit, module) for name, module in LOOPS.items()}
+        yield from contest(case, contestants, repeat=repeat)
 
 
-def _without_loops(run: Any) -> Any:
+LOOPS = {"products": products, "nearest": nearest, "seeds": seeds, "sums": sums, "sparse products": sparse}
+
+
+def _without(run: Any, *modules: Any) -> Any:
+    """Return ``run`` with NumPy in the place of the loops of some modules."""
+
     def pure() -> Any:
-        with compiled.turned_off():
+        with ExitStack() as stack:
+            for module in modules:
+                stack.enter_context(patch.object(module, "native", None))
             return run()
 
     return pure

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from nystrom import compiled
+from nystrom import loops
 from nystrom.types import Array, Matrix
 
 # Squares of numbers outside this range, or their sums, would leave that of float64.
@@ -49,13 +49,8 @@ def block_moments(X: Matrix, weight: Array | None = None) -> Moments:
         return _sparse_moments(X, weight)
     if weight is not None:
         return _careful_moments(X, np.asarray(weight, dtype=np.float64))
-    if compiled.takes(X.dtype):
-        sums, total = compiled.moments(X)
-        mean = sums / n
-    else:
-        mean = (np.ones(n, X.dtype) @ X).astype(np.float64) / n
-        flat = X.ravel()
-        total = float(np.dot(flat, flat))
+    sums, total = loops.sum_rows(X)
+    mean = sums / n
     scatter = total - n * float(mean @ mean)
     least = 1e-30 if X.dtype == np.float32 else _SQUARABLE[0] ** 2
     if not scatter > 1e-2 * total or not least < total < _SQUARABLE[1] ** 2:

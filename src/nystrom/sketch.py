@@ -7,13 +7,15 @@ arrays, so they can be pickled and sent to where the rows are.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from functools import partial
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import scipy.sparse as sp
 
-from nystrom import compiled
+from nystrom import loops
 from nystrom.checks import check_count
 from nystrom.rows.sparse import native
 from nystrom.types import Array, Matrix
@@ -89,26 +91,25 @@ class LinearSketch:
 
     matrix: Matrix
     offset: Array | None = None
-    # By dtype, and whether it is for the compiled loops.
-    _cast: dict[tuple[np.dtype[np.generic], bool], Any] = field(default_factory=dict, repr=False)
+    # The product with the matrix, by dtype of the rows and whether they are sparse.
+    _ways: dict[tuple[np.dtype[np.generic], bool], Callable[[Matrix], Array]] = field(default_factory=dict, repr=False)
 
     @property
     def dim(self) -> int:
         return int(self.matrix.shape[1])
 
     def __getstate__(self) -> dict[str, object]:
-        return {"matrix": self.matrix, "offset": self.offset, "_cast": {}}
+        return {"matrix": self.matrix, "offset": self.offset, "_ways": {}}
 
     def __call__(self, X: Matrix) -> Array:
         X = native(X)
-        dense = not sp.issparse(X) and not sp.issparse(self.matrix)
-        loops = dense and compiled.takes(X.dtype) and compiled.suits_product(self.dim)
-        H = self._cast.get((X.dtype, loops))
-        if H is None:
+        key = (X.dtype, sp.issparse(X))
+        if key not in self._ways:
             H = self.matrix.astype(X.dtype)
+            dense = not sp.issparse(X) and not sp.issparse(H)
             # Two threads may both cast; they store the same values, so it does not matter which one stays.
-            H = self._cast[X.dtype, loops] = compiled.in_panels(H) if loops else H
-        out = compiled.product(X, H) if loops else _product(X, H)
+            self._ways[key] = loops.Product(H) if dense else partial(_product, H=H)
+        out = self._ways[key](X)
         if self.offset is not None:
             out -= self.offset.astype(X.dtype)
         return out
@@ -324,10 +325,7 @@ def _directions_from_rows(X: Matrix, mean: Array, dim: int) -> Array:
     """
     X = X.astype(np.float64)
     along = X @ mean
-    products = compiled.sparse_product(X, X)
-    if products is None:
-        products = (X @ X.T).toarray()
-    gram = products - along[:, None] - along + mean @ mean
+    gram = loops.SparseProduct(X, X.dtype)(X) - along[:, None] - along + mean @ mean
     values, U = np.linalg.eigh(gram)
     kept = values[::-1][:dim] > max(values[-1], 0.0) * X.shape[0] * np.finfo(np.float64).eps
     U = U[:, ::-1][:, :dim][:, kept] / np.sqrt(values[::-1][:dim][kept])

@@ -16,7 +16,8 @@ from nystrom.engine import LocalEngine
 from nystrom.exceptions import FewerLandmarksWarning
 from nystrom.kmeans.assignment import row_squares
 from nystrom.kmeans.lloyd import KMeansResult, Nearest, _Clustering, assign, cluster_sums, kmeans
-from nystrom.kmeans.seeding import _draw_weighted, seed
+from nystrom.kmeans.seeding import seed
+from nystrom.loops import draw_weighted
 from nystrom.rows import ArrayRows, Block, RowBlocks, as_blocks
 
 
@@ -130,7 +131,7 @@ def test_numbers_are_drawn_in_proportion_to_their_weights():
     rng = np.random.default_rng(0)
     weights = np.zeros(512)
     weights[[3, 130, 131, 500]] = [1, 2, 3, 4]
-    drawn = _draw_weighted(weights, rng.random(40_000))
+    drawn = draw_weighted(weights, rng.random(40_000))
     shares = np.bincount(drawn, minlength=512) / 40_000
     np.testing.assert_allclose(shares[[3, 130, 131, 500]], [0.1, 0.2, 0.3, 0.4], atol=0.015)
     assert shares[[3, 130, 131, 500]].sum() == 1.0
@@ -139,8 +140,8 @@ def test_numbers_are_drawn_in_proportion_to_their_weights():
 def test_the_ends_of_the_unit_interval_draw_a_number_that_has_weight():
     weights = np.zeros(384, dtype=np.float32)
     weights[130:140] = 0.1
-    assert _draw_weighted(weights, np.array([0.0, 1.0])).tolist() == [130, 139]
-    assert _draw_weighted(np.zeros(128), np.array([0.5])) is None
+    assert draw_weighted(weights, np.array([0.0, 1.0])).tolist() == [130, 139]
+    assert draw_weighted(np.zeros(128), np.array([0.5])) is None
 
 
 @pytest.mark.parametrize("init", ["kmeans++", "greedy"])

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import manhattan_distances
 
-from nystrom import compiled
+from nystrom import loops
 from nystrom.rows.sparse import canonical, native
 from nystrom.types import Array, Matrix
 
@@ -27,11 +27,6 @@ _FLOAT32_RANGE = (1e-30, 1e30)
 # Sparse landmarks whose dense copy is at most this many bytes are made dense: the product is then as fast (3 %
 # of entries set) or twice as fast (20 %); with larger ones, which leave the cache, it is slower.
 _DENSE_BYTES = 16 * 2**20
-# Kernel values of dense rows are taken this many at a time, so that they stay in the cache from the product to the
-# exponential, within these bounds on the rows.
-_CHUNK_NUMBERS = 2**18
-_MIN_CHUNK_ROWS = 256
-_MAX_CHUNK_ROWS = 1024
 # Squared distances below this share of ‖z‖² are taken again from the difference, where the root of them is used.
 _SHARP_SHARE = 1e-4
 # Numbers held at a time while doing so.
@@ -122,25 +117,21 @@ class InnerProducts:
         self._Z = _dense_if_small(Z)
         self._scale = scale
         # Filled by whichever thread comes first; two that race compute the same thing.
-        self._ways: dict[tuple[np.dtype, bool, bool], Callable[[Matrix], Array]] = {}
+        self._ways: dict[tuple[np.dtype, bool], Callable[[Matrix], Array]] = {}
 
     def __call__(self, X: Matrix) -> Array:
         X = as_matrix(X, "X")
         check_columns(X, self._Z.shape[1])
-        key = (X.dtype, sp.issparse(X), compiled.available())
+        key = (X.dtype, sp.issparse(X))
         if key not in self._ways:
             self._ways[key] = self._way(*key)
         return self._ways[key](X)
 
-    def _way(self, dtype: np.dtype, is_sparse: bool, loops: bool) -> Callable[[Matrix], Array]:
+    def _way(self, dtype: np.dtype, is_sparse: bool) -> Callable[[Matrix], Array]:
         columns = _columns(self._Z, self._scale, dtype)
-        if loops and is_sparse:
-            sparse_loops = compiled.SparseExponents.prepare(_rows_of(columns), dtype)
-            if sparse_loops is not None:
-                return sparse_loops
-        elif loops and not sp.issparse(columns) and compiled.suits_product(columns.shape[1]):
-            return partial(compiled.product, columns=compiled.in_panels(columns))
-        return partial(_product, columns=columns)
+        if is_sparse:
+            return loops.SparseProduct(_rows_of(columns), dtype)
+        return partial(_product, columns=columns) if sp.issparse(columns) else loops.Product(columns)
 
 
 @dataclass(frozen=True)
@@ -158,57 +149,26 @@ class _Landmarks:
 
     def exponents(self, X: Matrix, exp: bool) -> Array:
         """Return ``−γ‖x − z‖²``, at most 0, or its exponential, in the dtype of the landmarks."""
-        dtype = self.norms.dtype
-        if sp.issparse(X) or sp.issparse(self.columns):
-            row_norms = (squared_norms(X) * self.gamma).astype(dtype)
-            if sp.issparse(X) and compiled.available() and self._sparse_loops is not None:
-                out = self._sparse_loops(X, row_norms, exp=exp)
-            else:
-                out = self._finish(_product(X.astype(dtype, copy=False), self.columns), row_norms, exp)
+        if sp.issparse(X):
+            out = self._of_sparse(X, (squared_norms(X) * self.gamma).astype(self.norms.dtype), exp=exp)
+        elif sp.issparse(self.columns):
+            row_norms = (squared_norms(X) * self.gamma).astype(self.norms.dtype)
+            out = loops.finish(
+                _product(X.astype(self.norms.dtype, copy=False), self.columns), row_norms, self.norms, exp
+            )
         else:
-            out = self._dense_exponents(X, dtype, exp)
+            out = self._of_dense(X, exp=exp)
         if self.points is not None:
             self._sharpen(out, X)
         return out
 
-    def _dense_exponents(self, X: Array, dtype: np.dtype, exp: bool) -> Array:
-        out = np.empty((X.shape[0], self.norms.size), dtype)
-        loops = self._loops if compiled.available() else None
-        size = min(max(_CHUNK_NUMBERS // self.norms.size, _MIN_CHUNK_ROWS), _MAX_CHUNK_ROWS)
-        if loops is not None and self.center is None and X.dtype == dtype:
-            size = max(X.shape[0], 1)  # the loops take their own pieces, and nothing is copied for them
-        for start in range(0, X.shape[0], size):
-            rows = X[start : start + size]
-            if self.center is not None:
-                rows = np.subtract(rows, self.center, dtype=dtype)
-            elif rows.dtype != dtype:
-                rows = rows.astype(dtype)
-            if loops is not None:
-                loops(rows, exp=exp, out=out[start : start + size])
-                continue
-            piece = np.matmul(rows, self.columns, out=out[start : start + size])
-            norms = _row_dots(rows)
-            norms *= self.gamma
-            self._finish(piece, norms, exp)
-        return out
+    @cached_property
+    def _of_dense(self) -> loops.Exponentials:
+        return loops.Exponentials(self.columns, self.norms, self.gamma, self.center)
 
     @cached_property
-    def _loops(self) -> compiled.Exponents | None:
-        if not compiled.suits_product(self.norms.size):
-            return None
-        return compiled.Exponents.prepare(self.columns, self.norms, self.gamma)
-
-    @cached_property
-    def _sparse_loops(self) -> compiled.SparseExponents | None:
-        return compiled.SparseExponents.prepare(_rows_of(self.columns), self.norms.dtype, self.norms)
-
-    def _finish(self, product: Array, row_norms: Array, exp: bool) -> Array:
-        product -= row_norms[:, None]
-        product -= self.norms
-        # Above 0 is rounding, where a row is a landmark; to look takes a fifth of the time of the minimum.
-        if product.max(initial=0) > 0:
-            np.minimum(product, 0, out=product)
-        return np.exp(product, out=product) if exp else product
+    def _of_sparse(self) -> loops.SparseExponentials:
+        return loops.SparseExponentials(_rows_of(self.columns), self.norms)
 
     def _sharpen(self, out: Array, X: Matrix) -> None:
         row, column = np.nonzero(out > -_SHARP_SHARE * self.norms)

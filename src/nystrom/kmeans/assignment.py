@@ -12,14 +12,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from nystrom import compiled
+from nystrom import loops
 from nystrom.rows.sparse import canonical, native
 from nystrom.types import Array, Matrix
 
-# Scores of one tile (rows × centres): more calls of less work would have threads wait for the interpreter.
+# Scores of one tile (rows × centres): smaller tiles contend for the GIL.
 _TILE_SCORES = 2**20
-# Up to this many columns a float32 block is summed in float64 at once: it costs little, and repeated rows stay exact.
-_NARROW = 64
 
 
 class Nearest:
@@ -38,56 +36,27 @@ class Nearest:
     def __init__(self, centers: Matrix, shift: Array | None, dtype: np.dtype[Any]) -> None:
         self.shift = None if shift is None else shift.astype(dtype)
         self.n_centers = int(centers.shape[0])
-        squares = row_squares(centers)
-        if shift is None:
-            transposed = centers.T.astype(dtype)
-            self.table = transposed.tocsr() if sp.issparse(centers) else np.ascontiguousarray(transposed)
-            self.half = (squares / 2).astype(dtype)
+        half = (row_squares(centers) / 2).astype(dtype)
+        self._dense: loops.NearestColumn | None = None
+        self._sparse: loops.SparseProduct | None = None
+        if self.shift is not None:
+            self._dense = loops.NearestColumn(np.ascontiguousarray(centers.T, dtype), half, self.shift)
         else:
-            self.table = np.concatenate([centers.T, -squares[None, :] / 2]).astype(dtype)
-        self._loops: compiled.Nearest | None = None
-        if self.shift is not None and compiled.takes(dtype) and compiled.suits_nearest(centers.shape[1]):
-            self._loops = compiled.Nearest.prepare(self.table[:-1], -self.table[-1], self.shift)
-        self._sparse_loops: compiled.SparseExponents | None = None
-        if sp.issparse(centers):
-            self._sparse_loops = compiled.SparseExponents.prepare(centers, dtype)
+            self._sparse, self._half = loops.SparseProduct(centers, dtype), half
 
     def __call__(self, X: Matrix) -> Array:
         """Return the number of the nearest centre of each row, as int32; of equals the first."""
-        if self._loops is not None and compiled.available() and X.dtype == self.table.dtype:
-            return self._loops(X)
+        if self._dense is not None:
+            return self._dense(X)
+        assert self._sparse is not None
         n = X.shape[0]
-        labels = np.empty(n, dtype=np.intp)
+        labels = np.empty(n, dtype=np.int32)
         tile = min(max(_TILE_SCORES // self.n_centers, 64), max(n, 1))
-        scores = self._apart if self.shift is None else _Tiles(self.table, self.shift, tile)
         for start in range(0, n, tile):
-            stop = min(start + tile, n)
-            np.argmax(scores(X[start:stop]), axis=1, out=labels[start:stop])
-        return labels.astype(np.int32)
-
-    def _apart(self, X: Matrix) -> Array:
-        if self._sparse_loops is not None and compiled.available() and X.dtype == self.half.dtype:
-            scores = self._sparse_loops(X)
-        else:
-            scores = X @ self.table
-            scores = scores.toarray() if sp.issparse(scores) else scores
-        scores -= self.half
-        return np.asarray(scores)
-
-
-class _Tiles:
-    """Scores of dense rows, in memory that is used again for each tile."""
-
-    def __init__(self, table: Array, shift: Array, tile: int) -> None:
-        self.table = table
-        self.shift = shift
-        self.rows = np.ones((tile, table.shape[0]), dtype=table.dtype)
-        self.scores = np.empty((tile, table.shape[1]), dtype=table.dtype)
-
-    def __call__(self, X: Array) -> Array:
-        n = len(X)
-        np.subtract(X, self.shift, out=self.rows[:n, :-1])
-        return np.dot(self.rows[:n], self.table, out=self.scores[:n])
+            scores = self._sparse(X[start : start + tile])
+            scores -= self._half
+            labels[start : start + tile] = loops.first_largest(scores)
+        return labels
 
 
 def row_squares(A: Matrix) -> Array:
@@ -171,24 +140,15 @@ def cluster_sums(labels: Array, X: Matrix, n_clusters: int, weight: Array | None
     """
     if weight is not None:
         return _weighted_sums(labels, X, n_clusters, np.asarray(weight, dtype=np.float64))
-    if not sp.issparse(X) and compiled.takes(X.dtype):
-        sums, counts, _ = compiled.cluster_sums(labels, X, n_clusters)
+    if not sp.issparse(X):
+        sums, counts, _ = loops.sum_by_label(labels, X, n_clusters)
         return ClusterSums(sums, counts)
-    n = X.shape[0]
     counts = np.bincount(labels, minlength=n_clusters)
-    if sp.issparse(X) or (X.dtype == np.float32 and X.shape[1] <= _NARROW):
-        X = X.astype(np.float64, copy=False)
-    ones = np.ones(n, dtype=X.dtype)
-    if sp.issparse(X):
-        # By rows, as X is: a product of CSC and CSR would first turn X around.
-        order = np.argsort(labels, kind="stable").astype(np.int32)
-        ends = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-        one_hot = sp.csr_matrix((ones, order, ends), shape=(n_clusters, n), copy=False)
-    else:
-        columns = np.arange(n + 1, dtype=np.int32)
-        one_hot = sp.csc_matrix((ones, labels.astype(np.int32, copy=False), columns), shape=(n_clusters, n), copy=False)
-    sums = one_hot @ X
-    return ClusterSums(sums.tocsr() if sp.issparse(sums) else np.asarray(sums), counts)
+    # By rows, as X is: a product of CSC and CSR would first turn X around.
+    order = np.argsort(labels, kind="stable").astype(np.int32)
+    ends = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    one_hot = sp.csr_matrix((np.ones(X.shape[0]), order, ends), shape=(n_clusters, X.shape[0]), copy=False)
+    return ClusterSums((one_hot @ X.astype(np.float64, copy=False)).tocsr(), counts)
 
 
 def _weighted_sums(labels: Array, X: Matrix, n_clusters: int, weight: Array) -> ClusterSums:

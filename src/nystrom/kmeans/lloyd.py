@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from nystrom import compiled
+from nystrom import loops
 from nystrom.checks import check_count
 from nystrom.engine.base import Engine, TreeMerger
 from nystrom.engine.local import merge_two
@@ -231,13 +231,11 @@ class _Look:
             X = _centred(block.X, self.nearest.shift)
             squares = float(np.asarray(block.weight, dtype=np.float64) @ row_squares(X))
             return labels, _Totals(cluster_sums(labels, X, m, block.weight), squares)
-        if self.nearest.shift is not None and compiled.takes(block.X.dtype):
-            sums, counts, squares = compiled.cluster_sums(labels, block.X, m, self.nearest.shift)
+        if self.nearest.shift is not None:
+            sums, counts, squares = loops.sum_by_label(labels, block.X, m, self.nearest.shift)
             return labels, _Totals(ClusterSums(sums, counts), squares)
-        X = _centred(block.X, self.nearest.shift)
-        flat = X.data if sp.issparse(X) else X.ravel()
-        totals = _Totals(cluster_sums(labels, X, m), float(np.dot(flat, flat)))
-        return labels, totals
+        X = block.X.astype(np.float64)
+        return labels, _Totals(cluster_sums(labels, X, m), float(np.dot(X.data, X.data)))
 
 
 def _centred(X: Matrix, shift: Array | None) -> Matrix:

@@ -1,0 +1,34 @@
+"""The inner loops that NumPy and BLAS do not do well: the compiled extension and, beside each loop, the NumPy way.
+
+Why compiled: BLAS packs all of X for a product with few columns, which takes longer than the product (a sketch of
+10 columns, 30 landmarks); and no library fuses a product with the exponential, or with the search for the nearest
+centre, while it is in registers.
+
+The extension is built when the package is installed on a machine with a C++ compiler, for several instruction sets.
+The best that the processor has is chosen at import. Without the extension, or with ``NYSTROM_COMPILED=0`` in the
+environment, every function here goes through NumPy, and results differ by rounding only.
+"""
+
+from nystrom.loops.extension import instruction_set
+from nystrom.loops.nearest import NearestColumn, first_largest
+from nystrom.loops.normal import normal_product
+from nystrom.loops.products import Exponentials, Product, finish
+from nystrom.loops.seeds import draw_seeds, draw_weighted
+from nystrom.loops.sparse import SparseExponentials, SparseProduct
+from nystrom.loops.sums import sum_by_label, sum_rows
+
+__all__ = [
+    "Exponentials",
+    "NearestColumn",
+    "Product",
+    "SparseExponentials",
+    "SparseProduct",
+    "draw_seeds",
+    "draw_weighted",
+    "finish",
+    "first_largest",
+    "instruction_set",
+    "normal_product",
+    "sum_by_label",
+    "sum_rows",
+]

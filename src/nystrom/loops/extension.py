@@ -1,0 +1,86 @@
+"""Which compiled loops are in use, and how arrays must be for them."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nystrom.types import Array
+
+if TYPE_CHECKING:
+    from nystrom.loops._native import InstructionSet
+
+
+def _choose(wanted: str) -> InstructionSet | None:
+    """Return the loops that the environment asks for: none, the best for this processor, or those of one name."""
+    if wanted == "0":
+        return None
+    try:
+        from nystrom.loops import _native
+    except ImportError:
+        # Not built: the package was installed without a compiler.
+        return None
+    sets = {each.name: each for each in _native.instruction_sets()}
+    if wanted in ("", "1"):
+        return list(sets.values())[-1]
+    if wanted not in sets:
+        raise ImportError(
+            f"NYSTROM_COMPILED must be 0 (NumPy only), 1 (the best for this processor) or one of {', '.join(sets)}; "
+            f"got {wanted!r}. Unset it to let nystrom choose."
+        )
+    return sets[wanted]
+
+
+native = _choose(os.environ.get("NYSTROM_COMPILED", "1"))
+
+
+def instruction_set() -> str | None:
+    """Return the name of the instruction set whose loops are in use, or None where NumPy does the work."""
+    return None if native is None else native.name
+
+
+def takes(dtype: np.dtype) -> bool:
+    """Whether the loops know numbers of this kind."""
+    return dtype.newbyteorder("=") in (np.float32, np.float64)
+
+
+def by_rows(X: Array) -> Array:
+    """Return rows as the loops read them, each contiguous, aligned, in native byte order; a copy if they are not."""
+    if not X.dtype.isnative:
+        return X.astype(X.dtype.newbyteorder("="), order="C")
+    size = X.itemsize
+    if X.strides[1] != size or X.strides[0] % size or not X.flags.aligned:
+        return X.copy(order="C")
+    return X
+
+
+def check_columns(X: Array, n_columns: int) -> None:
+    """Raise unless X is a matrix with so many columns."""
+    if X.ndim != 2 or X.shape[1] != n_columns:
+        raise ValueError(f"X must have {n_columns} columns; got shape {X.shape}.")
+
+
+class Columns:
+    """A matrix (p, m) and, as the loops read it, its panels.
+
+    The panels are made on first use. They are not pickled: another machine may have other loops.
+    """
+
+    def __init__(self, values: Array) -> None:
+        values = np.asarray(values)
+        self.values = np.require(values, values.dtype.newbyteorder("="), ["ALIGNED"])
+        # By instruction set. Two threads that race make the same panels.
+        self._panels: dict[str, Array] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"values": self.values, "_panels": {}}
+
+    def panels(self, loops: InstructionSet) -> Array:
+        if loops.name not in self._panels:
+            self._panels[loops.name] = loops.pack(self.values)
+        return self._panels[loops.name]
+
+
+__all__ = ["Columns", "by_rows", "check_columns", "instruction_set", "native", "takes"]

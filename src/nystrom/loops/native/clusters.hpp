@@ -1,0 +1,144 @@
+// The nearest centre of each row, the sums of the rows of each cluster, and the moments of all rows.
+#pragma once
+
+#include "product.hpp"
+
+namespace nystrom::NYSTROM_SET {
+
+// The nearest centre of one row that is not finite, of whose scores some may be NaN; 0 if all are.
+template <class T>
+Index nearest_of_row(const T *x, Index p, const T *table, const T *half, Index m)
+{
+    T highest = T(-__builtin_inf());
+    Index found = 0;
+    for (Index j = 0; j < m; j++) {
+        const T *column = table + j / panel<T> * panel<T> * p + j % panel<T>;
+        T score = -half[j];
+        for (Index k = 0; k < p; k++)
+            score += x[k] * column[k * panel<T>];
+        if (score > highest) {
+            highest = score;
+            found = j;
+        }
+    }
+    return found;
+}
+
+// labels[i] = the first j with the largest (X[i] - shift) . table[:, j] - half[j]; what is NaN is never the largest.
+// `half` is filled up with infinity; `space` holds tile_rows * p numbers.
+template <class T>
+void nearest(Rows<T> X, const T *shift, const T *table, const T *half, Index m, T *space, std::int32_t *labels)
+{
+    using Number = decltype(Mask<T>{}[0] + 0);
+    for (Index i = 0; i < X.n; i += tile_rows) {
+        Index rows = X.n - i < tile_rows ? X.n - i : tile_rows;
+        Vector<T> best[tile_rows];
+        Mask<T> place[tile_rows];
+        for (Index a = 0; a < tile_rows; a++) {
+            // Rows that are not there are the last one again.
+            const T *x = X.data + (a < rows ? i + a : X.n - 1) * X.stride;
+            for (Index k = 0; k < X.p; k++)
+                space[a * X.p + k] = x[k] - shift[k];
+            best[a] = splat(T(-__builtin_inf()));
+            place[a] = Mask<T>{};
+        }
+        for (Index j = 0; j < m; j += panel<T>) {
+            Vector<T> sums[tile_rows][2];
+            tile<T, int(tile_rows), 2>(space, X.p, table + j * X.p, X.p, 0, sums);
+            Vector<T> first = load(half + j), second = load(half + j + lanes<T>);
+            Mask<T> here = Mask<T>{} + Number(j), there = here + Number(lanes<T>);
+#pragma GCC unroll 16
+            for (int a = 0; a < tile_rows; a++) {
+                Vector<T> low = sums[a][0] - first, high = sums[a][1] - second;
+                auto later = high > low;
+                Vector<T> score = later ? high : low;
+                auto better = score > best[a];
+                best[a] = better ? score : best[a];
+                place[a] = better ? (later ? there : here) : place[a];
+            }
+        }
+        for (Index a = 0; a < rows; a++) {
+            T highest = best[a][0];
+            Index found = Index(place[a][0]);
+            for (Index l = 1; l < lanes<T>; l++) {
+                T score = best[a][l];
+                Index number = Index(place[a][l]) + l;
+                if (score > highest || (score == highest && number < found)) {
+                    highest = score;
+                    found = number;
+                }
+            }
+            if (!(highest - highest == 0))
+                found = nearest_of_row(space + a * X.p, X.p, table, half, m);
+            labels[i + a] = std::int32_t(found);
+        }
+    }
+}
+
+// sums[labels[i]] += X[i] - shift and counts[labels[i]] += 1; returns sum |X[i] - shift|^2.
+// Without a shift (null) squares are not summed.
+template <class T>
+double sums(Rows<T> X, const T *shift, const std::int32_t *labels, double *sums, std::int64_t *counts)
+{
+    double squares = 0;
+    for (Index i = 0; i < X.n; i++) {
+        const T *__restrict x = X.data + i * X.stride;
+        double *__restrict sum = sums + Index(labels[i]) * X.p;
+        counts[labels[i]]++;
+        if (!shift) {
+            for (Index k = 0; k < X.p; k++)
+                sum[k] += double(x[k]);
+            continue;
+        }
+        double parts[4] = {0, 0, 0, 0};
+        Index k = 0;
+        for (; k + 4 <= X.p; k += 4)
+            for (int l = 0; l < 4; l++) {
+                double value = double(x[k + l]) - double(shift[k + l]);
+                sum[k + l] += value;
+                parts[l] += value * value;
+            }
+        for (; k < X.p; k++) {
+            double value = double(x[k]) - double(shift[k]);
+            sum[k] += value;
+            parts[0] += value * value;
+        }
+        squares += (parts[0] + parts[1]) + (parts[2] + parts[3]);
+    }
+    return squares;
+}
+
+// sums[k] += sum_i X[i, k]; returns sum |X[i]|^2. `space` holds p numbers.
+template <class T>
+double moments(Rows<T> X, T *space, double *sums)
+{
+    double squares = 0;
+    for (Index from = 0; from < X.n; from += 16) {
+        Index upto = from + 16 < X.n ? from + 16 : X.n;
+        for (Index k = 0; k < X.p; k++)
+            space[k] = 0;
+        for (Index i = from; i < upto; i++) {
+            const T *x = X.data + i * X.stride;
+            Vector<T> norm = {}, other = {};
+            Index k = 0;
+            for (; k + panel<T> <= X.p; k += panel<T>) {
+                Vector<T> a = load(x + k), b = load(x + k + lanes<T>);
+                store(space + k, load(space + k) + a);
+                store(space + k + lanes<T>, load(space + k + lanes<T>) + b);
+                norm += a * a;
+                other += b * b;
+            }
+            T rest = 0;
+            for (; k < X.p; k++) {
+                space[k] += x[k];
+                rest += x[k] * x[k];
+            }
+            squares += double(total<T>(norm + other)) + double(rest);
+        }
+        for (Index k = 0; k < X.p; k++)
+            sums[k] += double(space[k]);
+    }
+    return squares;
+}
+
+}  // namespace nystrom::NYSTROM_SET

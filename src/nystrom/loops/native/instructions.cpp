@@ -1,0 +1,38 @@
+// The loops for one instruction set: this source is compiled once for each, with NYSTROM_SET its name,
+// NYSTROM_VECTOR_BYTES the width of its vectors and NYSTROM_TILE_ROWS the rows of sums that its registers hold.
+#include "clusters.hpp"
+#include "normal.hpp"
+#include "product.hpp"
+#include "seeds.hpp"
+#include "sparse.hpp"
+
+namespace nystrom {
+
+namespace NYSTROM_SET {
+
+template <class T>
+constexpr Loops<T> loops()
+{
+    return {panel<T>,
+            tile_rows,
+            stretch,
+            product<T>,
+            nearest<T>,
+            sums<T>,
+            moments<T>,
+            seed<T>,
+            normal<T>,
+            sparse_product<T, std::int32_t>,
+            sparse_product<T, std::int64_t>};
+}
+
+}  // namespace NYSTROM_SET
+
+#define NYSTROM_TEXT_(name) #name
+#define NYSTROM_TEXT(name) NYSTROM_TEXT_(name)
+
+extern const InstructionSet NYSTROM_TABLE = {NYSTROM_TEXT(NYSTROM_TABLE), NYSTROM_WIDEST_PRODUCT,
+                                             NYSTROM_WIDEST_EXPONENTIAL, NYSTROM_SET::loops<float>(),
+                                             NYSTROM_SET::loops<double>()};
+
+}  // namespace nystrom

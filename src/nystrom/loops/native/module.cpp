@@ -1,0 +1,435 @@
+// The boundary to Python: arrays come typed, are checked once, and go on as pointers; the loops run without the GIL.
+//
+// No input that Python can pass makes a loop read or write outside its arrays: every size is compared here, and every
+// label and index is looked at. Room that a loop works in is allocated here too.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "table.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using nystrom::Finish;
+using nystrom::Index;
+using nystrom::InstructionSet;
+using nystrom::Loops;
+using nystrom::Rows;
+using nystrom::SparseRows;
+
+namespace {
+
+template <class T>
+using Matrix = nb::ndarray<const T, nb::ndim<2>, nb::device::cpu>;
+template <class T>
+using Vector = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <class T>
+using Panels = nb::ndarray<const T, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+template <class T>
+using OutMatrix = nb::ndarray<T, nb::ndim<2>, nb::device::cpu>;
+template <class T>
+using OutVector = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+template <class T>
+const Loops<T> &loops(const InstructionSet &set);
+template <>
+const Loops<float> &loops(const InstructionSet &set)
+{
+    return set.float32;
+}
+template <>
+const Loops<double> &loops(const InstructionSet &set)
+{
+    return set.float64;
+}
+
+void require(bool holds, const std::string &message)
+{
+    if (!holds)
+        throw nb::value_error(message.c_str());
+}
+
+void require_size(Index size, Index wanted, const char *name)
+{
+    require(size == wanted, std::string(name) + " must have size " + std::to_string(wanted) + "; got " +
+                                std::to_string(size) + ".");
+}
+
+// Numbers, contiguous, where T may stand in memory.
+template <class Array>
+auto *aligned(const Array &array, const char *name)
+{
+    using T = std::remove_const_t<typename Array::Scalar>;
+    auto *data = array.data();
+    require(array.size() == 0 || reinterpret_cast<std::uintptr_t>(data) % alignof(T) == 0,
+            std::string(name) + " must be aligned.");
+    return data;
+}
+
+template <class T>
+Rows<T> rows_of(const Matrix<T> &X, const char *name)
+{
+    require(X.size() == 0 || X.shape(1) == 1 || X.stride(1) == 1, std::string(name) + " must have contiguous rows.");
+    return {aligned(X, name), Index(X.stride(0)), Index(X.shape(0)), Index(X.shape(1))};
+}
+
+template <class T>
+T *out_rows(const OutMatrix<T> &out, Index n, Index m, const char *name)
+{
+    require(Index(out.shape(0)) == n && Index(out.shape(1)) == m,
+            std::string(name) + " must have shape (" + std::to_string(n) + ", " + std::to_string(m) + "); got (" +
+                std::to_string(out.shape(0)) + ", " + std::to_string(out.shape(1)) + ").");
+    require(n == 0 || m <= 1 || out.stride(1) == 1, std::string(name) + " must have contiguous rows.");
+    return aligned(out, name);
+}
+
+template <class T>
+T *contiguous(const OutMatrix<T> &out, Index n, Index m, const char *name)
+{
+    T *data = out_rows(out, n, m, name);
+    require(n <= 1 || m == 0 || Index(out.stride(0)) == m, std::string(name) + " must be contiguous.");
+    return data;
+}
+
+// Panels of m columns, of which the rows that are multiplied with them have p.
+template <class T>
+const T *panels_of(const Loops<T> &loops, const Panels<T> &table, Index p, Index m)
+{
+    Index count = m / loops.panel + (m % loops.panel != 0);
+    require(Index(table.shape(0)) == count && Index(table.shape(1)) == p && Index(table.shape(2)) == loops.panel,
+            "panels must be those of " + std::to_string(p) + " rows and " + std::to_string(m) + " columns.");
+    return aligned(table, "panels");
+}
+
+Finish finish_of(bool norms, bool exp)
+{
+    return !norms ? Finish::product : exp ? Finish::exponential : Finish::exponents;
+}
+
+template <class T>
+std::unique_ptr<T[]> room(Index rows, Index columns)
+{
+    if (columns > 0 && rows > std::numeric_limits<Index>::max() / Index(sizeof(T)) / columns)
+        throw std::bad_alloc();
+    return std::unique_ptr<T[]>(new T[std::size_t(rows * columns)]());
+}
+
+// One number per column, filled up to the width of their panels.
+template <class T>
+std::unique_ptr<T[]> filled_up(const std::optional<Vector<T>> &values, Index m, Index panel, T fill, const char *name)
+{
+    if (!values)
+        return nullptr;
+    require_size(Index(values->size()), m, name);
+    const T *from = aligned(*values, name);
+    const Index width = (m / panel + 1) * panel;
+    auto made = room<T>(1, width);
+    std::fill(std::copy(from, from + m, made.get()), made.get() + width, fill);
+    return made;
+}
+
+// A matrix (p, m) as the loops read it: panels of columns, filled up with zeros.
+template <class T>
+nb::ndarray<nb::numpy, T, nb::ndim<3>> pack(const InstructionSet &set, Matrix<T> columns)
+{
+    const Index panel = loops<T>(set).panel, p = Index(columns.shape(0)), m = Index(columns.shape(1));
+    const Index count = m / panel + (m % panel != 0), down = Index(columns.stride(0)), along = Index(columns.stride(1));
+    const T *from = aligned(columns, "columns");
+    auto made = room<T>(count * panel, p);
+    T *data = made.get();
+    {
+        nb::gil_scoped_release released;
+        for (Index j = 0; j < m; j++)
+            for (Index k = 0; k < p; k++)
+                data[(j / panel * p + k) * panel + j % panel] = from[k * down + j * along];
+    }
+    nb::capsule owner(made.release(), [](void *held) noexcept { delete[] static_cast<T *>(held); });
+    return nb::ndarray<nb::numpy, T, nb::ndim<3>>(data, {std::size_t(count), std::size_t(p), std::size_t(panel)}, owner);
+}
+
+template <class T>
+void product(const InstructionSet &set, Matrix<T> X, Panels<T> panels, OutMatrix<T> out, double gamma,
+             std::optional<Vector<T>> norms, bool exp)
+{
+    const Loops<T> &own = loops<T>(set);
+    const Index m = Index(out.shape(1));
+    Rows<T> rows = rows_of(X, "X");
+    T *to = out_rows(out, rows.n, m, "out");
+    const T *table = panels_of(own, panels, rows.p, m);
+    auto each = filled_up(norms, m, own.panel, T(0), "norms");
+    const Index out_stride = Index(out.stride(0));
+    nb::gil_scoped_release released;
+    own.product(rows, table, m, to, out_stride, T(gamma), each.get(), finish_of(norms.has_value(), exp));
+}
+
+// Columns beyond this leave the cache between one chunk of rows and the next, and BLAS has the better blocks.
+constexpr Index largest_table = 8 * 1024 * 1024;
+
+bool suits_product(const InstructionSet &set, std::int64_t p, std::int64_t m, std::int64_t itemsize, bool exp)
+{
+    const Index widest = exp ? set.widest_exponential : set.widest_product;
+    return p >= 0 && m >= 0 && m <= widest && (m == 0 || p <= largest_table / std::max<Index>(itemsize, 1) / m);
+}
+
+template <class T, class I>
+SparseRows<T, I> sparse_rows(const Vector<I> &ends, const Vector<I> &indices, const Vector<T> &data, Index p,
+                             const char *name)
+{
+    const std::string who(name);
+    require(ends.size() >= 1 && p >= 0, who + ".indptr must not be empty.");
+    require(indices.size() == data.size(), who + ".indices and " + who + ".data must have the same size.");
+    SparseRows<T, I> rows{aligned(ends, name), aligned(indices, name), aligned(data, name), Index(ends.size()) - 1, p};
+    const Index n_entries = Index(indices.size());
+    bool ordered = rows.ends[0] >= 0 && Index(rows.ends[rows.n]) <= n_entries, inside = true;
+    for (Index i = 0; i < rows.n; i++)
+        ordered &= rows.ends[i] <= rows.ends[i + 1];
+    for (Index k = 0; k < n_entries; k++)
+        inside &= rows.indices[k] >= 0 && Index(rows.indices[k]) < p;
+    require(ordered, who + ".indptr must rise from 0 to the number of entries.");
+    require(inside, who + ".indices must be from 0 to " + std::to_string(p - 1) + ".");
+    return rows;
+}
+
+template <class T>
+void call(const Loops<T> &own, SparseRows<T, std::int32_t> X, const T *table, SparseRows<T, std::int32_t> Z, T *space,
+          Index m, T *out, const T *row_norms, const T *norms, Finish finish)
+{
+    own.sparse_product32(X, table, Z, space, m, out, row_norms, norms, finish);
+}
+
+template <class T>
+void call(const Loops<T> &own, SparseRows<T, std::int64_t> X, const T *table, SparseRows<T, std::int64_t> Z, T *space,
+          Index m, T *out, const T *row_norms, const T *norms, Finish finish)
+{
+    own.sparse_product64(X, table, Z, space, m, out, row_norms, norms, finish);
+}
+
+// What a sparse product ends with: the norms of the rows and of the columns, if any.
+template <class T>
+struct Norms {
+    const T *rows;
+    std::unique_ptr<T[]> columns;
+    Finish finish;
+
+    Norms(const std::optional<Vector<T>> &rows_, const std::optional<Vector<T>> &columns_, Index n, Index m, Index panel,
+          bool exp)
+        : rows(nullptr), columns(filled_up(columns_, m, panel, T(0), "norms")), finish(finish_of(rows_.has_value(), exp))
+    {
+        require(rows_.has_value() == columns_.has_value(), "row_norms and norms must be given together.");
+        if (!rows_)
+            return;
+        require_size(Index(rows_->size()), n, "row_norms");
+        rows = aligned(*rows_, "row_norms");
+    }
+};
+
+template <class T, class I>
+void sparse_product(const InstructionSet &set, Vector<I> ends, Vector<I> indices, Vector<T> data, Panels<T> panels,
+                    OutMatrix<T> out, std::optional<Vector<T>> row_norms, std::optional<Vector<T>> norms, bool exp)
+{
+    const Loops<T> &own = loops<T>(set);
+    const Index m = Index(out.shape(1));
+    auto rows = sparse_rows<T, I>(ends, indices, data, Index(panels.shape(1)), "X");
+    const T *table = panels_of(own, panels, rows.p, m);
+    Norms<T> each(row_norms, norms, rows.n, m, own.panel, exp);
+    T *to = contiguous(out, rows.n, m, "out");
+    // A product without panels has no columns, so there is nothing to do; a null table would mean sparse landmarks.
+    if (m == 0 || rows.n == 0)
+        return;
+    nb::gil_scoped_release released;
+    if (rows.p == 0) {
+        static const T nothing = 0;
+        table = &nothing;
+    }
+    call(own, rows, table, SparseRows<T, I>{nullptr, nullptr, nullptr, 0, rows.p}, static_cast<T *>(nullptr), m, to,
+         each.rows, each.columns.get(), each.finish);
+}
+
+template <class T, class I>
+void sparse_sparse_product(const InstructionSet &set, Vector<I> ends, Vector<I> indices, Vector<T> data, Vector<I> Z_ends,
+                           Vector<I> Z_indices, Vector<T> Z_data, std::int64_t n_columns, OutMatrix<T> out,
+                           std::optional<Vector<T>> row_norms, std::optional<Vector<T>> norms, bool exp)
+{
+    const Loops<T> &own = loops<T>(set);
+    auto rows = sparse_rows<T, I>(ends, indices, data, Index(n_columns), "X");
+    auto Z = sparse_rows<T, I>(Z_ends, Z_indices, Z_data, Index(n_columns), "Z");
+    Norms<T> each(row_norms, norms, rows.n, Z.n, own.panel, exp);
+    T *to = contiguous(out, rows.n, Z.n, "out");
+    auto space = room<T>(own.panel, rows.p + 1);
+    nb::gil_scoped_release released;
+    call(own, rows, static_cast<const T *>(nullptr), Z, space.get(), Z.n, to, each.rows, each.columns.get(), each.finish);
+}
+
+template <class T>
+void nearest(const InstructionSet &set, Matrix<T> X, Panels<T> panels, Vector<T> half, Vector<T> shift,
+             OutVector<std::int32_t> labels)
+{
+    const Loops<T> &own = loops<T>(set);
+    Rows<T> rows = rows_of(X, "X");
+    const Index m = Index(half.size());
+    require(m >= 1 && m <= std::numeric_limits<std::int32_t>::max() - own.panel, "there must be a centre.");
+    const T *table = panels_of(own, panels, rows.p, m);
+    require_size(Index(shift.size()), rows.p, "shift");
+    require_size(Index(labels.size()), rows.n, "labels");
+    const T *origin = aligned(shift, "shift");
+    auto *to = aligned(labels, "labels");
+    auto space = room<T>(own.tile_rows, rows.p);
+    auto each = filled_up<T>(half, m, own.panel, std::numeric_limits<T>::infinity(), "half");
+    nb::gil_scoped_release released;
+    own.nearest(rows, origin, table, each.get(), m, space.get(), to);
+}
+
+template <class T>
+double cluster_sums(const InstructionSet &set, Matrix<T> X, Vector<std::int32_t> labels, std::optional<Vector<T>> shift,
+                    OutMatrix<double> sums, OutVector<std::int64_t> counts)
+{
+    Rows<T> rows = rows_of(X, "X");
+    const Index m = Index(counts.size());
+    double *to = contiguous(sums, m, rows.p, "sums");
+    require_size(Index(labels.size()), rows.n, "labels");
+    const std::int32_t *each = aligned(labels, "labels");
+    std::int64_t *numbers = aligned(counts, "counts");
+    if (shift)
+        require_size(Index(shift->size()), rows.p, "shift");
+    const T *origin = shift ? aligned(*shift, "shift") : nullptr;
+    bool inside = true;
+    for (Index i = 0; i < rows.n; i++)
+        inside &= each[i] >= 0 && Index(each[i]) < m;
+    require(inside, "labels must be one number from 0 to " + std::to_string(m - 1) + " per row.");
+    nb::gil_scoped_release released;
+    return loops<T>(set).sums(rows, origin, each, to, numbers);
+}
+
+template <class T>
+double moments(const InstructionSet &set, Matrix<T> X, OutVector<double> sums)
+{
+    Rows<T> rows = rows_of(X, "X");
+    require_size(Index(sums.size()), rows.p, "sums");
+    double *to = aligned(sums, "sums");
+    auto space = room<T>(1, rows.p);
+    nb::gil_scoped_release released;
+    return loops<T>(set).moments(rows, space.get(), to);
+}
+
+// Returns how many of `chosen` were found.
+template <class T>
+std::int64_t seed(const InstructionSet &set, Matrix<T> A, Vector<T> squares, Matrix<double> uniform,
+                  OutVector<std::int64_t> chosen)
+{
+    const Loops<T> &own = loops<T>(set);
+    const Index n = Index(A.shape(0)), p = Index(A.shape(1)), wanted = Index(chosen.size());
+    const Index n_candidates = Index(uniform.shape(1));
+    require(n >= 1 && wanted >= 1, "there must be a row, and a seed to draw.");
+    require(n_candidates >= 1, "uniform must have a column per candidate, and at least one; got 0.");
+    require(Index(uniform.shape(0)) == wanted - 1, "uniform must have a row per seed but the first.");
+    require(wanted == 1 || n_candidates == 1 || (uniform.stride(1) == 1), "uniform must be contiguous.");
+    require(wanted <= 2 || Index(uniform.stride(0)) == n_candidates, "uniform must be contiguous.");
+    require_size(Index(squares.size()), n, "squares");
+    std::int64_t *to = aligned(chosen, "chosen");
+    require(to[0] >= 0 && to[0] < n, "the first seed must be the number of a row.");
+    const T *from = aligned(A, "A"), *norms = aligned(squares, "squares");
+    const double *draws = aligned(uniform, "uniform");
+    const Index down = Index(A.stride(0)), along = Index(A.stride(1));
+    const Index width = (n + own.stretch - 1) / own.stretch * own.stretch;
+    auto points = room<T>(width, p + 1), lengths = room<T>(1, width), closest = room<T>(1, width);
+    auto nearer = room<T>(n_candidates, width), space = room<T>(std::max<Index>(own.tile_rows, 6), p);
+    auto totals = room<double>(1, n_candidates), ends = room<double>(1, width / own.stretch);
+    auto candidates = room<std::int64_t>(1, n_candidates);
+    nb::gil_scoped_release released;
+    for (Index k = 0; k < p; k++)
+        for (Index i = 0; i < n; i++)
+            points[k * width + i] = from[i * down + k * along];
+    std::copy(norms, norms + n, lengths.get());
+    std::fill(closest.get(), closest.get() + n, std::numeric_limits<T>::infinity());
+    return std::int64_t(own.seed({points.get(), n, width, p, lengths.get(), draws, wanted, n_candidates, to,
+                                  candidates.get(), totals.get(), closest.get(), nearer.get(), space.get(), ends.get()}));
+}
+
+template <class T>
+void normal_product(const InstructionSet &set, Matrix<T> C, Matrix<double> V, std::optional<Vector<double>> weights,
+                    OutMatrix<double> U, OutMatrix<double> out)
+{
+    Rows<T> rows = rows_of(C, "C");
+    const Index m = rows.p, t = Index(V.shape(1));
+    require_size(Index(V.shape(0)), m, "V");
+    if (weights)
+        require_size(Index(weights->size()), rows.n, "weights");
+    const double *w = weights ? aligned(*weights, "weights") : nullptr, *v = aligned(V, "V");
+    double *u = contiguous(U, rows.n, t, "U"), *to = contiguous(out, m, t, "out");
+    const Index down = Index(V.stride(0)), along = Index(V.stride(1));
+    auto turned = room<double>(t, m), sums = room<double>(t, m);
+    nb::gil_scoped_release released;
+    for (Index c = 0; c < t; c++)
+        for (Index j = 0; j < m; j++)
+            turned[c * m + j] = v[j * down + c * along];
+    loops<T>(set).normal(rows, turned.get(), t, w, u, sums.get());
+    for (Index j = 0; j < m; j++)
+        for (Index c = 0; c < t; c++)
+            to[j * t + c] += sums[c * m + j];
+}
+
+// Nothing is converted on the way: an array that does not fit is refused, not copied.
+template <class T>
+void bind(nb::class_<InstructionSet> &set)
+{
+    set.def("pack", &pack<T>, nb::arg("columns").noconvert());
+    set.def("product", &product<T>, nb::arg("X").noconvert(), nb::arg("panels").noconvert(), nb::arg("out").noconvert(),
+            "gamma"_a = 0.0, nb::arg("norms").noconvert() = nb::none(), "exp"_a = false);
+    set.def("nearest", &nearest<T>, nb::arg("X").noconvert(), nb::arg("panels").noconvert(), nb::arg("half").noconvert(),
+            nb::arg("shift").noconvert(), nb::arg("labels").noconvert());
+    set.def("cluster_sums", &cluster_sums<T>, nb::arg("X").noconvert(), nb::arg("labels").noconvert(),
+            nb::arg("shift").noconvert().none(), nb::arg("sums").noconvert(), nb::arg("counts").noconvert());
+    set.def("moments", &moments<T>, nb::arg("X").noconvert(), nb::arg("sums").noconvert());
+    set.def("seed", &seed<T>, nb::arg("A").noconvert(), nb::arg("squares").noconvert(), nb::arg("uniform").noconvert(),
+            nb::arg("chosen").noconvert());
+    set.def("normal_product", &normal_product<T>, nb::arg("C").noconvert(), nb::arg("V").noconvert(),
+            nb::arg("weights").noconvert().none(), nb::arg("U").noconvert(), nb::arg("out").noconvert());
+}
+
+template <class T, class I>
+void bind_sparse(nb::class_<InstructionSet> &set)
+{
+    set.def("sparse_product", &sparse_product<T, I>, nb::arg("indptr").noconvert(), nb::arg("indices").noconvert(),
+            nb::arg("data").noconvert(), nb::arg("panels").noconvert(), nb::arg("out").noconvert(),
+            nb::arg("row_norms").noconvert() = nb::none(), nb::arg("norms").noconvert() = nb::none(), "exp"_a = false);
+    set.def("sparse_sparse_product", &sparse_sparse_product<T, I>, nb::arg("indptr").noconvert(),
+            nb::arg("indices").noconvert(), nb::arg("data").noconvert(), nb::arg("Z_indptr").noconvert(),
+            nb::arg("Z_indices").noconvert(), nb::arg("Z_data").noconvert(), "n_columns"_a, nb::arg("out").noconvert(),
+            nb::arg("row_norms").noconvert() = nb::none(), nb::arg("norms").noconvert() = nb::none(), "exp"_a = false);
+}
+
+}  // namespace
+
+NB_MODULE(_native, m)
+{
+    nb::class_<InstructionSet> set(m, "InstructionSet");
+    set.def_prop_ro("name", [](const InstructionSet &s) { return std::string(s.name); });
+    set.def("suits_product", &suits_product, "p"_a, "m"_a, "itemsize"_a, "exp"_a);
+    bind<float>(set);
+    bind<double>(set);
+    bind_sparse<float, std::int32_t>(set);
+    bind_sparse<float, std::int64_t>(set);
+    bind_sparse<double, std::int32_t>(set);
+    bind_sparse<double, std::int64_t>(set);
+    m.def("instruction_sets", [] {
+        std::vector<const InstructionSet *> sets = {&nystrom::baseline};
+#ifdef NYSTROM_X86
+        if (nystrom::runs_avx2())
+            sets.push_back(&nystrom::avx2);
+        if (nystrom::runs_avx512())
+            sets.push_back(&nystrom::avx512);
+#endif
+        nb::list all;
+        for (const InstructionSet *each : sets)
+            all.append(nb::cast(each, nb::rv_policy::reference));
+        return all;
+    });
+}

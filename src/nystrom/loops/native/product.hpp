@@ -1,0 +1,177 @@
+// Products of dense rows with few or many columns, and their exponential while it is in registers.
+//
+// Every element is a sum of chains of `chain` multiply-adds over the columns of X, wherever its row stands in a block:
+// results have the same bits however rows are split.
+#pragma once
+
+#include "vectors.hpp"
+
+namespace nystrom::NYSTROM_SET {
+
+constexpr Index most_chunk_rows = 96;
+// Rows of X that stay in the cache while they meet all columns.
+constexpr Index chunk_bytes = 384 * 1024;
+constexpr Index block_columns = 1024;
+// Products that are added up in one chain before the sum goes to the others: rounding errors grow with its length.
+constexpr Index chain = 128;
+
+// One tile: `rows` rows of X by `vectors` vectors of columns, over p columns of X; meanwhile rows that are `ahead`
+// numbers away come into the cache.
+template <class T, int rows, int vectors>
+INLINE void tile(const T *X, Index stride, const T *table, Index p, Index ahead, Vector<T> (*sums)[2])
+{
+    for (Index begin = 0; begin == 0 || begin < p; begin += chain) {
+        Index end = begin + chain < p ? begin + chain : p;
+        Vector<T> kept[rows][2];
+        for (int i = 0; i < rows; i++)
+            kept[i][0] = kept[i][1] = Vector<T>{};
+        for (Index from = begin; from < end; from += panel<T>) {
+            Index upto = from + panel<T> < end ? from + panel<T> : end;
+            if (ahead)
+                for (int i = 0; i < rows; i++)
+                    __builtin_prefetch(X + i * stride + from + ahead);
+            for (Index k = from; k < upto; k++) {
+                Vector<T> first = load(table + k * panel<T>), second = first;
+                if constexpr (vectors > 1)
+                    second = load(table + k * panel<T> + lanes<T>);
+#pragma GCC unroll 16
+                for (int i = 0; i < rows; i++) {
+                    Vector<T> x = splat(X[i * stride + k]);
+                    kept[i][0] += x * first;
+                    if constexpr (vectors > 1)
+                        kept[i][1] += x * second;
+                }
+            }
+        }
+        for (int i = 0; i < rows; i++)
+            for (int v = 0; v < vectors; v++)
+                sums[i][v] = begin ? sums[i][v] + kept[i][v] : kept[i][v];
+    }
+}
+
+template <class T, int vectors>
+INLINE void tiles(const T *X, Index stride, Index rows, const T *table, Index p, Index ahead, Vector<T> (*sums)[2])
+{
+    if (rows == tile_rows) {
+        tile<T, int(tile_rows), vectors>(X, stride, table, p, ahead, sums);
+        return;
+    }
+    for (Index i = 0; i < rows; i++)
+        tile<T, 1, vectors>(X + i * stride, stride, table, p, 0, sums + i);
+}
+
+template <class T>
+T squared_norm(const T *x, Index p)
+{
+    Vector<T> sums[4] = {};
+    Index k = 0;
+    for (; k + 4 * lanes<T> <= p; k += 4 * lanes<T>)
+        for (int v = 0; v < 4; v++) {
+            Vector<T> part = load(x + k + v * lanes<T>);
+            sums[v] += part * part;
+        }
+    for (int v = 0; k < p; k += lanes<T>, v++) {
+        Vector<T> part = load_part(x + k, p - k);
+        sums[v] += part * part;
+    }
+    return total<T>((sums[0] + sums[1]) + (sums[2] + sums[3]));
+}
+
+template <class T>
+INLINE Vector<T> exponent(Vector<T> product, T row_norm, Vector<T> norms)
+{
+    Vector<T> value = product - splat(row_norm) - norms;
+    return value > Vector<T>{} ? Vector<T>{} : value;
+}
+
+template <class T, Finish finish>
+INLINE Vector<T> finished(Vector<T> product, T row_norm, const T *norms)
+{
+    if constexpr (finish == Finish::product)
+        return product;
+    Vector<T> value = exponent<T>(product, row_norm, load(norms));
+    if constexpr (finish == Finish::exponential)
+        return exponential<T>(value);
+    return value;
+}
+
+// Store the sums of one tile, of which all columns are there if it is `full`; `add` where they are the rest of sums that
+// were stored before.
+template <class T, Finish finish, bool full>
+INLINE void store_tile(Vector<T> (*sums)[2], Index rows, Index columns, bool add, T *out, Index out_stride,
+                       const T *row_norms, const T *norms)
+{
+    for (Index a = 0; a < rows; a++) {
+        T *to = out + a * out_stride;
+        T row_norm = finish == Finish::product ? T(0) : row_norms[a];
+#pragma GCC unroll 2
+        for (Index v = 0; v * lanes<T> < (full ? panel<T> : columns); v++) {
+            Index count = full ? lanes<T> : columns - v * lanes<T>;
+            Vector<T> value = sums[a][v];
+            if (add)
+                value += load_part(to + v * lanes<T>, count);
+            store_part<T>(to + v * lanes<T>, finished<T, finish>(value, row_norm, norms + v * lanes<T>), count);
+        }
+    }
+}
+
+template <class T, Finish finish>
+void product_of(Rows<T> X, const T *table, Index m, T *out, Index out_stride, T gamma, const T *norms)
+{
+    T row_norms[most_chunk_rows] = {};
+    Index chunk = chunk_bytes / Index(sizeof(T)) / ((X.p < block_columns ? X.p : block_columns) + 1);
+    chunk = chunk / tile_rows * tile_rows;
+    chunk = chunk < tile_rows ? tile_rows : chunk > most_chunk_rows ? most_chunk_rows : chunk;
+    // One panel reads every row once, so that the next rows are needed at once; more come back to the whole chunk.
+    Index fetched = m <= panel<T> ? 4 * tile_rows : chunk;
+    for (Index from = 0; from < X.n; from += chunk) {
+        Index upto = from + chunk < X.n ? from + chunk : X.n;
+        if (finish != Finish::product)
+            for (Index i = from; i < upto; i++)
+                row_norms[i - from] = gamma * squared_norm(X.data + i * X.stride, X.p);
+        for (Index k = 0; k == 0 || k < X.p; k += block_columns) {
+            Index width = X.p - k < block_columns ? X.p - k : block_columns;
+            bool last = k + width == X.p;
+            for (Index j = 0; j < m; j += panel<T>) {
+                Index columns = m - j < panel<T> ? m - j : panel<T>;
+                const T *part = table + j * X.p + k * panel<T>;
+                for (Index i = from; i < upto; i += tile_rows) {
+                    Index rows = upto - i < tile_rows ? upto - i : tile_rows;
+                    Index ahead = j == 0 && i + fetched + tile_rows <= X.n ? fetched * X.stride : 0;
+                    const T *x = X.data + i * X.stride + k;
+                    T *to = out + i * out_stride + j;
+                    Vector<T> sums[tile_rows][2];
+                    if (columns > lanes<T>)
+                        tiles<T, 2>(x, X.stride, rows, part, width, ahead, sums);
+                    else
+                        tiles<T, 1>(x, X.stride, rows, part, width, ahead, sums);
+                    const T *own = finish == Finish::product ? nullptr : norms + j;
+                    if (!last)
+                        store_tile<T, Finish::product, false>(sums, rows, columns, k > 0, to, out_stride, row_norms, own);
+                    else if (columns == panel<T> && rows == tile_rows && k == 0)
+                        store_tile<T, finish, true>(sums, tile_rows, panel<T>, false, to, out_stride,
+                                                    row_norms + (i - from), own);
+                    else
+                        store_tile<T, finish, false>(sums, rows, columns, k > 0, to, out_stride, row_norms + (i - from),
+                                                     own);
+                }
+            }
+        }
+    }
+}
+
+// out[i, j] = sum_k X[i, k] table[k, j]; with Finish::exponents min(out[i, j] - gamma |X[i]|^2 - norms[j], 0), and with
+// Finish::exponential the exponential of that. `table` is in panels of columns, each p rows of them, filled up with
+// zeros, as `norms` are.
+template <class T>
+void product(Rows<T> X, const T *table, Index m, T *out, Index out_stride, T gamma, const T *norms, Finish finish)
+{
+    if (finish == Finish::product)
+        product_of<T, Finish::product>(X, table, m, out, out_stride, gamma, norms);
+    else if (finish == Finish::exponents)
+        product_of<T, Finish::exponents>(X, table, m, out, out_stride, gamma, norms);
+    else
+        product_of<T, Finish::exponential>(X, table, m, out, out_stride, gamma, norms);
+}
+
+}  // namespace nystrom::NYSTROM_SET

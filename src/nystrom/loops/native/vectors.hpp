@@ -1,0 +1,145 @@
+// Vectors of the width of the instruction set at hand, by the extension that GCC and Clang share.
+//
+// Everything is in a namespace named after the instruction set, so that no function compiled for one processor can stand
+// in for that of another. For the same reason nothing here calls an inline function of the standard library.
+#pragma once
+
+#include "table.hpp"
+
+#define INLINE inline __attribute__((always_inline))
+
+namespace nystrom::NYSTROM_SET {
+
+template <class T>
+struct Bits;
+template <>
+struct Bits<float> {
+    using type = std::uint32_t;
+};
+template <>
+struct Bits<double> {
+    using type = std::uint64_t;
+};
+
+template <class T>
+constexpr Index lanes = NYSTROM_VECTOR_BYTES / Index(sizeof(T));
+// Two vectors of columns: with TILE_ROWS rows of sums they fill the registers.
+template <class T>
+constexpr Index panel = 2 * lanes<T>;
+constexpr Index tile_rows = NYSTROM_TILE_ROWS;
+
+template <class T>
+struct VectorOf {
+    typedef T type __attribute__((vector_size(NYSTROM_VECTOR_BYTES)));
+};
+template <class T>
+using Vector = typename VectorOf<T>::type;
+template <class T>
+using Unsigned = Vector<typename Bits<T>::type>;
+// What a comparison of two vectors gives: signed integers, all ones where it holds.
+template <class T>
+using Mask = decltype(Vector<T>{} < Vector<T>{});
+
+// x - 0 is x for every x, so this costs nothing.
+template <class T>
+INLINE Vector<T> splat(T x)
+{
+    return x - Vector<T>{};
+}
+
+template <class T>
+INLINE Vector<T> load(const T *from)
+{
+    Vector<T> v;
+    __builtin_memcpy(&v, from, sizeof v);
+    return v;
+}
+
+template <class T, class V>
+INLINE void store(T *to, V v)
+{
+    static_assert(sizeof v == NYSTROM_VECTOR_BYTES);
+    __builtin_memcpy(to, &v, sizeof v);
+}
+
+template <class T>
+INLINE Vector<T> load_part(const T *from, Index count)
+{
+    if (count >= lanes<T>)
+        return load(from);
+    T part[lanes<T>] = {};
+    for (Index l = 0; l < count; l++)
+        part[l] = from[l];
+    return load(part);
+}
+
+template <class T>
+INLINE void store_part(T *to, Vector<T> v, Index count)
+{
+    if (count >= lanes<T>) {
+        store(to, v);
+        return;
+    }
+    T part[lanes<T>];
+    store(part, v);
+    for (Index l = 0; l < count; l++)
+        to[l] = part[l];
+}
+
+template <class T>
+INLINE T total(Vector<T> v)
+{
+    T part[lanes<T>];
+    store(part, v);
+    for (Index half = lanes<T> / 2; half; half /= 2)
+        for (Index l = 0; l < half; l++)
+            part[l] += part[l + half];
+    return part[0];
+}
+
+// exp(x) for x <= 0, to about one unit in the last place; 0 where that is no normal number, NaN for NaN.
+//
+// x = n log 2 + r with |r| <= log(2) / 2, a Taylor polynomial for exp(r), and n added to the exponent. Adding 1.5 * 2^52
+// (2^23 for float) rounds to an integer and leaves it in the low bits.
+template <class T>
+INLINE Vector<T> exponential(Vector<T> x)
+{
+    constexpr bool is_float = sizeof(T) == 4;
+    const T lowest = is_float ? T(-87.0) : T(-708.0);
+    const T round = is_float ? T(12582912.0) : T(6755399441055744.0);
+    const T log2_high = is_float ? T(0x1.63p-1) : T(0x1.62e42feep-1);
+    const T log2_low = is_float ? T(-0x1.bd0106p-13) : T(0x1.a39ef35793c76p-33);
+    auto under = x < splat(lowest);
+    Vector<T> kept = under ? splat(lowest) : x;
+    Vector<T> shifted = kept * splat(T(1.4426950408889634)) + splat(round);
+    Vector<T> n = shifted - splat(round);
+    Vector<T> r = kept - n * splat(log2_high);
+    r = r - n * splat(log2_low);
+    // Even and odd powers apart: two chains that do not wait for each other.
+    Vector<T> square = r * r, even, odd;
+    if constexpr (is_float) {
+        even = splat(T(1.0 / 720));
+        odd = splat(T(1.0 / 5040));
+    } else {
+        even = splat(T(1.0 / 479001600.0));
+        even = even * square + splat(T(1.0 / 3628800.0));
+        even = even * square + splat(T(1.0 / 40320.0));
+        even = even * square + splat(T(1.0 / 720));
+        odd = splat(T(1.0 / 6227020800.0));
+        odd = odd * square + splat(T(1.0 / 39916800.0));
+        odd = odd * square + splat(T(1.0 / 362880.0));
+        odd = odd * square + splat(T(1.0 / 5040));
+    }
+    even = even * square + splat(T(1.0 / 24));
+    odd = odd * square + splat(T(1.0 / 120));
+    even = even * square + splat(T(0.5));
+    odd = odd * square + splat(T(1.0 / 6));
+    even = even * square + splat(T(1.0));
+    odd = odd * square + splat(T(1.0));
+    Vector<T> y = odd * r + even;
+    y = (Vector<T>)((Unsigned<T>)y + ((Unsigned<T>)shifted << (is_float ? 23 : 52)));
+    y = under ? Vector<T>{} : y;
+    return x == x ? y : x;
+}
+
+}  // namespace nystrom::NYSTROM_SET
