@@ -184,3 +184,146 @@ def test_the_limit_of_the_process_is_shared():
         from threadpoolctl import ThreadpoolController
 
         assert {info["num_threads"] for info in ThreadpoolController().select(user_api="blas").info()} == {1}
+
+
+def test_a_limit_that_is_freed_before_its_end_is_lifted():
+    library = Library(4)
+    limit = BlasLimiter([library])(1)
+    limit.__enter__()
+    assert library.shared == 1
+    del limit
+    assert library.shared == 4
+
+
+def test_a_limit_may_be_released_again():
+    library = Library(4)
+    limiter = BlasLimiter([library])
+    with limiter(2):
+        limit = limiter(1)
+        with limit:
+            pass
+        limit.release()
+        assert library.shared == 2
+    assert library.shared == 4
+
+
+@pytest.mark.parametrize("strike", range(1, 7))
+def test_an_interrupt_at_any_change_of_a_setting_restores_all(strike):
+    libraries = [Library(4), Library(3)]
+    seen = []
+
+    def interrupt_once(library, original):
+        def set_num_threads(count):
+            original(count)
+            seen.append(count)
+            if len(seen) == strike:
+                raise KeyboardInterrupt
+
+        library.set_num_threads = set_num_threads
+
+    for library in libraries:
+        interrupt_once(library, library.set_num_threads)
+    limiter = BlasLimiter(libraries)
+    for _ in range(2):
+        try:
+            with limiter(2), limiter(1):
+                pass
+        except KeyboardInterrupt:
+            pass
+        assert [library.shared for library in libraries] == [4, 3]
+
+
+ALGEBRA = """
+    import numpy as np, scipy.linalg, threadpoolctl
+    from threadpoolctl import ThreadpoolController
+    import nystrom, nystrom.linalg
+    from nystrom.threads import blas_threads
+
+    libraries = ThreadpoolController().select(user_api="blas")
+    seen = set()
+    original = scipy.linalg.eigh
+
+    def eigh(*args, **kwargs):
+        seen.update(info["num_threads"] for info in libraries.info())
+        return original(*args, **kwargs)
+
+    scipy.linalg.eigh = eigh
+    rng = np.random.default_rng(0)
+    nystrom.linalg._SMALL_ORDER = 40  # so that small matrices are not small
+    X = rng.normal(size=(90, 30)); y = rng.normal(size=90)
+
+    def most(function):
+        seen.clear()
+        function()
+        return max(seen)
+"""
+
+
+def test_n_jobs_holds_for_the_small_algebra_too():
+    script = (
+        ALGEBRA
+        + """
+    settings = dict(landmarks=X, gamma=2.0, n_jobs=1)
+    print(most(lambda: nystrom.Nystroem(n_components=85, **settings).fit(X)))
+    print(most(lambda: nystrom.KernelPCA(85, **settings).fit(X)))
+    print(most(lambda: nystrom.kernel_eigh(X, n_components=85, **settings)))
+    ridge = nystrom.KernelRidge(**settings)
+    print(most(lambda: ridge.fit(X, y)))
+    print(*{info["num_threads"] for info in libraries.info()})
+    """
+    )
+    assert run_with_two_blas_threads(script) == ["1", "1", "1", "1", "2"]
+
+
+def test_a_limit_of_the_user_holds_for_the_small_algebra():
+    script = (
+        ALGEBRA
+        + """
+    with threadpoolctl.threadpool_limits(1, user_api="blas"):
+        print(most(lambda: nystrom.Nystroem(n_components=85, landmarks=X, gamma=2.0).fit(X)))
+    """
+    )
+    assert run_with_two_blas_threads(script) == ["1"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_forked_inside_a_limit_has_its_threads_back():
+    script = """
+    import os, threading, warnings
+    import scipy.linalg
+    from threadpoolctl import ThreadpoolController
+    from nystrom.threads import blas_threads
+
+    warnings.simplefilter("ignore")
+    libraries = ThreadpoolController().select(user_api="blas")
+    counts = lambda: sorted({info["num_threads"] for info in libraries.info()})
+
+    def in_child(check):
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if check() else 1)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    def check():
+        restored = counts() == [2]
+        with blas_threads(1):
+            limited = counts() == [1]
+        return restored and limited and counts() == [2]
+
+    entered, leave = threading.Event(), threading.Event()
+    def hold():
+        with blas_threads(1):
+            entered.set()
+            leave.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    entered.wait()
+    print(in_child(check))
+    leave.set()
+    thread.join()
+    with blas_threads(1):
+        print(in_child(check), *counts())
+    print(in_child(check), *counts())
+    """
+    assert run_with_two_blas_threads(script) == ["0", "0", "1", "0", "2"]

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from functools import cache
-from typing import Protocol
+import weakref
+from collections.abc import Callable, Sequence
+from functools import wraps
+from types import FunctionType
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
 from nystrom.checks import is_whole
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class BlasLibrary(Protocol):
@@ -39,41 +42,93 @@ class BlasLimiter:
 
     def __init__(self, libraries: Sequence[BlasLibrary]) -> None:
         per_thread = [getattr(library, "threading_layer", "") == "openmp" for library in libraries]
-        self._of_thread = [library for library, own in zip(libraries, per_thread, strict=True) if own]
+        self.of_thread = [library for library, own in zip(libraries, per_thread, strict=True) if own]
         self._of_process = [library for library, own in zip(libraries, per_thread, strict=True) if not own]
-        self._lock = threading.Lock()
-        self._asked: Counter[int] = Counter()
+        # Reentrant: the garbage collector may end a limit while this thread is inside.
+        self.lock = threading.RLock()
+        self._asked: dict[weakref.ref[Limit], int] = {}
         self._before: list[int | None] = []
-        self._now = 0
+        # The number set now; 0 for what the user set, None while it is being changed.
+        self._now: int | None = 0
 
-    @contextmanager
-    def __call__(self, count: int) -> Iterator[None]:
-        """Limit BLAS to at most ``count`` threads inside the ``with`` block."""
-        own_before = [library.get_num_threads() for library in self._of_thread]
-        for library, threads in zip(self._of_thread, own_before, strict=True):
-            _set(library, _at_most(count, threads))
-        with self._lock:
-            if not self._asked:
-                self._before = [library.get_num_threads() for library in self._of_process]
-            self._asked[count] += 1
+    def __call__(self, count: int) -> Limit:
+        """Return a context that limits BLAS to at most ``count`` threads."""
+        return Limit(self, count)
+
+    def take(self, key: weakref.ref[Limit], count: int) -> None:
+        """Hold BLAS to ``count`` threads until ``key`` is dropped."""
+        with self.lock:
             self._apply()
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._asked[count] -= 1
-                self._asked += Counter()  # drops what nobody asks for
-                self._apply()
-            for library, threads in zip(self._of_thread, own_before, strict=True):
-                _set(library, threads)
+            if self._now == 0:
+                self._before = [library.get_num_threads() for library in self._of_process]
+            self._asked[key] = count
+            self._apply()
+
+    def drop(self, key: weakref.ref[Limit]) -> None:
+        """End what ``key`` asked for; nothing happens if it asked for nothing."""
+        with self.lock:
+            self._asked.pop(key, None)
+            self._apply()
+
+    def forget_parent(self) -> None:
+        """Lift every limit, in a child process: it has none of the threads that asked."""
+        self.lock = threading.RLock()
+        self._asked.clear()
+        self._apply()
 
     def _apply(self) -> None:
-        wanted = min(self._asked, default=0)
-        if wanted == self._now:
+        # An interrupt may leave this half done; whoever comes next does it again.
+        while (wanted := min(self._asked.values(), default=0)) != self._now:
+            self._now = None
+            for library, threads in zip(self._of_process, self._before, strict=True):
+                _set(library, _at_most(wanted, threads) if wanted else threads)
+            self._now = wanted
+
+
+class Limit:
+    """One limit on BLAS threads, from ``with`` to its end; :meth:`release` may be called again.
+
+    An interrupt (Ctrl-C) can strike at the first instruction of ``__exit__``, before any of its lines. The limit then
+    ends when the object is freed, with the traceback; code at the rim of the library calls ``release`` in a
+    ``finally`` of its own and does not wait for that.
+    """
+
+    def __init__(self, limiter: BlasLimiter, count: int) -> None:
+        self._limiter = limiter
+        self._count = count
+        self._key: weakref.ref[Limit] | None = None
+        self._thread = 0
+        self._own_before: list[tuple[BlasLibrary, int | None]] = []
+
+    def __enter__(self) -> None:
+        try:
+            # Its callback ends a limit that is freed before its end. After the end there is no reference to call back.
+            self._key = weakref.ref(self, self._limiter.drop)
+            self._thread = threading.get_ident()
+            self._own_before = [(library, library.get_num_threads()) for library in self._limiter.of_thread]
+            for library, threads in self._own_before:
+                _set(library, _at_most(self._count, threads))
+            self._limiter.take(self._key, self._count)
+        except BaseException:
+            self.release()
+            raise
+
+    def __exit__(self, *error: object) -> None:
+        try:
+            self.release()
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """End the limit."""
+        if self._key is None:
             return
-        self._now = wanted
-        for library, threads in zip(self._of_process, self._before, strict=True):
-            _set(library, _at_most(wanted, threads) if wanted else threads)
+        self._limiter.drop(self._key)
+        if threading.get_ident() == self._thread:
+            for library, threads in self._own_before:
+                _set(library, threads)
+        self._key = None
 
 
 def _at_most(count: int, before: int | None) -> int:
@@ -93,28 +148,93 @@ def _set(library: BlasLibrary, threads: int | None) -> None:
         release(force=True)
 
 
-_creating = threading.Lock()
+class _Process:
+    """The limiter of this process, made when first asked for: looking the BLAS libraries up costs milliseconds."""
+
+    def __init__(self) -> None:
+        self._creating = threading.Lock()
+        self._limiter: BlasLimiter | None = None
+
+    def limiter(self) -> BlasLimiter:
+        if self._limiter is None:
+            with self._creating:
+                if self._limiter is None:
+                    self._limiter = BlasLimiter(ThreadpoolController().select(user_api="blas").lib_controllers)
+        return self._limiter
+
+    def before_fork(self) -> None:
+        # Nobody is changing a setting while the process is copied.
+        if self._limiter is not None:
+            self._limiter.lock.acquire()
+
+    def after_fork_in_parent(self) -> None:
+        if self._limiter is not None:
+            self._limiter.lock.release()
+
+    def after_fork_in_child(self) -> None:
+        self._creating = threading.Lock()
+        if self._limiter is not None:
+            self._limiter.forget_parent()
 
 
-@cache
-def _found() -> BlasLimiter:
-    # Looking the BLAS libraries up costs milliseconds, so it is done once for the process.
-    return BlasLimiter(ThreadpoolController().select(user_api="blas").lib_controllers)
-
+_process = _Process()
 
 if hasattr(os, "register_at_fork"):
-    # A child process has none of the threads that asked.
-    os.register_at_fork(after_in_child=_found.cache_clear)
+    os.register_at_fork(
+        before=_process.before_fork,
+        after_in_parent=_process.after_fork_in_parent,
+        after_in_child=_process.after_fork_in_child,
+    )
 
 
-def blas_threads(count: int) -> AbstractContextManager[None]:
+def blas_threads(count: int) -> Limit:
     """Limit BLAS to at most ``count`` threads inside the ``with`` block, whatever thread enters or leaves it."""
-    with _creating:
-        limiter = _found()
-    return limiter(count)
+    return _process.limiter()(count)
 
 
-__all__ = ["BlasLimiter", "blas_threads"]
+def within_n_jobs(function: Callable[P, R]) -> Callable[P, R]:
+    """Hold BLAS to ``n_jobs`` threads during a call, for the algebra outside of passes too.
+
+    ``n_jobs`` is the keyword of that name, or an attribute of the first argument (a method's ``self``); None sets no
+    limit.
+    """
+
+    @wraps(function)
+    def limited(*args: P.args, **kwargs: P.kwargs) -> R:
+        n_jobs: Any = kwargs["n_jobs"] if "n_jobs" in kwargs else getattr(args[0] if args else None, "n_jobs", None)
+        if n_jobs is None:
+            return function(*args, **kwargs)
+        limit = blas_threads(resolve_n_jobs(n_jobs))
+        try:
+            with limit:
+                return function(*args, **kwargs)
+        finally:
+            limit.release()
+
+    return limited
+
+
+def limit_methods(cls: type, package: str) -> None:
+    """Have :func:`within_n_jobs` around every public method that ``cls`` takes from classes of ``package``."""
+    for base in cls.__mro__:
+        if base.__module__.partition(".")[0] != package:
+            continue
+        for name, method in list(vars(base).items()):
+            if name.startswith("_") or not isinstance(method, FunctionType) or name in vars(base).get("_limited", ()):
+                continue
+            setattr(base, name, within_n_jobs(method))
+            base._limited = (*vars(base).get("_limited", ()), name)  # type: ignore[attr-defined]
+
+
+__all__ = [
+    "BlasLimiter",
+    "Limit",
+    "available_cores",
+    "blas_threads",
+    "limit_methods",
+    "resolve_n_jobs",
+    "within_n_jobs",
+]
 
 
 def available_cores() -> int:

@@ -4,12 +4,14 @@ import copy
 import os
 import pickle
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nystrom import Nystroem
 from nystrom.engine import LocalEngine, Sums, TreeMerger
 from nystrom.rows import as_blocks
 from nystrom.threads import resolve_n_jobs
@@ -120,3 +122,47 @@ def test_sums_survive_copying_and_pickling(duplicate):
 def test_wrong_numbers_of_threads_are_named(n_jobs):
     with pytest.raises(ValueError, match="n_jobs must be None, a positive number of threads"):
         resolve_n_jobs(n_jobs)
+
+
+def fitted_map(n_jobs):
+    rows = np.random.default_rng(1).normal(size=(4_500, 3))
+    return Nystroem(n_components=5, gamma=0.5, landmarks=rows[:10], n_jobs=n_jobs).fit(rows)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.parametrize("in_thread", [False, True], ids=["in the step", "in a thread of the step"])
+def test_a_kernel_that_uses_a_fitted_map_does_not_wait_for_itself(n_jobs, in_thread):
+    inner = fitted_map(n_jobs)
+    X = np.random.default_rng(0).normal(size=(4_500, 3))
+
+    def features(A):
+        tall = np.tile(A, (4500 // len(A) + 1, 1))  # rows enough for several blocks
+        return inner.transform(tall)[: len(A)]
+
+    def kernel(A, B):
+        if not in_thread:
+            return features(A) @ features(B).T
+        with ThreadPoolExecutor(1) as own:
+            return own.submit(lambda: features(A) @ features(B).T).result()
+
+    done = []
+
+    def fit():
+        fitted = Nystroem(kernel, n_components=3, landmarks=X[:6], n_jobs=n_jobs).fit(as_blocks(X, block_rows=1_500))
+        done.append(fitted.transform(X[:50]))
+
+    thread = threading.Thread(target=fit, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert done, "the pass waits for itself"
+    L = inner.transform(X[:50])
+    assert done[0].shape[1] <= 3
+    assert np.linalg.norm(done[0] @ done[0].T) <= np.linalg.norm(L @ L.T) * (1 + 1e-8)
+
+
+def test_a_timeout_of_the_step_is_the_steps_own():
+    def step(block):
+        raise TimeoutError("the user's own")
+
+    with pytest.raises(TimeoutError, match="the user's own"):
+        LocalEngine(2).fold(as_blocks(np.zeros((100, 2)), block_rows=10), step, label="slow")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from functools import cache
-from typing import Any
+from functools import cache, partial
+from typing import Any, Generic
 
 import numpy as np
 
@@ -17,17 +18,50 @@ from nystrom.rows.base import Block, RowBlocks
 from nystrom.threads import blas_threads, resolve_n_jobs
 from nystrom.types import Array, Matrix
 
+# A block that no thread of the pool has begun within so many seconds is computed by the thread that waits for it.
+_PATIENCE = 0.02
+
+_this_thread = threading.local()
+
+
+def _join_pool() -> None:
+    _this_thread.in_pool = True
+
+
+def _in_pool() -> bool:
+    return getattr(_this_thread, "in_pool", False)
+
 
 @cache
 def _pool(n_threads: int) -> ThreadPoolExecutor:
     # One for the process: k-means on a sample makes many short passes, and every new thread would bring its own arena
-    # of memory and BLAS buffers. A step never hands work to a pool, so passes that share one cannot block each other.
-    return ThreadPoolExecutor(n_threads, thread_name_prefix="nystrom")
+    # of memory and BLAS buffers.
+    return ThreadPoolExecutor(n_threads, thread_name_prefix="nystrom", initializer=_join_pool)
 
 
 if hasattr(os, "register_at_fork"):
     # A child process has the pool but none of its threads.
     os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+class _Job(Generic[T]):
+    """A call in the pool, or in the thread that waits for it where the pool has no thread free.
+
+    All threads of the pool may be inside steps that wait for this one: a kernel function may use a fitted map, and with
+    it the same pool, from a thread of its own.
+    """
+
+    def __init__(self, pool: ThreadPoolExecutor, function: Callable[[Any], T], argument: Any) -> None:
+        self.future: Future[T] = pool.submit(function, argument)
+        self._call = partial(function, argument)
+
+    def result(self, patience: float) -> T:
+        try:
+            return self.future.result(patience)
+        except TimeoutError:
+            if self.future.done():
+                raise  # the step's own error
+        return self._call() if self.future.cancel() else self.future.result()
 
 
 class LocalEngine:
@@ -53,7 +87,7 @@ class LocalEngine:
 
     def spare(self, rows: RowBlocks) -> LocalEngine | None:
         # A bar shows one pass at a time, and a file has one reader.
-        if self.n_jobs > 1 and rows.in_memory and rows.n_blocks > 1 and not self.progress.listens:
+        if self.n_jobs > 1 and not _in_pool() and rows.in_memory and rows.n_blocks > 1 and not self.progress.listens:
             return LocalEngine(self.n_jobs - 1)
         return None
 
@@ -62,7 +96,8 @@ class LocalEngine:
         try:
             with blas_threads(1):
                 one_thread = self.n_jobs == 1 and rows.in_memory
-                inline = one_thread or (rows.random_access and rows.n_blocks == 1)
+                # A pass inside a step of another has this thread alone: the others may wait for it.
+                inline = one_thread or _in_pool() or (rows.random_access and rows.n_blocks == 1)
                 run = self._run_inline if inline else self._run_pool
                 for start, stop, result in run(rows, step):
                     self.progress.advance(stop - start)
@@ -84,23 +119,33 @@ class LocalEngine:
             with blas_threads(1):
                 return block.start, block.stop, step(block)
 
-        pending: deque[Future[tuple[int, int, T]]] = deque()
+        pending: deque[_Job[tuple[int, int, T]]] = deque()
         pool = _pool(self.n_jobs)
+
+        patience = _PATIENCE
+
+        def first_result() -> tuple[int, int, T]:
+            nonlocal patience
+            result = pending[0].result(patience)  # pending until it is there, so that an interrupt waits for it below
+            if pending.popleft().future.cancelled():
+                patience = 0.0  # the pool had no thread free, and may well have none for the next
+            return result
+
         try:
             # With one thread, this one reads the next block while that one computes.
             if rows.random_access and self.n_jobs > 1:
-                jobs = (pool.submit(whole, index) for index in range(rows.n_blocks))
+                jobs = (_Job(pool, whole, index) for index in range(rows.n_blocks))
             else:
-                jobs = (pool.submit(given, block) for block in rows.iterate())
+                jobs = (_Job(pool, given, block) for block in rows.iterate())
             for job in jobs:
                 pending.append(job)
                 if len(pending) > self.n_jobs:
-                    yield pending.popleft().result()
+                    yield first_result()
             while pending:
-                yield pending.popleft().result()
+                yield first_result()
         finally:
             # An interrupt or an error: blocks not yet begun are dropped, those under way end by themselves.
-            wait([job for job in pending if not job.cancel()])
+            wait([job.future for job in pending if not job.future.cancel()])
 
     def fold(self, rows: RowBlocks, step: Callable[[Block], M], *, label: str) -> M:
         merger: TreeMerger[M] = TreeMerger(merge_two)

@@ -7,7 +7,7 @@ nobody else reads the rows first: :class:`Survey` lets the moments ride along wi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event
@@ -99,13 +99,16 @@ class Survey:
                 raise CancelledError
             return step(block)
 
-        with ThreadPoolExecutor(1, thread_name_prefix="nystrom-survey") as beside:
+        beside = ThreadPoolExecutor(1, thread_name_prefix="nystrom-survey")
+        try:
             self._coming = beside.submit(spare.fold, self.rows, unless_stopped, label="survey")
-            try:
-                yield
-            except BaseException:
-                stopped.set()
-                raise
+            yield
+            wait([self._coming])
+        except BaseException:  # of the work, or an interrupt while this waits
+            stopped.set()
+            raise
+        finally:
+            beside.shutdown()
 
     def fold(self, step: Callable[[Block], M], *, label: str) -> M:
         """Fold ``step`` over the rows, and the moments with it if they are not known yet."""

@@ -30,7 +30,7 @@ from nystrom.memory import Footprint, emit_footprint, fit_footprint, parse_memor
 from nystrom.output import describe_job, write_rows
 from nystrom.progress import make_progress
 from nystrom.rows import Block, RowBlocks, as_blocks, require_finite
-from nystrom.threads import resolve_n_jobs
+from nystrom.threads import limit_methods, resolve_n_jobs
 from nystrom.types import Array, Matrix
 
 _FIT_ADVICE = "Fewer landmarks, or rows opened with a smaller block_rows, need less."
@@ -100,6 +100,7 @@ class KernelMachine(BaseEstimator):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         complete(cls)
+        limit_methods(cls, __name__.partition(".")[0])
 
     def __new__(cls, *args: Any, **parameters: Any) -> Self:
         check_names(cls, parameters)

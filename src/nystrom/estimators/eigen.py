@@ -12,9 +12,11 @@ from nystrom.generator import make_generator
 from nystrom.kernels import make_kernel
 from nystrom.landmarks import make_selector
 from nystrom.rows import as_blocks
+from nystrom.threads import within_n_jobs
 from nystrom.types import Array, Matrix
 
 
+@within_n_jobs
 def kernel_eigh(
     X: Matrix,
     *,

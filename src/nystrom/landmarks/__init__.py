@@ -20,6 +20,7 @@ from nystrom.landmarks.pivoted import KMeansPlusPlus, RPCholesky
 from nystrom.landmarks.uniform import Uniform
 from nystrom.landmarks.weighted import ColumnNorm, Diagonal, Leverage
 from nystrom.rows import as_blocks
+from nystrom.threads import within_n_jobs
 
 __all__ = [
     "SELECTORS",
@@ -97,6 +98,7 @@ def make_selector(landmarks: Any) -> Selector:
     )
 
 
+@within_n_jobs
 def select_landmarks(
     X: Any,
     n_landmarks: int,
