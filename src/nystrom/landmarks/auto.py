@@ -28,6 +28,9 @@ _FEW_COLUMNS = 64
 # Twice the rows and one more step took 1 % off the error on mnist, and as much time as a tenth of the fit.
 _SAMPLE_ROWS = 4096
 _SAMPLE_ROWS_PER_LANDMARK = 32
+# Clustering takes O(rows · m) time. With thousands of landmarks fewer rows for each keep it below the fit's own cost.
+_MANY_SAMPLE_ROWS = 2**16
+_FEW_ROWS_PER_LANDMARK = 8
 # With fewer, seeds are outliers more often, and so are clusters of one or two rows.
 _SEED_ROWS = 2048
 _SEED_ROWS_PER_LANDMARK = 16
@@ -46,7 +49,8 @@ _TRIAL_LLOYD = 2
 
 def sample_size(m: int) -> int:
     """Return the number of rows that are clustered for m landmarks."""
-    return max(_SAMPLE_ROWS, _SAMPLE_ROWS_PER_LANDMARK * m)
+    enough = min(_SAMPLE_ROWS_PER_LANDMARK * m, _MANY_SAMPLE_ROWS)
+    return max(_SAMPLE_ROWS, enough, _FEW_ROWS_PER_LANDMARK * m)
 
 
 def sketch_columns(n_features: int) -> int:
@@ -57,7 +61,7 @@ def sketch_columns(n_features: int) -> int:
 class Auto(Selector):
     """Cluster a sampled-PCA sketch of a sample of rows, and take the means of the sampled rows themselves.
 
-    1. Draw 32 rows a landmark, at least 4,096 where there are so many. They are read by number; from a source that can
+    1. Draw 32 rows per landmark, at least 4,096 where there are so many, and 8 for each of very many landmarks. They are read by number; from a source that can
        only be read from its beginning they take a pass.
     2. With more than 64 columns, sketch them by the 20 leading principal directions of 500 of them.
     3. K-means on the sketch of the sample; the landmarks are the means of the clusters' rows.
