@@ -61,8 +61,8 @@ def sketch_columns(n_features: int) -> int:
 class Auto(Selector):
     """Cluster a sampled-PCA sketch of a sample of rows, and take the means of the sampled rows themselves.
 
-    1. Draw 32 rows per landmark, at least 4,096 where there are so many, and 8 for each of very many landmarks. They are read by number; from a source that can
-       only be read from its beginning they take a pass.
+    1. Draw 32 rows per landmark, at least 4,096 where there are so many, and 8 for each of very many landmarks. They
+       are read by number; a source that can only be read from its beginning takes a pass.
     2. With more than 64 columns, sketch them by the 20 leading principal directions of 500 of them.
     3. K-means on the sketch of the sample; the landmarks are the means of the clusters' rows.
     4. If many clusters hold next to no rows, k-means has spent them on outliers, which a bounded kernel hardly feels.
