@@ -290,11 +290,11 @@ def test_rows_without_an_identity_are_never_taken_up(tmp_path: Path) -> None:
 
 def test_a_kernel_that_is_a_function_has_no_identity() -> None:
     fits = [Nystroem(kernel, gamma=0.5, n_components=3, random_state=0).fit(X[:50]) for kernel in ("rbf", "rbf")]
-    marks = [describe_job(fit.map_, "features") for fit in fits]
+    marks = [describe_job(fit.map_, "features", {}) for fit in fits]
     assert marks[0] == marks[1]
     assert marks[0] is not None
     kernel = FromCallable(lambda a, b: a @ b.T)
-    assert describe_job(replace(fits[0].map_, kernel=kernel), "features") is None
+    assert describe_job(replace(fits[0].map_, kernel=kernel), "features", {}) is None
 
 
 # -- damage, kills during the clean-up, other writers ------------------------------------------------------------------

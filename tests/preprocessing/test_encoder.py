@@ -152,6 +152,7 @@ def test_kinds_can_be_said() -> None:
     # A gap turns pandas' whole numbers into floats; the categories stay.
     frame = pd.DataFrame({"zip": [8003, None], "day": ["01.02.2020", None]})
     np.testing.assert_array_equal(encoder.transform(frame)[:, :3], [[0, 0, 1], [0, 0, 0]])
+    np.testing.assert_array_equal(encoder.transform({"zip": ["8003.0"], "day": [None]})[:, :3], [[0, 0, 1]])
     with pytest.raises(ValueError, match=r"types says that 'day' holds a number"):
         TableEncoder(types={"day": "number"}).fit(table)
     with pytest.raises(ValueError, match=r"types\['zip'\] must be one of"):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
-import secrets
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from nystrom.commands.options import require_package
+from nystrom.disk.replace import replacing
 from nystrom.types import Array
 
 TABLE_SUFFIXES = (".csv", ".parquet", ".npy")
@@ -85,20 +84,10 @@ def open_output(path: str) -> Iterator[TableOut]:
         out.close()
         sys.stdout.buffer.flush()
         return
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
-    try:
-        with temporary.open("xb") as stream:
-            out = TableOut(stream, suffix)
-            yield out
-            out.close()
-            if not stream.closed:
-                stream.flush()
-                os.fsync(stream.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with replacing(Path(path)) as temporary, temporary.open("wb") as stream:
+        out = TableOut(stream, suffix)
+        yield out
+        out.close()
 
 
 def print_json(value: Any) -> None:

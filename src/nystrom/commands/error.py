@@ -31,20 +31,20 @@ def run(args: argparse.Namespace) -> int:
     from nystrom.preprocessing.rows import EncodedRows
 
     encoder, machine = split_model(load(args.model))
-    features = as_features(machine, args.model)
+    restore_map(machine, args.model)
     with open_source(args.data) as source:
         if encoder is None:
             rows: Any = matrix_rows(source)
         else:
             rows = EncodedRows(encoder, encoder._open(source.path), has_target=False)
-        error = features.approximation_error(rows, norm=args.norm)
+        error = machine.approximation_error(rows, norm=args.norm)
     print_json(asdict(error)) if args.json else print(error)
     return 0
 
 
-def as_features(machine: Any, path: str) -> Any:
-    """Return the feature map inside a machine. What a small file leaves out of it is computed from the landmarks."""
-    from nystrom import KernelPCA, Nystroem
+def restore_map(machine: Any, path: str) -> None:
+    """Compute the projection that a small file leaves out of the machine's map, from the landmarks."""
+    from nystrom import KernelPCA
     from nystrom.factor import landmark_kernel
     from nystrom.linalg import whiten
     from nystrom.models.values import LeftOut
@@ -52,17 +52,14 @@ def as_features(machine: Any, path: str) -> Any:
     if not hasattr(machine, "map_"):
         raise ValueError(f"{path} holds a {type(machine).__name__}, which has no kernel to approximate.")
     fitted = machine.map_
-    if isinstance(fitted.projection, LeftOut):
-        # The map of KernelPCA keeps every direction: only its components are cut.
-        if machine.n_components is not None and not isinstance(machine, KernelPCA):
-            raise ValueError(
-                f"{path} holds only what predictions need, and the error takes its features cut to rank "
-                f"{machine.n_components_}; fit with --full to keep them."
-            )
-        # With every direction kept, any whitening of the landmarks gives the same L Lᵀ.
-        T, _, _ = whiten(landmark_kernel(fitted.kernel, fitted.landmarks), block_dtype=fitted.landmarks.points.dtype)
-        fitted = replace(fitted, projection=T)
-    features = Nystroem(n_jobs=machine.n_jobs, max_memory=machine.max_memory)
-    features.map_, features.kernel_, features.landmarks_ = fitted, fitted.kernel, fitted.landmarks.points
-    features.n_features_in_, features.n_components_ = machine.n_features_in_, fitted.n_components
-    return features
+    if not isinstance(fitted.projection, LeftOut):
+        return
+    # The map of KernelPCA keeps every direction: only its components are cut.
+    if machine.n_components is not None and not isinstance(machine, KernelPCA):
+        raise ValueError(
+            f"{path} holds only what predictions need, and the error takes its features cut to rank "
+            f"{machine.n_components_}; fit with --full to keep them."
+        )
+    # With every direction kept, any whitening of the landmarks gives the same L Lᵀ.
+    T, _, _ = whiten(landmark_kernel(fitted.kernel, fitted.landmarks), block_dtype=fitted.landmarks.points.dtype)
+    machine.map_ = replace(fitted, projection=T)

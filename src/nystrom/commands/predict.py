@@ -31,7 +31,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--proba", action="store_true", help="write the probability of each class before the prediction"
     )
-    parser.add_argument("--std", action="store_true", help="write the standard deviation before the prediction (gp)")
+    parser.add_argument("--std", action="store_true", help="write the standard deviation, noise included, before the prediction (gp)")
     parser.add_argument("--name", metavar="COL", help="name of the prediction (default: the target's, or prediction)")
     parser.set_defaults(run=run)
     return parser
@@ -69,7 +69,7 @@ def _columns(machine: Any, chunk: Chunk, name: str, *, proba: bool, std: bool) -
     if chunk.batch is not None:
         columns = dict(zip(chunk.batch.schema.names, chunk.batch.columns, strict=True))
     if std:
-        predicted, deviation = machine.predict(chunk.X, return_std=True)
+        predicted, deviation = machine.predict(chunk.X, return_std=True, include_noise=True)
         added = {f"{name}_std": deviation}
     else:
         predicted, added = machine.predict(chunk.X), {}

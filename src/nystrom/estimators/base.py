@@ -316,15 +316,18 @@ class KernelMachine(BaseEstimator):
             rows, self.map_, engine, norm, exact=exact, n_pairs=n_pairs, confidence=confidence, rng=rng
         )
 
-    def residual(self, X: Matrix) -> Any:
-        """Return ``k(x, x) − ‖φ(x)‖²`` of each row: 0 where the landmarks explain it, k(x, x) where they do not."""
+    def residual(self, X: Matrix, *, out: Any = None) -> Any:
+        """Return ``k(x, x) − ‖φ(x)‖²`` of each row: 0 where the landmarks explain it, k(x, x) where they do not.
+
+        With ``out``, a path, it is streamed there, as by :meth:`nystrom.Nystroem.transform`.
+        """
         check_is_fitted(self)
         fitted = self.map_
 
         def function(block: Block) -> Array:
             return fitted.residual(block.X, start=block.start)
 
-        return self._emit(self._check_X(X, reset=False), function, None, np.float64, label="residual")
+        return self._emit(self._check_X(X, reset=False), function, None, np.float64, label="residual", out=out)
 
     def _emit(
         self,
@@ -346,7 +349,7 @@ class KernelMachine(BaseEstimator):
         engine = self._emit_engine(rows, n_columns or 1, dtype, to_file=out is not None)
         if out is None:
             return engine.emit(rows, step, n_columns, dtype, label=label)
-        job = describe_job(self.map_, label)
+        job = describe_job(self.map_, label, vars(self))
         return write_rows(out, rows, engine, step, n_columns or 1, dtype, job=job, label=label)
 
     def _emit_engine(self, rows: RowBlocks, n_columns: int, dtype: Any, *, to_file: bool) -> Engine:

@@ -9,9 +9,10 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
 
 from nystrom.engine import is_dask_collection
-from nystrom.estimators.supervised import SupervisedMachine, gather_target
+from nystrom.estimators.supervised import Link, SupervisedMachine, gather_target
 from nystrom.rows import RowBlocks
 from nystrom.types import Array, Matrix
 
@@ -41,18 +42,43 @@ class KernelClassifier(ClassifierMixin, SupervisedMachine):
         self._class_weights = None if emphasis is None else emphasis(self.classes_)
         return rows, np.minimum(np.searchsorted(self.classes_, y), len(self.classes_) - 1), weight
 
-    def decision_function(self, X: Matrix) -> Any:
-        """Return the fitted functions: of the second class, shape (n,), if there are two; else of all, (n, c)."""
-        values = self._raw_predict(X)
+    def decision_function(self, X: Matrix, *, out: Any = None) -> Any:
+        """Return the fitted functions: of the second class, shape (n,), if there are two; else of all, (n, c).
+
+        With ``out``, a path, they are streamed there, as by :meth:`nystrom.Nystroem.transform`.
+        """
+        values = self._raw_predict(X, out=out)
+        if out is not None:
+            return values
         return values[:, 0] if values.shape[1] == 1 else values
 
-    def predict(self, X: Matrix) -> Any:
-        """Return the class of each row; lazy if X is a Dask collection."""
+    def predict(self, X: Matrix, *, out: Any = None) -> Any:
+        """Return the class of each row; lazy if X is a Dask collection.
+
+        With ``out``, a path, the classes are streamed there, as by :meth:`nystrom.Nystroem.transform`; they must be
+        numbers.
+        """
+        if out is not None:
+            return self._write_classes(X, out)
         values = self.decision_function(X)
         if is_dask_collection(values):
             columns = list(range(1, values.ndim))
             return values.map_blocks(_classes_of, self.classes_, drop_axis=columns, meta=self.classes_[:0])
         return _classes_of(np.asarray(values), self.classes_)
+
+    def _write_classes(self, X: Matrix, out: Any) -> Any:
+        check_is_fitted(self)
+        classes = self.classes_
+        if classes.dtype.kind not in "fiub":
+            raise ValueError(
+                "out= writes numbers, and the classes are text: write decision_function(X, out=...) and take the "
+                "classes from it, or use the command 'nystrom predict', which writes text."
+            )
+
+        def function(values: Array) -> Array:
+            return _classes_of(values[:, 0] if values.shape[1] == 1 else values, classes)[:, None]
+
+        return self._raw_predict(X, Link("classes", function, 1, classes.dtype), out=out)
 
     def score(self, X: Matrix, y: Any = None, sample_weight: Any = None) -> float:
         """Return the share of rows classified rightly; y may be None where the rows hold it."""

@@ -96,12 +96,16 @@ class ClusterMachine(ClusterMixin, KernelMachine, ABC):
         self.inertia_ = found.inertia
         self.n_iter_ = max(found.n_iter, 1)
 
-    def predict(self, X: Matrix) -> Any:
-        """Return the number of the cluster nearest to each row."""
+    def predict(self, X: Matrix, *, out: Any = None) -> Any:
+        """Return the number of the cluster nearest to each row; streamed to the path ``out`` if there is one."""
         check_is_fitted(self)
         centers = self.cluster_centers_
         rows = self._check_X(X, reset=False)
-        return self._emit(rows, lambda block: assign(self._embed(block), centers), None, np.int32, label="predict")
+
+        def function(block: Block) -> Array:
+            return assign(self._embed(block), centers)
+
+        return self._emit(rows, function, None, np.int32, label="predict", out=out)
 
     def fit_predict(self, X: Matrix, y: Any = None) -> Any:
         """Fit, and return the cluster of each row."""

@@ -176,14 +176,34 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
         amplitude = self.amplitude_ if amplitude is None else check_positive(amplitude, "amplitude")
         return log_likelihood(self._problem, alpha, amplitude)
 
-    def predict(self, X: Matrix, return_std: bool = False, return_cov: bool = False) -> Any:
+    def predict(
+        self,
+        X: Matrix,
+        return_std: bool = False,
+        return_cov: bool = False,
+        *,
+        include_noise: bool = False,
+        out: Any = None,
+    ) -> Any:
         """Return the mean of f at the rows of X; with its standard deviation, or its covariance, if asked for.
+
+        Parameters
+        ----------
+        X : rows
+            Any rows.
+        return_std, return_cov : bool, default=False
+            What to return beside the mean.
+        include_noise : bool, default=False
+            Whether deviations and covariances are those of a new target, noise included, rather than of f.
+        out : path, optional
+            Where the means, and after them the deviations with ``return_std``, are streamed to, one column each, as by
+            :meth:`nystrom.Nystroem.transform`.
 
         Returns
         -------
         mean : array of shape (n,) or (n, t)
         std : array of shape (n,) or (n, t)
-            With ``return_std``; of f, without the noise.
+            With ``return_std``.
         cov : array of shape (n, n) or (n, n, t)
             With ``return_cov``; O(n²) memory.
         """
@@ -192,17 +212,29 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
             raise ValueError(
                 "return_std and return_cov cannot both be True: the diagonal of the covariance holds both."
             )
+        if out is not None and return_cov:
+            raise ValueError("out= holds means and deviations; a covariance has a row and a column for each row of X.")
         rows = self._check_X(X, reset=False)
         t = self.landmark_coef_.shape[1]
-        values = self._emit(rows, self._moments_of, t + 1, np.float64, label="predict")
-        mean = values[:, :t] * self._y_deviation + self._y_mean
-        mean = mean[:, 0] if self._one_target else mean
-        if return_std:
-            return mean, self._in_units(np.sqrt(values[:, t]), power=1)
+        noise = self.alpha_ if include_noise else 0.0
+
+        def function(block: Block) -> Array:
+            C = self.map_.evaluate(block.X)
+            mean = C @ self.landmark_coef_ * self._y_deviation + self._y_mean
+            if not return_std:
+                return np.asarray(mean)
+            deviation = np.sqrt(self._variance(block, C) + noise)
+            return np.hstack([mean, deviation[:, None] * self._y_deviation])
+
+        label = f"predict {return_std} {include_noise}" if return_std else "predict"
+        values = self._emit(rows, function, 2 * t if return_std else t, np.float64, label=label, out=out)
+        if out is not None:
+            return values
+        mean, deviation = (values[:, 0], values[:, -1]) if self._one_target else (values[:, :t], values[:, t:])
         if return_cov:
             covariance = self._covariance(rows.take(np.arange(rows.shape[0])))
-            return mean, self._in_units(covariance, power=2)
-        return mean
+            return mean, self._in_units(covariance + noise * np.eye(len(covariance)), power=2)
+        return (mean, deviation) if return_std else mean
 
     def _in_units(self, values: Array, *, power: int) -> Array:
         """Return deviations or covariances of the normalised target in units of the target, one for each."""
@@ -210,14 +242,12 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
             return np.asarray(values * self._y_deviation[0] ** power)
         return np.asarray(values[..., None] * self._y_deviation**power)
 
-    def _moments_of(self, block: Block) -> Array:
-        """Return the means and, in the last column, the variance of f at the rows of a block."""
-        C = self.map_.evaluate(block.X)
+    def _variance(self, block: Block, C: Array) -> Array:
+        """Return the variance of f at the rows of a block, of the normalised target, from their kernel values."""
         phi = C.astype(np.float64, copy=False) @ self.map_.projection
         left = self.map_.residual(block.X, phi, start=block.start)
         shrunk = self._ratio / (self.eigenvalues_ + self._ratio)
-        variance = self.amplitude_ * (left + np.square(phi) @ shrunk)
-        return np.column_stack([C @ self.landmark_coef_, variance])
+        return np.asarray(self.amplitude_ * (left + np.square(phi) @ shrunk))
 
     def _covariance(self, X: Matrix) -> Array:
         """Return the covariance of f at the rows of X, in units of the normalised target."""

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from nystrom.estimators.classes import KernelClassifier, indicators
 from nystrom.estimators.loss import LossMachine, LossParameters
+from nystrom.estimators.supervised import Link
 from nystrom.solvers.losses import Logistic, Loss, Multinomial
 from nystrom.types import Array, Matrix
 
@@ -77,15 +78,18 @@ class KernelLogisticRegression(KernelClassifier, LossMachine):
         self._fit_loss(rows, target if two else codes, weight, loss, target=target, strata=codes)
         return self
 
-    def predict_proba(self, X: Matrix) -> Any:
-        """Return the probability of each class, in the order of ``classes_``, shape (n, c)."""
-        check_is_fitted(self)
-        return self._emit_scores(X, len(self.classes_), _probabilities)
+    def predict_proba(self, X: Matrix, *, out: Any = None) -> Any:
+        """Return the probability of each class, in the order of ``classes_``, shape (n, c).
 
-    def predict_log_proba(self, X: Matrix) -> Any:
+        With ``out``, a path, they are streamed there, as by :meth:`nystrom.Nystroem.transform`.
+        """
+        check_is_fitted(self)
+        return self._raw_predict(X, Link("probabilities", _probabilities, len(self.classes_)), out=out)
+
+    def predict_log_proba(self, X: Matrix, *, out: Any = None) -> Any:
         """Return the logarithm of the probability of each class, shape (n, c); exact where it is very small."""
         check_is_fitted(self)
-        return self._emit_scores(X, len(self.classes_), _log_probabilities)
+        return self._raw_predict(X, Link("log probabilities", _log_probabilities, len(self.classes_)), out=out)
 
 
 def _probabilities(scores: Array) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Unpack
 
 import numpy as np
@@ -11,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from nystrom.checks import check_count, check_tolerance, is_number
 from nystrom.engine.survey import Survey
 from nystrom.estimators.parameters import SharedParameters
-from nystrom.estimators.supervised import SupervisedMachine
+from nystrom.estimators.supervised import Link, SupervisedMachine
 from nystrom.factor import NystromMap
 from nystrom.generator import make_generator
 from nystrom.kernels import Kernel, make_kernel
@@ -121,20 +120,17 @@ class LossMachine(SupervisedMachine):
             fit_intercept=bool(self.fit_intercept),
         )
 
-    def _raw_predict(self, X: Matrix) -> Any:
-        """Return the scores of the rows of X, shape (n, t)."""
+    def _raw_predict(self, X: Matrix, link: Link | None = None, *, out: Any = None) -> Any:
+        """Return the scores of the rows of X, shape (n, t), or what a link makes of them: one pass."""
         check_is_fitted(self)
-        return self._emit_scores(X, self.landmark_coef_.shape[1], np.asarray)
-
-    def _emit_scores(self, X: Matrix, n_columns: int, link: Callable[[Array], Array]) -> Any:
-        """Return what ``link`` makes of the scores of each row: one pass."""
+        link = link or Link("predict", np.asarray, self.landmark_coef_.shape[1])
         rows = self._check_X(X, reset=False)
         fitted, coefficients, intercept = self.map_, self.landmark_coef_, self.intercept_
 
         def function(block: Block) -> Array:
             return link(fitted.evaluate(block.X) @ coefficients + intercept)
 
-        return self._emit(rows, function, n_columns, np.float64, label="predict")
+        return self._emit(rows, function, link.n_columns, link.dtype, label=link.name, out=out)
 
 
 def check_costs(C: Any) -> Array | None:

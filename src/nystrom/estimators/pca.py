@@ -17,7 +17,7 @@ from nystrom.factor import NystromMap, optimal
 from nystrom.kernels import Precomputed
 from nystrom.landmarks import Landmarks
 from nystrom.linalg import column_signs, psd_eigh
-from nystrom.rows import RowBlocks
+from nystrom.rows import Block, RowBlocks
 from nystrom.rows.mapped import MappedRows
 from nystrom.solvers.path import ridge_problem
 from nystrom.types import Array, Matrix
@@ -118,11 +118,18 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
         C = self.map_.evaluate(X)
         return np.asarray(C @ self.projection_.astype(C.dtype) - self.offset_.astype(C.dtype))
 
-    def transform(self, X: Matrix) -> Any:
-        """Return the components of the rows of X: n × ``n_components_``, in the dtype of X."""
+    def transform(self, X: Matrix, *, out: Any = None) -> Any:
+        """Return the components of the rows of X: n × ``n_components_``, in the dtype of X.
+
+        With ``out``, a path, they are streamed there, as by :meth:`nystrom.Nystroem.transform`.
+        """
         check_is_fitted(self)
         rows = self._check_X(X, reset=False)
-        return self._emit(rows, lambda block: self._scores(block.X), self.n_components_, rows.dtype, label="transform")
+
+        def function(block: Block) -> Array:
+            return self._scores(block.X)
+
+        return self._emit(rows, function, self.n_components_, rows.dtype, label="transform", out=out)
 
     def _fit_inverse(self, rows: RowBlocks) -> None:
         if isinstance(self.kernel_, Precomputed):

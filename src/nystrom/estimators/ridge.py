@@ -13,7 +13,7 @@ from nystrom.checks import check_alphas, check_choice, check_count, check_tolera
 from nystrom.engine.survey import Survey
 from nystrom.estimators.base import resolve_sizes
 from nystrom.estimators.parameters import SharedParameters
-from nystrom.estimators.supervised import SupervisedMachine, gather_target, require_finite_squares
+from nystrom.estimators.supervised import Link, SupervisedMachine, gather_target, require_finite_squares
 from nystrom.factor import NystromMap
 from nystrom.generator import make_generator
 from nystrom.kernels import Kernel, Precomputed, make_kernel
@@ -311,25 +311,26 @@ class RidgeMachine(SupervisedMachine):
         self.residuals_ = found.residuals
         self.n_iter_ = len(found.residuals) - 1
 
-    def _raw_predict(self, X: Matrix) -> Any:
-        """Return the fitted function at the rows of X, shape (n, t)."""
+    def _raw_predict(self, X: Matrix, link: Link | None = None, *, out: Any = None) -> Any:
+        """Return the fitted function at the rows of X, shape (n, t), or what a link makes of it."""
         check_is_fitted(self)
         rows = self._check_X(X, reset=False)
-        intercept, n_targets = self.intercept_, self.landmark_coef_.shape[1]
+        intercept = self.intercept_
+        link = link or Link("predict", np.asarray, self.landmark_coef_.shape[1])
         if self.solver_ == "exact":
             product = KernelProduct(self.training_rows_, self.kernel_, self._engine(rows))
             dual = self._dual_coef
 
             def function(block: Block) -> Array:
-                return product.predict(block.X, dual) + intercept  # type: ignore[arg-type]
+                return link(product.predict(block.X, dual) + intercept)  # type: ignore[arg-type]
 
         else:
             fitted, coefficients = self.map_, self.landmark_coef_
 
             def function(block: Block) -> Array:
-                return np.asarray(fitted.evaluate(block.X) @ coefficients + intercept)
+                return link(fitted.evaluate(block.X) @ coefficients + intercept)
 
-        return self._emit(rows, function, n_targets, np.float64, label="predict")
+        return self._emit(rows, function, link.n_columns, link.dtype, label=link.name, out=out)
 
     def _emit_dual(self, rows: RowBlocks) -> Array:
         """Return ``α̂ = D²(y − f)/λ``, shape (n, t): one pass over the training rows."""
@@ -439,9 +440,14 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, RidgeMachine):
         self._extend_ridge(rows, y, weight)
         return self
 
-    def predict(self, X: Matrix) -> Any:
-        """Return the fitted function at the rows of X, shape (n,) or (n, t)."""
-        values = self._raw_predict(X)
+    def predict(self, X: Matrix, *, out: Any = None) -> Any:
+        """Return the fitted function at the rows of X, shape (n,) or (n, t).
+
+        With ``out``, a path, the values are streamed there (n × t), as by :meth:`nystrom.Nystroem.transform`.
+        """
+        values = self._raw_predict(X, out=out)
+        if out is not None:
+            return values
         return values[:, 0] if self._one_target else values
 
     def score(self, X: Matrix, y: Any = None, sample_weight: Any = None) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,19 @@ def require_finite_squares(squares: Array) -> None:
             "Input y contains NaN or infinity, or numbers above 1e154, whose squares overflow: drop such rows, or "
             "divide y by a constant before the fit."
         )
+
+
+@dataclass(frozen=True)
+class Link:
+    """What is made of the fitted functions at some rows, an array (n, t), before it is emitted."""
+
+    name: str
+    function: Callable[[Array], Array]
+    n_columns: int
+    dtype: Any = np.float64
+
+    def __call__(self, values: Array) -> Array:
+        return np.asarray(self.function(values))
 
 
 class SupervisedMachine(KernelMachine):

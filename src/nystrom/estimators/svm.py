@@ -122,9 +122,14 @@ class KernelSVR(MultiOutputMixin, RegressorMixin, LossMachine):
         self._one_target = y.ndim == 1 or (target.shape[1] == 1 and rows.has_target)
         return self
 
-    def predict(self, X: Matrix) -> Any:
-        """Return the fitted function at the rows of X, shape (n,) or (n, t)."""
-        values = self._raw_predict(X)
+    def predict(self, X: Matrix, *, out: Any = None) -> Any:
+        """Return the fitted function at the rows of X, shape (n,) or (n, t).
+
+        With ``out``, a path, the values are streamed there (n × t), as by :meth:`nystrom.Nystroem.transform`.
+        """
+        values = self._raw_predict(X, out=out)
+        if out is not None:
+            return values
         return values[:, 0] if self._one_target else values
 
     def score(self, X: Matrix, y: Any = None, sample_weight: Any = None) -> float:

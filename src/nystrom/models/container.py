@@ -15,7 +15,6 @@ import json
 import math
 import os
 import re
-import secrets
 import struct
 import zipfile
 from collections.abc import Mapping
@@ -24,6 +23,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from nystrom.disk.replace import replacing
 from nystrom.exceptions import ModelFileError
 from nystrom.types import Array
 
@@ -70,30 +70,9 @@ def write_container(path: str | os.PathLike[str], manifest: Mapping[str, Any], a
     described = {**manifest, "members": arrays.digests}
     text = json.dumps(described, ensure_ascii=False, allow_nan=False, indent=1).encode()
     digest = hashlib.sha256(text).hexdigest().encode()
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
-    try:
-        with temporary.open("xb") as stream:
-            with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
-                for name, raw in ((MANIFEST, text), (DIGEST, digest), *arrays.members.items()):
-                    archive.writestr(zipfile.ZipInfo(name, _DATE), raw)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    _sync_folder(target.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename last through a power cut, where folders can be synced."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    with replacing(Path(path)) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
+        for name, raw in ((MANIFEST, text), (DIGEST, digest), *arrays.members.items()):
+            archive.writestr(zipfile.ZipInfo(name, _DATE), raw)
 
 
 class Container:

@@ -16,7 +16,7 @@ import pickle
 import secrets
 import shutil
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -102,9 +102,10 @@ def write_rows(
     return open_rows(path)
 
 
-def describe_job(fitted: NystromMap, label: str) -> str | None:
-    """Return a fingerprint of a fitted map, equal only for maps that give the same features.
+def describe_job(fitted: NystromMap, label: str, results: Mapping[str, Any]) -> str | None:
+    """Return a fingerprint of a fitted machine, equal only for machines that give the same numbers.
 
+    ``results`` are what it stores by name; of these, arrays and numbers count.
     None for a kernel that holds a function: what that does may change from one process to the next.
     """
     content = io.BytesIO()
@@ -114,9 +115,13 @@ def describe_job(fitted: NystromMap, label: str) -> str | None:
         return None
     digest = hashlib.blake2b(label.encode() + content.getvalue(), digest_size=16)
     Z: Matrix = fitted.landmarks.points
-    for part in (*((Z.data, Z.indices, Z.indptr) if sp.issparse(Z) else (Z,)), fitted.projection):
-        digest.update(f"{part.shape} {part.dtype}".encode())
-        digest.update(np.ascontiguousarray(part).tobytes())
+    named = [(name, part) for name, part in sorted(results.items()) if isinstance(part, (np.ndarray, float, int))]
+    places = enumerate((Z.data, Z.indices, Z.indptr) if sp.issparse(Z) else (Z,))
+    for name, part in (*places, *named):
+        array = np.asarray(part)
+        if array.dtype.kind in "fiubU":
+            digest.update(f"{name} {array.shape} {array.dtype}".encode())
+            digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
 
 

@@ -108,7 +108,7 @@ def as_text(column: Any) -> Any:
     """Return a column as Arrow strings; whole numbers in floats lose their point: 3.0 and 3 are one category."""
     arrow, compute = import_arrow(), import_arrow("compute")
     if is_text(column.type):
-        return compute.utf8_trim_whitespace(column)
+        return compute.replace_substring_regex(compute.utf8_trim_whitespace(column), r"^(-?\d+)\.0+$", r"\1")
     if arrow.types.is_floating(column.type):
         column = compute.if_else(compute.is_nan(column), None, column)
         with suppress(arrow.ArrowInvalid):  # where some are not whole, all keep their point
