@@ -144,6 +144,15 @@ def test_the_error_of_a_small_file_is_that_of_the_fit(folder: Path, capsys: pyte
     assert errors[0] == pytest.approx(errors[1], rel=1e-6)
 
 
+def test_a_machine_without_a_factor_is_saved_and_shown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--target", "price", "--n-landmarks", "30", "--alpha", "0.1", "--set", "solver=cg", "--out", "m"]
+    assert run("fit", "houses.csv", *words) == 0
+    assert run("inspect", "m") == 0
+    assert "rank" not in capsys.readouterr().out
+    assert run("error", "m", "houses.csv") == 2
+    assert "without a factor" in capsys.readouterr().err
+
+
 def test_deviations_of_a_gaussian_process(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run("fit", "houses.csv", "--target", "price", "--model", "gp", "--n-landmarks", "40", "--out", "m")
     capsys.readouterr()

@@ -34,6 +34,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "KernelRidge": [
         {"n_landmarks": 60, "alpha": "auto", "fit_intercept": True},
         {"n_landmarks": 60, "solver": "exact"},
+        {"n_landmarks": 60, "solver": "cg"},
         {"landmarks": X[:30], "alpha": [0.1, 1.0], "random_state": np.random.default_rng(0)},
     ],
     "KernelRidgeClassifier": [{"n_landmarks": 60}, {"n_landmarks": 60, "class_weight": {"high": 2.0}}],
@@ -79,7 +80,7 @@ def test_a_loaded_model_gives_the_same_bits(name: str, number: int, tmp_path: Pa
         model.save(path, full=full)
         loaded = nystrom.load(path)
         assert type(loaded) is type(model)
-        assert loaded.certificate_ == model.certificate_
+        assert getattr(loaded, "certificate_", None) == getattr(model, "certificate_", None)
         assert repr(loaded.kernel_) == repr(model.kernel_)
         expected = results(model, X[:50])
         found = results(loaded, X[:50])

@@ -45,13 +45,13 @@ def run(args: argparse.Namespace) -> int:
 def restore_map(machine: Any, path: str) -> None:
     """Compute the projection that a small file leaves out of the machine's map, from the landmarks."""
     from nystrom import KernelPCA
-    from nystrom.factor import landmark_kernel
+    from nystrom.factor import NystromMap, landmark_kernel
     from nystrom.linalg import whiten
     from nystrom.models.values import LeftOut
 
-    if not hasattr(machine, "map_"):
-        raise ValueError(f"{path} holds a {type(machine).__name__}, which has no kernel to approximate.")
-    fitted = machine.map_
+    fitted = getattr(machine, "map_", None)
+    if not isinstance(fitted, NystromMap):
+        raise ValueError(f"{path} holds a {type(machine).__name__} without a factor of the kernel matrix to judge.")
     if not isinstance(fitted.projection, LeftOut):
         return
     # The map of KernelPCA keeps every direction: only its components are cut.

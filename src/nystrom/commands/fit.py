@@ -252,10 +252,11 @@ def _describe(machine: Any, rows: Any, target: str | None, why: str) -> dict[str
         "why": why,
         "target": target,
         "landmarks": int(machine.landmarks_.shape[0]),
-        "rank": int(machine.n_components_),
         "kernel": repr(machine.kernel_),
-        "trace_error": float(machine.certificate_.trace.value),
     }
+    # Machines solved by conjugate gradients have no factor, and so neither rank nor error.
+    if hasattr(machine, "certificate_"):
+        described.update(rank=int(machine.n_components_), trace_error=float(machine.certificate_.trace.value))
     for name in ("alpha_", "amplitude_", "inertia_"):
         if isinstance(getattr(machine, name, None), float):
             described[name.rstrip("_")] = getattr(machine, name)
@@ -278,8 +279,8 @@ def _print_summary(fitted: dict[str, Any]) -> None:
         print(f"         {column['name']}: {column['kind']}{note}")
     target = f", target {fitted['target']!r}" if fitted["target"] is not None else ""
     print(f"model    {fitted['model']}{target} ({fitted['why']})")
-    print(f"fit      {fitted['landmarks']} landmarks, rank {fitted['rank']}, {fitted['kernel']}, "
-          f"trace error {fitted['trace_error']:.3g}, {fitted['seconds']:.1f} s")  # fmt: skip
+    factor = f", rank {fitted['rank']}, trace error {fitted['trace_error']:.3g}" if "rank" in fitted else ""
+    print(f"fit      {fitted['landmarks']} landmarks{factor}, {fitted['kernel']}, {fitted['seconds']:.1f} s")
     if "score" in fitted:
         print(f"score    {fitted['score']['name']} {fitted['score']['value']:.4f} on {fitted['score']['on']}")
     print(f"saved    {fitted['saved']} ({fitted['file_bytes'] / 1e6:.2f} MB)")

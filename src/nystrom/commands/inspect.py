@@ -58,14 +58,10 @@ def describe(path: str) -> dict[str, Any]:
         "estimator": type(machine).__name__,
     }
     if hasattr(machine, "landmarks_"):
-        found.update(
-            landmarks=machine.landmarks_.shape[0],
-            inputs=machine.n_features_in_,
-            rank=int(machine.n_components_),
-            kernel=repr(machine.kernel_),
-            rows=machine.certificate_.n_rows,
-            error=str(machine.certificate_.trace),
-        )
+        found.update(landmarks=machine.landmarks_.shape[0], inputs=machine.n_features_in_, kernel=repr(machine.kernel_))
+    if hasattr(machine, "certificate_"):
+        error = machine.certificate_.trace
+        found.update(rank=int(machine.n_components_), rows=machine.certificate_.n_rows, error=str(error))
     if hasattr(machine, "classes_"):
         found["classes"] = ", ".join(map(str, machine.classes_[:20])) + (", …" if len(machine.classes_) > 20 else "")
     if getattr(encoder, "target", None) is not None:

@@ -31,7 +31,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--proba", action="store_true", help="write the probability of each class before the prediction"
     )
-    parser.add_argument("--std", action="store_true", help="write the standard deviation, noise included, before the prediction (gp)")
+    parser.add_argument("--std", action="store_true", help="write the standard deviation of a new target, too (gp)")
     parser.add_argument("--name", metavar="COL", help="name of the prediction (default: the target's, or prediction)")
     parser.set_defaults(run=run)
     return parser

@@ -209,9 +209,14 @@ def check_machine(model: Any) -> None:
     """Raise ``ValueError`` unless the parts of a fitted machine fit together: shapes first, then one row is tried."""
     from nystrom.factor import NystromMap
     from nystrom.kernels import Kernel, Precomputed
+    from nystrom.solvers.unfactored import UnfactoredMap
 
     fitted = getattr(model, "map_", None)
-    if not isinstance(fitted, NystromMap) or not isinstance(model.kernel_, Kernel) or model.kernel_ != fitted.kernel:
+    if (
+        not isinstance(fitted, (NystromMap, UnfactoredMap))
+        or not isinstance(model.kernel_, Kernel)
+        or model.kernel_ != fitted.kernel
+    ):
         raise ValueError("map_ and kernel_ are not those of a fitted machine")
     Z = fitted.landmarks.points
     require_matrix(Z, "landmarks_")
@@ -222,7 +227,8 @@ def check_machine(model: Any) -> None:
         indices = model.kernel_.indices
         if indices is None or len(indices) != m or not 0 <= min(indices) <= max(indices) < Z.shape[1]:
             raise ValueError("the landmarks' columns of a precomputed kernel do not fit the rest")
-    for name, value in (("map_.projection", fitted.projection), *vars(model).items()):
+    projection = fitted.projection if isinstance(fitted, NystromMap) else LeftOut("map_.projection")
+    for name, value in (("map_.projection", projection), *vars(model).items()):
         along = name in ("map_.projection", "projection_", "landmark_coef_", "degree_coef_")
         if (
             along
