@@ -24,6 +24,7 @@ from nystrom.feature_sums import margin_of
 from nystrom.kernels import Kernel
 from nystrom.landmarks.base import Landmarks
 from nystrom.linalg import algebra_threads, whiten
+from nystrom.loops import normal_product
 from nystrom.rows.base import Block, RowBlocks, require_finite
 from nystrom.solvers.conjugate import conjugate_gradients
 from nystrom.solvers.preconditioner import FalkonPreconditioner, Preconditioner, SamplePreconditioner
@@ -100,9 +101,9 @@ class LandmarkProblem:
         features = _feature_tiles(self.rows, self.held, self._evaluate, len(self.landmarks))
 
         def step(block: Block) -> Sums:
-            out = np.zeros_like(V)
+            out = np.zeros(V.shape)
             for piece, F in features(block):
-                normal_product(F, V, piece.weight, out)
+                normal_product(F, V, out, piece.weight)
             return Sums(out)
 
         (product,) = self.engine.fold(self.rows if self.held is None else self.held, step, label=label)
@@ -359,12 +360,3 @@ def _sample_gram(held: RowBlocks, weight: Array | None, target: Target, *, centr
     w = np.ones(len(numbers)) if weight is None else weight[numbers]
     share = w.sum() or 1.0
     return np.asarray((F.T * (w * (target.weight / share))) @ F)
-
-
-def normal_product(F: Array, V: Array, weight: Array | None, out: Array) -> None:
-    """Add ``FᵀD(F V)`` to ``out``, all sums in float64."""
-    wide = F.astype(np.float64, copy=False)
-    U = wide @ V
-    if weight is not None:
-        U *= np.asarray(weight, dtype=np.float64)[:, None]
-    out += wide.T @ U
