@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -10,11 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
-from nystrom import KernelRidge, Nystroem, open_rows
-from nystrom.engine import LocalEngine
+from nystrom import KernelKMeans, KernelRidge, Nystroem, SpectralClustering, open_rows
+from nystrom.engine import LocalEngine, local
+from nystrom.engine.storage import hold
 from nystrom.exceptions import MemoryBudgetError
 from nystrom.memory import Footprint, emit_footprint, fit_footprint, format_memory, parse_memory
+from nystrom.rows import as_blocks
 from nystrom.rows.binary import BinaryRows
 
 X = np.random.default_rng(0).normal(size=(20_000, 5)).astype(np.float32)
@@ -157,3 +161,97 @@ def test_a_fit_stays_within_its_budget_and_under_a_hard_limit(landmarks: str, tm
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 150_000_000
+
+
+MACHINES = [
+    (KernelKMeans(5, n_components=50, n_init=1, max_iter=5, random_state=0), "tall", 130),
+    (SpectralClustering(5, n_components=50, n_init=1, max_iter=5, random_state=0), "tall", 130),
+    (KernelRidge(solver="exact", n_landmarks=300, random_state=0), "small", 130),
+    (Nystroem(n_components=50, landmarks="column-norm", random_state=0), "small", 110),
+    (KernelRidge(n_landmarks=100, random_state=0), "sparse", 150),
+]
+_MEASURE_MACHINE = """
+import pickle, sys, threading
+import numpy as np, psutil, scipy.sparse as sp
+from nystrom import KernelRidge
+rng = np.random.default_rng(0)
+kind, budget, model = sys.argv[1], sys.argv[2], pickle.loads(bytes.fromhex(sys.argv[3]))
+if kind == "tall":
+    X = rng.normal(size=(400_000, 4)).astype("f4")
+elif kind == "small":
+    X = rng.normal(size=(6000, 8))
+else:
+    where = (rng.integers(0, 100_000, 600_000) * rng.random(600_000) ** 3).astype(int)
+    X = sp.csr_matrix((np.ones(600_000, "f4"), (np.repeat(np.arange(20_000), 30), where)), shape=(20_000, 100_000))
+y = np.asarray(X[:, 0].sum(axis=1)).ravel() if kind == "sparse" else X[:, 0]
+warm = rng.normal(size=(9000, 2))
+KernelRidge(n_landmarks=5, max_memory="300MB", random_state=0).fit(warm, warm[:, 0])
+me = psutil.Process()
+base = peak = me.memory_info().rss
+done = threading.Event()
+def watch():
+    global peak
+    while not done.wait(0.001):
+        peak = max(peak, me.memory_info().rss)
+thread = threading.Thread(target=watch, daemon=True); thread.start()
+model.set_params(max_memory=budget).fit(X, y)
+done.set(); thread.join()
+print(peak - base)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "data", "megabytes"), MACHINES, ids=lambda value: str(value)[:24])
+def test_every_machine_stays_within_its_budget(model: Any, data: str, megabytes: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _MEASURE_MACHINE, data, f"{megabytes}MB", pickle.dumps(model).hex()],
+        env={**os.environ, "MALLOC_ARENA_MAX": "2"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < megabytes * 1e6
+
+
+def _sparse_rows() -> Any:
+    rng = np.random.default_rng(0)
+    where = np.repeat(np.arange(2000), 10), rng.integers(0, 10**6, 20_000)
+    return sp.csr_matrix((np.ones(20_000), where), shape=(2000, 10**6))
+
+
+def test_sparse_rows_count_as_they_are_stored() -> None:
+    X = _sparse_rows()
+    model = KernelRidge(n_landmarks=50, landmarks="uniform", max_memory="100MB", random_state=0)
+    bound = model.fit(X, np.arange(2000.0))
+    free = model.set_params(max_memory=None).fit(X, np.arange(2000.0))
+    assert np.array_equal(bound.predict(X), free.predict(X))
+    blocks = as_blocks(X, block_rows=300)
+    assert blocks.block_bytes == max(
+        block.X.data.nbytes + block.X.indices.nbytes + 301 * block.X.indptr.itemsize for block in blocks.iterate()
+    )
+
+
+@pytest.mark.parametrize("machine", [KernelKMeans, SpectralClustering])
+def test_features_to_cluster_go_to_a_file_where_the_budget_has_no_room(machine: Any, monkeypatch: Any) -> None:
+    settings = {"n_clusters": 3, "n_components": 20, "n_init": 1, "max_iter": 5, "random_state": 0}
+    free = machine(**settings).fit(X)
+    with pytest.raises(MemoryBudgetError, match="too small") as error:
+        machine(max_memory="1MB", **settings).fit(X)
+    enough = str(error.value).split("max_memory='")[1].split("'")[0]
+    held: list[int | None] = []
+    monkeypatch.setattr(local, "hold", lambda shape, dtype, room: held.append(room) or hold(shape, dtype, 0))
+    bound = machine(max_memory=enough, **settings).fit(X)
+    assert None not in held
+    assert np.array_equal(bound.labels_, free.labels_)
+
+
+def test_the_exact_solver_holds_no_features_that_the_budget_has_no_room_for() -> None:
+    Z, y = X[:1500].astype(np.float64), np.sin(X[:1500, 0])
+    settings = {"solver": "exact", "n_landmarks": 200, "random_state": 0}
+    free = KernelRidge(**settings).fit(Z, y)
+    with pytest.raises(MemoryBudgetError, match="too small") as error:
+        KernelRidge(max_memory="1MB", **settings).fit(Z, y)
+    enough = str(error.value).split("max_memory='")[1].split("'")[0]
+    bound = KernelRidge(max_memory=enough, **settings).fit(Z, y)
+    np.testing.assert_allclose(bound.predict(Z), free.predict(Z), atol=1e-6)

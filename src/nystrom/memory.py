@@ -93,6 +93,10 @@ class Footprint:
         """The smallest budget that would do: one thread."""
         return self.fixed + self.per_thread
 
+    def joined(self, other: Footprint) -> Footprint:
+        """Return what suffices for both, one after the other."""
+        return Footprint(max(self.fixed, other.fixed), max(self.per_thread, other.per_thread))
+
     def threads(self, budget: int, wanted: int, *, advice: str) -> int:
         """Return how many threads the budget allows, at most ``wanted``.
 
@@ -113,11 +117,14 @@ class Footprint:
         return max(0, budget - self.fixed - threads * self.per_thread)
 
 
-def fit_footprint(rows: RowBlocks, n_landmarks: int, selection_bytes: int = 0) -> Footprint:
+def fit_footprint(
+    rows: RowBlocks, n_landmarks: int, selection_bytes: int = 0, selection_thread_bytes: int = 0
+) -> Footprint:
     """Return what fitting a map of ``n_landmarks`` landmarks adds to the process.
 
     A block in flight holds its rows (and a float64 copy where they are summed), its kernel values with the landmarks,
-    the same whitened, the same in float64, and its statistics.
+    the same whitened, the same in float64, and its statistics. ``selection_bytes`` and ``selection_thread_bytes`` are
+    what choosing the landmarks holds, in all and for each block in flight.
     """
     m = n_landmarks
     square = 8 * m * m
@@ -127,14 +134,33 @@ def fit_footprint(rows: RowBlocks, n_landmarks: int, selection_bytes: int = 0) -
         + rows.held_bytes
         + _block_rows_bytes(rows)
         + (waiting + _SQUARE_MATRICES) * square
-        + 4 * 8 * m * rows.shape[1]
+        + landmark_bytes(rows, m)
         + selection_bytes
     )
     values = rows.block_rows * m * (2 * rows.dtype.itemsize + (8 if rows.dtype == np.float32 else 0))
-    return Footprint(fixed, _THREAD_BYTES + _work_on_rows(rows) + values + 2 * square)
+    work = max(values + 2 * square, selection_thread_bytes)
+    return Footprint(fixed, _THREAD_BYTES + _work_on_rows(rows) + work)
 
 
-def cg_footprint(rows: RowBlocks, n_landmarks: int, n_targets: int = 1, selection_bytes: int = 0) -> Footprint:
+def landmark_bytes(rows: RowBlocks, m: int) -> int:
+    """Return what the landmarks take in the forms in which they are held at one time: four, in float64.
+
+    Of sparse rows they stay sparse while that is smaller, and means of rows have no more entries than the rows.
+    """
+    dense = 4 * 8 * m * rows.shape[1]
+    if not rows.is_sparse:
+        return dense
+    # An entry in float64 with its index takes at most twice what it takes in the rows.
+    return min(dense, 4 * 2 * rows.block_bytes * rows.n_blocks)
+
+
+def cg_footprint(
+    rows: RowBlocks,
+    n_landmarks: int,
+    n_targets: int = 1,
+    selection_bytes: int = 0,
+    selection_thread_bytes: int = 0,
+) -> Footprint:
     """Return what conjugate gradients on so many landmarks add: one m × m matrix, and tiles of kernel values."""
     m = n_landmarks
     panel = 3 * 8 * 1024 * m
@@ -144,20 +170,44 @@ def cg_footprint(rows: RowBlocks, n_landmarks: int, n_targets: int = 1, selectio
         + _block_rows_bytes(rows)
         + 8 * m * m
         + panel
-        + 4 * 8 * m * rows.shape[1]
+        + landmark_bytes(rows, m)
         + 20 * 8 * m * n_targets
         + selection_bytes
     )
     tiles = 4 * max(2 * 2**20, 64 * m * 8)
-    return Footprint(fixed, _THREAD_BYTES + _work_on_rows(rows) + tiles + 3 * 8 * m * n_targets)
+    work = max(tiles + 3 * 8 * m * n_targets, selection_thread_bytes)
+    return Footprint(fixed, _THREAD_BYTES + _work_on_rows(rows) + work)
 
 
 def emit_footprint(rows: RowBlocks, n_landmarks: int, n_columns: int, *, held: int = 0) -> Footprint:
     """Return what making ``n_columns`` numbers of each row adds; ``held`` is the result, where memory holds it."""
     m = n_landmarks
-    fixed = _PASS_BYTES + rows.held_bytes + _block_rows_bytes(rows) + 4 * 8 * m * (rows.shape[1] + n_columns) + held
+    fixed = (
+        _PASS_BYTES + rows.held_bytes + _block_rows_bytes(rows) + landmark_bytes(rows, m) + 4 * 8 * m * n_columns + held
+    )
     result = 2 * rows.block_rows * n_columns * 8
     return Footprint(fixed, _THREAD_BYTES + _work_on_rows(rows) + rows.block_rows * m * rows.dtype.itemsize + result)
+
+
+def cluster_footprint(rows: RowBlocks, n_landmarks: int, n_columns: int, n_clusters: int) -> Footprint:
+    """Return what k-means in ``n_columns`` features adds; the features themselves take what room is left, or a file."""
+    n = rows.shape[0]
+    # Labels as they are and as they were, distances, and the sample from which the seeds are drawn.
+    held = 24 * n + 2 * 8 * min(max(16 * n_clusters, 10_000), n) * n_columns
+    work = emit_footprint(rows, n_landmarks, n_columns, held=held)
+    features = rows.block_rows * (n_columns + 2 * n_clusters) * 8
+    return Footprint(work.fixed + 8 * n_clusters * n_columns * 8, work.per_thread + features)
+
+
+def exact_footprint(rows: RowBlocks, n_components: int, n_targets: int, *, tile_rows: int) -> Footprint:
+    """Return what exact conjugate gradients add, without the features, which take what room is left."""
+    (n, p), t, r = rows.shape, n_targets, n_components
+    vectors = 8 * n * t
+    waiting = 2 + int(np.log2(n // tile_rows + 1))
+    copy = rows.block_bytes * rows.n_blocks if rows.is_sparse else 8 * n * p
+    fixed = _PASS_BYTES + rows.held_bytes + (copy if rows.in_memory else 0) + (12 + waiting) * vectors + 4 * 8 * r * r
+    tile = 8 * tile_rows * (3 * tile_rows + 3 * p) + 2 * vectors
+    return Footprint(fixed, _THREAD_BYTES + tile + _block_rows_bytes(rows) + 3 * 8 * rows.block_rows * r)
 
 
 def _block_rows_bytes(rows: RowBlocks) -> int:

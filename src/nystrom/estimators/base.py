@@ -141,8 +141,10 @@ class KernelMachine(BaseEstimator):
         """Return the engine for these rows, with as many threads as ``max_memory`` allows for ``work``."""
         budget = parse_memory(self.max_memory)
         progress = make_progress(self.verbose)
-        if budget is None or work is None or rows.on_cluster:
+        if budget is None or rows.on_cluster:
             return make_engine(rows, self.n_jobs, progress)
+        if work is None:
+            work = emit_footprint(rows, self.landmarks_.shape[0] if hasattr(self, "landmarks_") else 0, 1)
         threads = work.threads(budget, resolve_n_jobs(self.n_jobs), advice=advice)
         return make_engine(rows, threads, progress, room=work.room(budget, threads))
 
@@ -150,11 +152,13 @@ class KernelMachine(BaseEstimator):
         if self.max_memory is None or rows.on_cluster:
             return self._engine(rows)
         m = selector.count(m, rows.shape[0])
-        return self._engine(rows, self._footprint(rows, m, selector.held_bytes(rows, m)))
+        return self._engine(
+            rows, self._footprint(rows, m, selector.held_bytes(rows, m), selector.thread_bytes(rows, m))
+        )
 
-    def _footprint(self, rows: RowBlocks, m: int, selection_bytes: int) -> Footprint:
+    def _footprint(self, rows: RowBlocks, m: int, selection_bytes: int, selection_thread_bytes: int) -> Footprint:
         """Return what a fit adds to the process."""
-        return fit_footprint(rows, m, selection_bytes)
+        return fit_footprint(rows, m, selection_bytes, selection_thread_bytes)
 
     def _kernel(self) -> Kernel:
         return make_kernel(self.kernel, gamma=self.gamma, degree=self.degree, coef0=self.coef0)

@@ -11,13 +11,14 @@ from sklearn.base import ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
 from nystrom.checks import check_count, check_tolerance
-from nystrom.engine import Engine, Sums
+from nystrom.engine import Sums
 from nystrom.estimators.base import KernelMachine
 from nystrom.estimators.parameters import CommonParameters, SharedParameters
 from nystrom.exceptions import AccuracyWarning
 from nystrom.generator import make_generator
 from nystrom.kmeans.lloyd import KMeansResult, assign, kmeans
 from nystrom.linalg import column_signs, psd_eigh
+from nystrom.memory import Footprint, cluster_footprint, fit_footprint
 from nystrom.rows import Block, RowBlocks
 from nystrom.rows.mapped import MappedRows
 from nystrom.types import Array, Matrix
@@ -73,8 +74,15 @@ class ClusterMachine(ClusterMixin, KernelMachine, ABC):
     def _embed(self, block: Block) -> Array:
         """Return where the rows of a block lie in the space in which they are clustered."""
 
-    def _cluster(self, rows: RowBlocks, engine: Engine, n_columns: int) -> None:
+    def _footprint(self, rows: RowBlocks, m: int, selection_bytes: int, selection_thread_bytes: int) -> Footprint:
         n_clusters = check_count(self.n_clusters, "n_clusters")
+        later = cluster_footprint(rows, m, min(self.n_components or m, m), n_clusters)
+        return super()._footprint(rows, m, selection_bytes, selection_thread_bytes).joined(later)
+
+    def _cluster(self, rows: RowBlocks, n_columns: int) -> None:
+        n_clusters = check_count(self.n_clusters, "n_clusters")
+        work = cluster_footprint(rows, self.landmarks_.shape[0], n_columns, n_clusters)
+        engine = self._engine(rows, work)
         if n_clusters > rows.shape[0]:
             raise ValueError(f"n_clusters={n_clusters} is more than the n_samples={rows.shape[0]} rows of X.")
         if rows.on_cluster or rows.shape[0] * n_columns * rows.dtype.itemsize <= _HELD_BYTES:
@@ -151,7 +159,7 @@ class KernelKMeans(ClusterMachine):
         """Fit the map and cluster the features of the rows."""
         rows = self._check_X(X, reset=True)
         fitted, _ = self._fit_map(rows)
-        self._cluster(rows, self._engine(rows), fitted.n_components)
+        self._cluster(rows, fitted.n_components)
         return self
 
     def _embed(self, block: Block) -> Array:
@@ -204,7 +212,7 @@ class SpectralClustering(ClusterMachine):
         n_clusters = check_count(self.n_clusters, "n_clusters")
         rows = self._check_X(X, reset=True)
         fitted, _ = self._fit_map(rows)
-        engine = self._engine(rows)
+        engine = self._engine(rows, fit_footprint(rows, self.landmarks_.shape[0]))
         total = fitted.rotation.T @ fitted.statistics.total
         # d(x) = φ(x) · Σφ = k(x, Z) @ degree_coef_
         self.degree_coef_ = fitted.projection @ total
@@ -217,7 +225,7 @@ class SpectralClustering(ClusterMachine):
         projection = fitted.projection @ (V[:, kept] / np.sqrt(values[kept]))
         # √Σd makes the coordinates of order 1 whatever the number of rows: the first one is 1 for all.
         self.projection_ = projection * column_signs(projection) * np.linalg.norm(total)
-        self._cluster(rows, engine, int(kept.sum()))
+        self._cluster(rows, int(kept.sum()))
         return self
 
     def _degrees(self, block: Block, C: Array) -> tuple[Array, Array]:

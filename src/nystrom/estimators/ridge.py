@@ -18,12 +18,20 @@ from nystrom.factor import NystromMap
 from nystrom.generator import make_generator
 from nystrom.kernels import Kernel, Precomputed, make_kernel
 from nystrom.landmarks import Landmarks, make_selector
-from nystrom.memory import Footprint, cg_footprint, fit_footprint, parse_memory, room_for_values
+from nystrom.memory import (
+    Footprint,
+    cg_footprint,
+    emit_footprint,
+    exact_footprint,
+    fit_footprint,
+    parse_memory,
+    room_for_values,
+)
 from nystrom.rows import Block, RowBlocks, array_rows
 from nystrom.solvers.bandwidth import check_searchable, search_gamma
 from nystrom.solvers.choice import Choice, choose_solver
 from nystrom.solvers.conjugate import warn_unless_converged
-from nystrom.solvers.exact import KernelProduct, TiledRows, solve_exactly
+from nystrom.solvers.exact import TILE_ROWS, KernelProduct, TiledRows, solve_exactly
 from nystrom.solvers.landmark_fit import fit_on_landmarks
 from nystrom.solvers.path import RidgeProblem, auto_alphas, leave_one_out, ridge_problem
 from nystrom.solvers.unfactored import UnfactoredMap
@@ -124,7 +132,8 @@ class RidgeMachine(SupervisedMachine):
             return problem.gcv(alphas)
         if self.selection == "likelihood" or rows is None:
             return problem.negative_log_likelihood(alphas)
-        return leave_one_out(problem, fitted, rows, self._engine(rows), alphas, self._unit())
+        work = emit_footprint(rows, len(fitted.landmarks), len(alphas) * problem.cross.shape[1])
+        return leave_one_out(problem, fitted, rows, self._engine(rows, work), alphas, self._unit())
 
     def _problem(self, fitted: NystromMap) -> RidgeProblem:
         problem = ridge_problem(fitted, fit_intercept=self.fit_intercept)
@@ -187,10 +196,13 @@ class RidgeMachine(SupervisedMachine):
             return False
         return np.array_equal(points, rows.take(np.arange(rows.shape[0])))
 
-    def _footprint(self, rows: RowBlocks, m: int, selection_bytes: int) -> Footprint:
+    def _footprint(self, rows: RowBlocks, m: int, selection_bytes: int, selection_thread_bytes: int) -> Footprint:
         if self.solver_ != "cg":
-            return super()._footprint(rows, m, selection_bytes)
-        return cg_footprint(rows, m, selection_bytes=selection_bytes)
+            work = super()._footprint(rows, m, selection_bytes, selection_thread_bytes)
+            if self.solver == "exact":
+                return work.joined(exact_footprint(rows, m, 1 + self.fit_intercept, tile_rows=TILE_ROWS))
+            return work
+        return cg_footprint(rows, m, 1, selection_bytes, selection_thread_bytes)
 
     def _solve_on_landmarks(self, rows: RowBlocks) -> None:
         """Choose landmarks and solve for their coefficients by conjugate gradients, without a factor."""
@@ -283,8 +295,8 @@ class RidgeMachine(SupervisedMachine):
     def _solve_exactly(self, bare: RowBlocks, y: Array | None, weight: Array | None, fitted: NystromMap) -> None:
         if bare.on_cluster:
             raise ValueError("solver='exact' runs in one process; give rows that are not on a cluster.")
-        engine = self._engine(bare)
-        n = bare.shape[0]
+        n, t = bare.shape[0], self.landmark_coef_.shape[1] + self.fit_intercept
+        engine = self._engine(bare, exact_footprint(bare, fitted.n_components, t, tile_rows=TILE_ROWS))
         Y = (gather_target(bare, engine) if y is None else y).reshape(n, -1).astype(np.float64)
         if self.fit_intercept:
             Y = np.column_stack([Y, np.ones(n)])

@@ -130,6 +130,10 @@ class Selector(BaseEstimator, ABC):
         """Return what the selector holds in memory beside the blocks in flight; for a memory budget."""
         return 0
 
+    def thread_bytes(self, rows: RowBlocks, n_landmarks: int) -> int:
+        """Return what the selector adds to each block in flight; for a memory budget."""
+        return 0
+
     @abstractmethod
     def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
         """Choose the landmarks, with 1 ≤ m ≤ n already sure."""

@@ -21,7 +21,7 @@ from nystrom.landmarks.base import (
 from nystrom.rows.base import Block, RowBlocks
 from nystrom.types import Array, Matrix
 
-_TILE_BYTES = 64 * 2**20
+_TILE_BYTES = 16 * 2**20
 # Sums of squares of kernel values stay within float64 for kernels of this size.
 _SQUARABLE = (1e-140, 1e140)
 # Numbers a row that are held at a time: diagonal, weight, time of the clock, order.
@@ -80,7 +80,11 @@ class ColumnNorm(Selector):
     """
 
     def held_bytes(self, rows: RowBlocks, n_landmarks: int) -> int:
-        return _ROW_NUMBERS * 8 * rows.shape[0] + 2 * _TILE_BYTES
+        return _ROW_NUMBERS * 8 * rows.shape[0]
+
+    def thread_bytes(self, rows: RowBlocks, n_landmarks: int) -> int:
+        # What a kernel makes on the way, the values, the same scaled, and their squares in float64.
+        return _TILE_BYTES * (3 + 8 // rows.dtype.itemsize)
 
     def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
         norms = column_norms(survey, resolve(kernel, survey))

@@ -68,6 +68,14 @@ class SparseRows(RowBlocks):
         self.block_rows = block_rows or default_block_rows(row_bytes, self.shape[0])
         self.name = name
 
+    @property
+    def block_bytes(self) -> int:
+        """The memory of the block with most entries."""
+        indptr = self._X.indptr
+        ends = np.append(indptr[:: self.block_rows], indptr[-1])
+        most = int(np.diff(ends).max(initial=0))
+        return most * (self.dtype.itemsize + indptr.itemsize) + (self.block_rows + 1) * int(indptr.itemsize)
+
     def block(self, index: int) -> Block:
         start = index * self.block_rows
         stop = min(start + self.block_rows, self.shape[0])

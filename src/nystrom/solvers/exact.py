@@ -22,7 +22,7 @@ from nystrom.solvers.conjugate import Solution, conjugate_gradients, warn_unless
 from nystrom.types import Array, Matrix
 
 # Rows of a tile: its 512 × 512 values are 2 MiB in float64 and stay in the cache from the exponential to the product.
-_TILE_ROWS = 512
+TILE_ROWS = 512
 # The features of all rows are held for the preconditioner up to this many bytes, and computed anew beyond.
 _HELD_BYTES = 512 * 2**20
 
@@ -32,7 +32,7 @@ class TiledRows(WrappedRows):
 
     has_target = False
 
-    def __init__(self, rows: RowBlocks, block_rows: int = _TILE_ROWS) -> None:
+    def __init__(self, rows: RowBlocks, block_rows: int = TILE_ROWS) -> None:
         if not rows.random_access:
             raise ValueError(
                 "solver='exact' reads rows in pairs of blocks, and this source can only be read from its beginning. "
@@ -123,7 +123,8 @@ class FactorPreconditioner:
     @cached_property
     def _held(self) -> Array | None:
         n, r = self.rows.shape[0], self.fitted.n_components
-        if 8 * n * r > _HELD_BYTES:
+        room = getattr(self.engine, "room", None)
+        if 8 * n * r > (_HELD_BYTES if room is None else min(_HELD_BYTES, room // 2)):
             return None
         held = self.engine.map_rows(self.rows, self._features, r, np.float64, label="features")
         return np.asarray(held.take(np.arange(n)))
