@@ -5,7 +5,8 @@
 
 namespace nystrom::NYSTROM_SET {
 
-constexpr int normal_rows = 4;
+// With two columns their sums take 16 registers of 32, or 8 of 16.
+constexpr int normal_rows = NYSTROM_TILE_ROWS > 8 ? 8 : 4;
 
 // As many numbers as a vector of doubles has, as doubles.
 INLINE Vector<double> load_double(const double *from) { return load(from); }
@@ -18,35 +19,56 @@ INLINE Vector<double> load_double(const float *from)
     return __builtin_convertvector(half, Vector<double>);
 }
 
-// One column v of V, and one of out, for `rows` rows.
-template <class T, int rows>
-INLINE void normal_of(const T *C, Index stride, Index m, const double *v, const double *weights, double *U, Index t,
-                      double *out)
+// `count` rows of V (columns of the product), and as many of out, for `rows` rows of C.
+template <class T, int rows, int count>
+INLINE void normal_of(Rows<T> C, Index i, const double *V, const double *weights, double *U, Index t, double *out)
 {
     constexpr Index width = lanes<double>;
-    Vector<double> sums[rows][2] = {};
+    const Index m = C.p;
+    const T *from = C.data + i * C.stride;
+    Vector<double> sums[rows][count] = {};
     Index j = 0;
-    for (; j + 2 * width <= m; j += 2 * width)
-        for (int a = 0; a < rows; a++)
-            for (int h = 0; h < 2; h++)
-                sums[a][h] += load_double(C + a * stride + j + h * width) * load(v + j + h * width);
-    double factor[rows];
-    for (int a = 0; a < rows; a++) {
-        double sum = total<double>(sums[a][0] + sums[a][1]);
-        for (Index l = j; l < m; l++)
-            sum += double(C[a * stride + l]) * v[l];
-        U[a * t] = sum;
-        factor[a] = weights ? weights[a] * sum : sum;
-    }
+    for (; j + width <= m; j += width)
+        for (int a = 0; a < rows; a++) {
+            Vector<double> part = load_double(from + a * C.stride + j);
+            for (int c = 0; c < count; c++)
+                sums[a][c] += part * load(V + c * m + j);
+        }
+    double factor[rows][count];
+    for (int a = 0; a < rows; a++)
+        for (int c = 0; c < count; c++) {
+            double sum = total<double>(sums[a][c]);
+            for (Index l = j; l < m; l++)
+                sum += double(from[a * C.stride + l]) * V[c * m + l];
+            U[(i + a) * t + c] = sum;
+            factor[a][c] = weights ? weights[i + a] * sum : sum;
+        }
     for (j = 0; j + width <= m; j += width) {
-        Vector<double> sum = load(out + j);
-        for (int a = 0; a < rows; a++)
-            sum += load_double(C + a * stride + j) * splat(factor[a]);
-        store(out + j, sum);
+        Vector<double> added[count];
+        for (int c = 0; c < count; c++)
+            added[c] = load(out + c * m + j);
+        for (int a = 0; a < rows; a++) {
+            Vector<double> part = load_double(from + a * C.stride + j);
+            for (int c = 0; c < count; c++)
+                added[c] += part * splat(factor[a][c]);
+        }
+        for (int c = 0; c < count; c++)
+            store(out + c * m + j, added[c]);
     }
     for (; j < m; j++)
         for (int a = 0; a < rows; a++)
-            out[j] += double(C[a * stride + j]) * factor[a];
+            for (int c = 0; c < count; c++)
+                out[c * m + j] += double(from[a * C.stride + j]) * factor[a][c];
+}
+
+template <class T, int rows>
+INLINE void normal_rows_of(Rows<T> C, Index i, const double *V, Index t, const double *weights, double *U, double *out)
+{
+    Index c = 0;
+    for (; c + 2 <= t; c += 2)
+        normal_of<T, rows, 2>(C, i, V + c * C.p, weights, U + c, t, out + c * C.p);
+    for (; c < t; c++)
+        normal_of<T, rows, 1>(C, i, V + c * C.p, weights, U + c, t, out + c * C.p);
 }
 
 // U[i, c] = C[i] . V[c] and out[c] += sum_i weights[i] U[i, c] C[i], for the t rows of V and of out, which are
@@ -56,13 +78,9 @@ void normal(Rows<T> C, const double *V, Index t, const double *weights, double *
 {
     Index i = 0;
     for (; i + normal_rows <= C.n; i += normal_rows)
-        for (Index c = 0; c < t; c++)
-            normal_of<T, normal_rows>(C.data + i * C.stride, C.stride, C.p, V + c * C.p, weights ? weights + i : nullptr,
-                                      U + i * t + c, t, out + c * C.p);
+        normal_rows_of<T, normal_rows>(C, i, V, t, weights, U, out);
     for (; i < C.n; i++)
-        for (Index c = 0; c < t; c++)
-            normal_of<T, 1>(C.data + i * C.stride, C.stride, C.p, V + c * C.p, weights ? weights + i : nullptr,
-                            U + i * t + c, t, out + c * C.p);
+        normal_rows_of<T, 1>(C, i, V, t, weights, U, out);
 }
 
 }  // namespace nystrom::NYSTROM_SET
