@@ -10,11 +10,12 @@ from sklearn.utils.validation import check_is_fitted
 
 import nystrom
 from nystrom.exceptions import ModelFileError
+from nystrom.models.arrays import to_numpy
 from nystrom.models.container import Container, write_container
 from nystrom.models.registry import kinds, left_out
 from nystrom.models.values import Packer, Unpacker
 
-__all__ = ["FORMAT_VERSION", "load", "save"]
+__all__ = ["FORMAT_VERSION", "load", "save", "to_numpy"]
 
 FORMAT = "nystrom-model"
 FORMAT_VERSION = 1
