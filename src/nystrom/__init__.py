@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         KernelSVR,
         Nystroem,
         SpectralClustering,
+        best_possible,
         kernel_eigh,
     )
     from nystrom.landmarks import select_landmarks
@@ -38,6 +39,7 @@ __all__ = [
     "Nystroem",
     "SpectralClustering",
     "__version__",
+    "best_possible",
     "kernel_eigh",
     "load",
     "open_rows",

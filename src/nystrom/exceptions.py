@@ -80,6 +80,10 @@ class AccuracyWarning(UserWarning):
     """The answer is usable but some accuracy was lost; the message says how much and what to do."""
 
 
+class ApproximationWarning(UserWarning):
+    """The landmarks leave too much of the kernel unexplained; the message says how much, why and what to do."""
+
+
 class FewerLandmarksWarning(UserWarning):
     """Fewer landmarks than asked for could be found, because the rows are not distinct enough."""
 

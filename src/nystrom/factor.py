@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -314,6 +314,18 @@ def _finish(landmarks: Landmarks, kernel: Kernel, T: Array, statistics: Statisti
     M = T @ rotation
     signs = column_signs(M)
     return NystromMap(landmarks, kernel, M * signs, eigenvalues[:r], T, rotation * signs, statistics, rank)
+
+
+def truncate(fitted: NystromMap, rank: int) -> NystromMap:
+    """Return the map with its leading ``rank`` directions only. Cost: none."""
+    r = min(rank, fitted.n_components)
+    return replace(
+        fitted,
+        projection=fitted.projection[:, :r],
+        eigenvalues=fitted.eigenvalues[:r],
+        rotation=fitted.rotation[:, :r],
+        rank=rank,
+    )
 
 
 def naive_eigh(survey: Survey, kernel: Kernel, landmarks: Landmarks, rank: int) -> tuple[Array, Array]:

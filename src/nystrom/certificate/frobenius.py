@@ -235,7 +235,7 @@ def _all_pairs(rows: RowBlocks, fitted: NystromMap, engine: Engine) -> SquaredNo
         numbers = np.arange(first, min(first + _SIDE_ROWS, n))
         side = gather(survey, numbers)
         phi = fitted.features(side).astype(np.float64)
-        between = kernel_with(side.astype(np.float64), numbers, fitted)
+        between = kernel_with(side.astype(np.float64), numbers, fitted.kernel)
 
         def step(block: Block, phi: Array = phi, between: Callable[[Matrix], Array] = between) -> Sums:
             error = kernel = 0.0

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from nystrom.engine.base import Engine
 from nystrom.engine.survey import Survey
 from nystrom.factor import NystromMap
-from nystrom.kernels import Precomputed
+from nystrom.kernels import Kernel, Precomputed
 from nystrom.landmarks.base import gather
 from nystrom.rows.arrays import array_rows
 from nystrom.rows.base import Block, RowBlocks, require_finite
@@ -76,7 +76,7 @@ def pair_sums(rows: RowBlocks, fitted: NystromMap, engine: Engine, drawn: Array,
     require_finite(X, rows.name, numbers=numbers)
     X, numbers = X[at], drawn
     phi = fitted.features(X)
-    between = kernel_with(X, numbers, fitted)
+    between = kernel_with(X, numbers, fitted.kernel)
     root = inverse**0.5
     at = at.astype(np.int32)
 
@@ -116,9 +116,9 @@ def _contrasts(terms: Array, first: int) -> Array:
     return left
 
 
-def kernel_with(X: Matrix, numbers: Array, fitted: NystromMap) -> Callable[[Matrix], Array]:
+def kernel_with(X: Matrix, numbers: Array, kernel: Kernel) -> Callable[[Matrix], Array]:
     """Return the function from rows to their kernel values with the rows X, which have these numbers, in its dtype."""
-    if isinstance(fitted.kernel, Precomputed):
+    if isinstance(kernel, Precomputed):
         return lambda rows: np.array(rows[:, numbers])
     center = None if sp.issparse(X) else X.mean(axis=0, dtype=np.float64)
-    return fitted.kernel.prepare(X, center=center)
+    return kernel.prepare(X, center=center)

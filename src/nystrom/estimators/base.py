@@ -12,6 +12,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from nystrom.certificate import ErrorEstimate, certify, measure_error
+from nystrom.certificate.best import NORMS as BEST_NORMS
+from nystrom.certificate.best import best_error
 from nystrom.certificate.frobenius import DEFAULT_PAIRS
 from nystrom.checks import check_choice, check_optional_count
 from nystrom.engine import (
@@ -189,12 +191,7 @@ class KernelMachine(BaseEstimator):
     def _choose_landmarks(self, rows: RowBlocks) -> tuple[Survey, Kernel, Landmarks, int | None]:
         """Return the surveyed rows, the kernel with numbers for its parameters, the landmarks and the rank."""
         check_choice(self.factor, "factor", FACTORS)
-        kernel = self._kernel()
-        if isinstance(kernel, Precomputed) and rows.shape[0] != rows.shape[1]:
-            raise ValueError(
-                f"with kernel='precomputed' X must be the square kernel matrix of the training rows; "
-                f"got shape {rows.shape}."
-            )
+        kernel = self._checked_kernel(rows)
         rank, m = resolve_sizes(self.n_components, self.n_landmarks, rows.shape[0])
         selector = make_selector(self.landmarks)
         survey = Survey(rows, self._fit_engine(rows, selector, m))
@@ -202,6 +199,15 @@ class KernelMachine(BaseEstimator):
         # Where nobody asked for a number, nobody needs to hear that the rows are fewer.
         landmarks = selector.select(survey, m, kernel, rng, announce=self.n_landmarks is not None)
         return survey, self._settle_kernel(survey, kernel, landmarks, rng), landmarks, rank
+
+    def _checked_kernel(self, rows: RowBlocks) -> Kernel:
+        kernel = self._kernel()
+        if isinstance(kernel, Precomputed) and rows.shape[0] != rows.shape[1]:
+            raise ValueError(
+                f"with kernel='precomputed' X must be the square kernel matrix of the training rows; "
+                f"got shape {rows.shape}."
+            )
+        return kernel
 
     def _factorise(self, survey: Survey, kernel: Kernel, landmarks: Landmarks) -> NystromMap:
         """Return the map of rows for a kernel that is on trial, made as :meth:`_fit_map` would."""
@@ -319,6 +325,39 @@ class KernelMachine(BaseEstimator):
         return measure_error(
             rows, self.map_, engine, norm, exact=exact, n_pairs=n_pairs, confidence=confidence, rng=rng
         )
+
+    def best_possible(
+        self,
+        X: Matrix,
+        n_components: int | None = None,
+        *,
+        norm: str = "fro",
+        confidence: float = 0.95,
+        random_state: Any = 0,
+    ) -> ErrorEstimate:
+        """Return the relative error of the exact best rank r for the rows X and this kernel; see the function.
+
+        Parameters
+        ----------
+        X : rows
+            Any rows.
+        n_components : int or None
+            r; None for that of the fit.
+        norm, confidence, random_state
+            As in :func:`nystrom.best_possible`.
+
+        Returns
+        -------
+        ErrorEstimate
+            Exact up to 2,000 rows, with an interval above.
+        """
+        check_is_fitted(self)
+        check_choice(norm, "norm", BEST_NORMS)
+        rank = check_optional_count(n_components, "n_components") or self.map_.n_components
+        rows = self._check_X(X, reset=False)
+        survey = Survey(rows, self._emit_engine(rows, 1, np.float64, to_file=False))
+        rng = make_generator(random_state)
+        return best_error(survey, self.kernel_, rank, make_selector("auto"), rng, norm=norm, confidence=confidence)
 
     def residual(self, X: Matrix, *, out: Any = None) -> Any:
         """Return ``k(x, x) − ‖φ(x)‖²`` of each row: 0 where the landmarks explain it, k(x, x) where they do not.

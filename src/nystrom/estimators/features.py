@@ -8,10 +8,13 @@ from typing import Any, Unpack
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from nystrom.estimators.base import KernelMachine
+from nystrom.certificate.estimate import NORMS
+from nystrom.checks import check_choice, check_positive
 from nystrom.estimators.parameters import CommonParameters
-from nystrom.factor import emit_features
-from nystrom.types import Matrix
+from nystrom.estimators.sizing import GrowingMachine
+from nystrom.factor import NystromMap, emit_features
+from nystrom.rows import RowBlocks
+from nystrom.types import Array, Matrix
 
 
 def _keep_written_rows(cls: type[Nystroem]) -> type[Nystroem]:
@@ -28,7 +31,7 @@ def _keep_written_rows(cls: type[Nystroem]) -> type[Nystroem]:
 
 
 @_keep_written_rows
-class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):
+class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GrowingMachine):
     """Approximate a kernel's feature map from a few landmarks.
 
     ``transform(X)`` gives features L with ``L Lᵀ ≈ K``, the kernel matrix of the rows, so that a linear model on L is a
@@ -39,6 +42,12 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
     ----------
     n_components : int or None, default=100
         The rank r: columns of the features. None keeps every direction that the landmarks span.
+    tol : float or None, default=None
+        The relative error to reach, such as 0.01. Rank and landmarks are then found: ``n_components`` is not used, and
+        ``n_landmarks`` is the most landmarks to take (by default 5,000, and what ``max_memory`` allows). Where these
+        are too few, the fit warns and says how many it would take.
+    tol_norm : {"fro", "trace", "spectral"}, default="fro"
+        The norm of ``tol``.
     **shared : CommonParameters
         The parameters of every estimator: see :class:`nystrom.estimators.base.KernelMachine`.
 
@@ -58,6 +67,10 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
         r; fewer than asked for where the kernel's numerical rank is lower.
     certificate_ : Certificate
         The exact trace-norm error of the fit.
+    error_ : ErrorEstimate
+        With ``tol``: the error that was found, in ``tol_norm``, with its 95 % interval.
+    sizes_tried_ : tuple of (int, ErrorEstimate)
+        With ``tol``: every number of landmarks on trial, and its error.
 
     Examples
     --------
@@ -76,9 +89,13 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
         *,
         gamma: Any = "scale",
         n_components: int | None = 100,
+        tol: float | None = None,
+        tol_norm: str = "fro",
         **shared: Unpack[CommonParameters],
     ) -> None:
         super().__init__(kernel=kernel, gamma=gamma, n_components=n_components, **shared)
+        self.tol = tol
+        self.tol_norm = tol_norm
 
     def fit(self, X: Matrix, y: Any = None) -> Nystroem:
         """Choose landmarks and fit the map: two or three passes over X."""
@@ -95,6 +112,14 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
             return self.fit(X)
         self._extend_map(self._check_X(X, reset=False))
         return self
+
+    def _fit_map(
+        self, rows: RowBlocks, *, keep_kernel: bool = False, cut_rank: bool = True
+    ) -> tuple[NystromMap, Array | None]:
+        if self.tol is None:
+            return super()._fit_map(rows, keep_kernel=keep_kernel, cut_rank=cut_rank)
+        tol, norm = check_positive(self.tol, "tol"), check_choice(self.tol_norm, "tol_norm", NORMS)
+        return self._fit_to_tolerance(rows, tol, norm, keep_kernel=keep_kernel)
 
     def _solve_merged(self) -> None:
         """Nothing: the map is all there is."""

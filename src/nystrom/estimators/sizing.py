@@ -1,0 +1,72 @@
+"""Machines that find their own number of landmarks."""
+
+from __future__ import annotations
+
+import warnings
+
+from nystrom.certificate.tolerance import Sized, cut_rank, find_size
+from nystrom.checks import check_choice, check_optional_count
+from nystrom.engine.survey import Survey
+from nystrom.estimators.base import KernelMachine
+from nystrom.exceptions import ApproximationWarning
+from nystrom.factor import FACTORS, NystromMap, truncate
+from nystrom.generator import make_generator
+from nystrom.landmarks import Selector, make_selector
+from nystrom.memory import fit_footprint, parse_memory
+from nystrom.rows import RowBlocks
+from nystrom.types import Array
+
+# More are seldom worth their time, which grows with the square of their number; a larger n_landmarks allows them.
+MOST_LANDMARKS = 5000
+
+
+class GrowingMachine(KernelMachine):
+    """A machine whose landmarks can be as many as an error asks for."""
+
+    def _fit_to_tolerance(
+        self, rows: RowBlocks, tol: float, norm: str, *, keep_kernel: bool
+    ) -> tuple[NystromMap, Array | None]:
+        """Find landmarks enough for the tolerance, fit the map to all rows, and cut the rank as far as it allows."""
+        check_choice(self.factor, "factor", FACTORS)
+        selector = make_selector(self.landmarks)
+        most = self._most_landmarks(rows, selector)
+        survey = Survey(rows, self._fit_engine(rows, selector, most))
+        rng = make_generator(self.random_state)
+        kernel = self._checked_kernel(rows)
+        kernel = kernel.resolve(survey.moments) if kernel.needs_moments else kernel
+        found = find_size(survey, selector, kernel, tol, rng, norm=norm, most=most)
+        C = self._room_for_kernel(survey, len(found.landmarks)) if keep_kernel else None
+        fitted = FACTORS[self.factor](survey, kernel, found.landmarks, None, keep=C)
+        if found.met:
+            fitted = truncate(fitted, cut_rank(fitted.eigenvalues, found.error, tol))
+        else:
+            self._warn_not_met(found, tol, most, rows.shape[0])
+        self.error_, self.sizes_tried_ = found.error, found.tried
+        self._store_map(fitted)
+        return fitted, C
+
+    def _most_landmarks(self, rows: RowBlocks, selector: Selector) -> int:
+        """Return the most landmarks: those asked for, or 5,000; never more than rows, or than memory allows."""
+        most = min(check_optional_count(self.n_landmarks, "n_landmarks") or MOST_LANDMARKS, rows.shape[0])
+        budget = parse_memory(self.max_memory)
+        if budget is None or rows.on_cluster:
+            return most
+        low, high = 1, most
+        while low < high:
+            middle = (low + high + 1) // 2
+            fits = fit_footprint(rows, middle, selector.held_bytes(rows, middle)).least <= budget
+            low, high = (middle, high) if fits else (low, middle - 1)
+        return low
+
+    def _warn_not_met(self, found: Sized, tol: float, most: int, n_rows: int) -> None:
+        reached = f"{len(found.landmarks)} landmarks reach {found.error}, and tol={tol:g} was asked for"
+        if len(found.landmarks) < most:
+            cause = "the rows have no more that differ enough"
+        elif most >= n_rows:
+            cause = "there are no more rows"
+        else:
+            limit = "max_memory" if self.max_memory is not None and most < MOST_LANDMARKS else "n_landmarks"
+            limit = "n_landmarks" if self.n_landmarks == most else limit
+            cause = f"{limit} allows no more; it would take about {found.needed:,}"
+        advice = "Raise tol, allow more, or take a wider kernel (a smaller gamma)."
+        warnings.warn(f"{reached}: {cause}. {advice}", ApproximationWarning, stacklevel=4)
