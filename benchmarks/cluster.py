@@ -25,9 +25,10 @@ import psutil
 from distributed import Client, LocalCluster
 
 from nystrom import Nystroem
+from nystrom.calibration import calibrate
 from nystrom.engine import Sums
 from nystrom.engine.dask.cluster import DaskEngine, collection_rows
-from nystrom.planning import calibrate, plan
+from nystrom.planning import plan
 
 
 def start_cluster(n_workers: int) -> LocalCluster:

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from nystrom import Nystroem
+from nystrom.calibration import Calibration, calibrate
 from nystrom.commands.main import main
 from nystrom.engine import LocalEngine
-from nystrom.planning import Calibration, calibrate, format_bytes, plan
+from nystrom.planning import format_bytes, plan
 
 KNOWN = Calibration((0.1, 1e-6), (0.5, 1e-5), 2.0, 50e6, 150e6, 10_000, 1)
 
@@ -70,8 +71,8 @@ def test_a_plan_says_whether_it_fits_and_what_it_extrapolates():
 
 
 def test_calibration_measures_the_shape_asked_for(monkeypatch):
-    monkeypatch.setattr("nystrom.planning._CALIBRATION_SECONDS", 0.0)
-    monkeypatch.setattr("nystrom.planning.sample_size", lambda m: 500)
+    monkeypatch.setattr("nystrom.calibration._CALIBRATION_SECONDS", 0.0)
+    monkeypatch.setattr("nystrom.calibration.sample_size", lambda m: 500)
     narrow, wide = (calibrate(5, m, block_rows=1024) for m in (20, 400))
     assert wide.step_bytes > 1024 * 400 * 8
     assert wide.step_bytes > 2 * narrow.step_bytes
@@ -108,3 +109,27 @@ def test_a_plan_for_this_machine_gives_a_verdict():
     assert "a worker" not in large
     assert "fits: this machine has" in str(plan(10**4, 10, 20, calibration=KNOWN))
     assert "DOES NOT FIT: this machine has 1 MB" in str(plan(10**4, 10, 20, worker_memory=1e6, calibration=KNOWN))
+
+
+def test_conjugate_gradients_need_one_square_matrix_and_a_pass_for_each_step():
+    known = Calibration((0.1, 1e-6), (0.5, 1e-5), 2.0, 50e6, 150e6, 10_000, 1, 1e-6, 40.0)
+    closed, steps = (
+        plan(10**6, 10, 20_000, solver=solver, dtype="float32", calibration=known) for solver in ("factor", "cg")
+    )
+    assert steps.memory < 0.3 * closed.memory
+    assert steps.n_passes > 20
+    assert any("takes 'cg' here" in note for note in closed.notes)
+    assert [stage.name for stage in plan(10**6, 10, 20_000, solver="auto", calibration=known).stages][-1] == "30 steps"
+
+
+def test_a_calibration_of_conjugate_gradients_times_its_parts(monkeypatch):
+    monkeypatch.setattr("nystrom.calibration._CALIBRATION_SECONDS", 0.0)
+    monkeypatch.setattr("nystrom.calibration.sample_size", lambda m: 500)
+    found = calibrate(3, 40, block_rows=500, solver="cg")
+    assert found.held_step > 0
+    assert found.preconditioner > 0
+
+
+def test_an_unknown_solver_is_named():
+    with pytest.raises(ValueError, match="solver must be one of"):
+        plan(100, 2, 10, solver="falkon", calibration=KNOWN)

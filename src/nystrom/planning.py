@@ -1,39 +1,28 @@
 """What a fit will cost, before it starts: passes, bytes, memory and time, from a model calibrated on this machine.
 
-The passes themselves are run on a few synthetic blocks of the shape asked for, then on twice as many: the difference is
-the time a row takes, the rest is what does not grow with the rows. All else follows by counting.
+Times come from :mod:`nystrom.calibration`; all else follows by counting.
 """
 
 from __future__ import annotations
 
 import os
-import time
-import tracemalloc
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
-from nystrom.engine import LocalEngine
-from nystrom.engine.survey import Survey
-from nystrom.factor import optimal
-from nystrom.kernels import Gaussian
-from nystrom.landmarks.auto import Auto, cluster_sample, sample_size, sketch_columns
-from nystrom.landmarks.base import Landmarks
+from nystrom.calibration import Calibration, calibrate
+from nystrom.checks import check_choice
+from nystrom.landmarks.auto import sample_size
+from nystrom.memory import room_for_values
 from nystrom.progress import format_seconds
-from nystrom.rows import ArrayRows, array_rows, default_block_rows
+from nystrom.rows import default_block_rows
+from nystrom.solvers.choice import STEPS, choose_solver
 from nystrom.threads import resolve_n_jobs
-from nystrom.types import Matrix
 
-_CALIBRATION_SECONDS = 0.5
-_MAX_CALIBRATION_LANDMARKS = 500
 # Measured on a cluster of this machine (docs/cluster.md): what a block costs a worker beside its work.
 _SECONDS_A_BLOCK = 0.006
-# For blocks whose size does not depend on the number of rows.
-_MANY_ROWS = 10**9
+_SOLVERS = ("auto", "factor", "cg")
 
 
 @dataclass(frozen=True)
@@ -97,33 +86,6 @@ class Plan:
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
-@dataclass(frozen=True)
-class Calibration:
-    """What was measured here, for one shape of problem.
-
-    Attributes
-    ----------
-    survey, factor : tuple of float
-        Seconds that do not depend on the rows, and seconds a row, of the two passes, with ``n_jobs`` threads.
-    clustering : float
-        Seconds of k-means on the sample.
-    step_bytes : float
-        Peak bytes that one block of the factor's pass takes, its rows included.
-    base_bytes : float
-        Bytes of a process that has done nothing yet.
-    n_rows, n_jobs : int
-        Most rows that were timed, and threads.
-    """
-
-    survey: tuple[float, float]
-    factor: tuple[float, float]
-    clustering: float
-    step_bytes: float
-    base_bytes: float
-    n_rows: int
-    n_jobs: int
-
-
 def plan(
     n_rows: int,
     n_features: int,
@@ -137,6 +99,7 @@ def plan(
     worker_memory: float | None = None,
     read_bandwidth: float | None = None,
     network_bandwidth: float = 1e9,
+    solver: str = "factor",
     calibration: Calibration | None = None,
 ) -> Plan:
     """Predict what a fit with ``landmarks="auto"`` and ``factor="optimal"`` costs.
@@ -161,6 +124,9 @@ def plan(
         Bytes a second at which each process reads rows; None if they are in memory.
     network_bandwidth : float
         Bytes a second into each worker.
+    solver : {"factor", "cg", "auto"}
+        Of :class:`nystrom.KernelRidge`: the closed form, which is also what every other fit costs; conjugate gradients,
+        for one regularisation; or whichever it would take itself.
     calibration : Calibration, optional
         Of the same p, m, dtype and block; measured here, in some seconds, if None.
 
@@ -185,12 +151,20 @@ def plan(
     block_rows = min(block_rows or default_block_rows(row_bytes, n_rows), n_rows)
     density = None if nnz is None else nnz / (n_rows * n_features)
     n_jobs = (threads or 1) if workers else resolve_n_jobs(threads)
+    check_choice(solver, "solver", _SOLVERS)
+    choice = choose_solver(n_rows, n_features, m)
+    taken = choice.solver if solver == "auto" else solver
     if calibration is None:
-        calibration = calibrate(n_features, m, dtype=dtype, density=density, block_rows=block_rows, n_jobs=n_jobs)
-    job = _Job(n_rows, n_features, m, dtype.itemsize, row_bytes, block_rows, workers, n_jobs)
+        calibration = calibrate(
+            n_features, m, dtype=dtype, density=density, block_rows=block_rows, n_jobs=n_jobs, solver=taken
+        )
+    job = _Job(n_rows, n_features, m, dtype.itemsize, row_bytes, block_rows, workers, n_jobs, taken)
     stages = _stages(job, calibration, read_bandwidth, network_bandwidth)
     memory, client_memory = _memory(job, calibration, in_memory=read_bandwidth is None)
-    notes = _notes(job, calibration, memory, worker_memory, network_bandwidth)
+    notes = (
+        f"KernelRidge(solver='auto') takes {choice.solver!r} here: {choice.reason}",
+        *_notes(job, calibration, memory, worker_memory, network_bandwidth),
+    )
     return Plan(stages, memory, client_memory, job.n_blocks, notes, workers)
 
 
@@ -204,6 +178,12 @@ class _Job:
     block_rows: int
     workers: int | None
     n_jobs: int
+    solver: str = "factor"
+
+    @property
+    def holds_values(self) -> bool:
+        """Whether kernel values are held from step to step, as the solver "cg" does where there is room."""
+        return not self.workers and self.n * self.m * self.itemsize <= room_for_values(None)
 
     @property
     def n_blocks(self) -> int:
@@ -240,17 +220,25 @@ def _stages(job: _Job, measured: Calibration, read_bandwidth: float | None, netw
         sample = Stage("sample", 0, sample_bytes, 0.0, 0.0)
     points = float(job.m * job.p * 8)
     gram = float(job.m * job.m * 8)
-    return (
+    before = (
         sample,
         Stage("cluster the sample", 0, 0.0, 0.0, measured.clustering),
         one_pass("survey", *measured.survey, float(job.p * 8), 0.0),
-        one_pass("factor", *measured.factor, gram, points + gram),
     )
+    if job.solver == "factor":
+        return (*before, one_pass("factor", *measured.factor, gram, points + gram))
+    vector = 8.0 * job.m
+    first = one_pass("target", *measured.factor, vector, points + vector)
+    step = one_pass("step", measured.factor[0], measured.held_step, vector, vector) if job.holds_values else first
+    steps = Stage(f"{STEPS} steps", STEPS, STEPS * step.bytes_read, STEPS * step.bytes_sent, STEPS * step.seconds)
+    return (*before, first, Stage("preconditioner", 0, 0.0, 0.0, measured.preconditioner), steps)
 
 
 def _memory(job: _Job, measured: Calibration, *, in_memory: bool) -> tuple[float, float]:
     """Return the peak bytes of a worker, and of the client."""
     gram = job.m * job.m * 8.0
+    if job.solver == "cg":
+        return _cg_memory(job, measured, in_memory=in_memory)
     waiting = (np.log2(job.n_blocks + 1) + job.n_jobs) * gram
     sample = 2.0 * job.n_sample * job.row_bytes
     algebra = 6 * gram
@@ -263,6 +251,19 @@ def _memory(job: _Job, measured: Calibration, *, in_memory: bool) -> tuple[float
     chunk = job.block_rows * job.row_bytes
     worker = measured.base_bytes + held / job.workers + (job.n_jobs + 1) * chunk + job.n_jobs * measured.step_bytes
     return worker + 4 * gram, measured.base_bytes + max(sample, algebra)
+
+
+def _cg_memory(job: _Job, measured: Calibration, *, in_memory: bool) -> tuple[float, float]:
+    """Return the same for conjugate gradients: one m × m matrix, with the client, and no sums but vectors."""
+    matrix = 8.0 * job.m * (job.m + 3 * 1024)
+    held = job.n * job.row_bytes if in_memory else 0.0
+    sample = 2.0 * job.n_sample * job.row_bytes
+    tiles = job.n_jobs * measured.step_bytes
+    if not job.workers:
+        values = float(job.n * job.m * job.itemsize) if job.holds_values else 0.0
+        total = measured.base_bytes + held + values + max(matrix + tiles, sample)
+        return total, total
+    return measured.base_bytes + held / job.workers + tiles, measured.base_bytes + max(matrix, sample)
 
 
 def _notes(
@@ -311,117 +312,6 @@ def machine_memory() -> float | None:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, OSError, ValueError):
         return None
-
-
-def calibrate(
-    n_features: int,
-    n_landmarks: int,
-    *,
-    dtype: Any = np.float64,
-    density: float | None = None,
-    block_rows: int | None = None,
-    n_jobs: int = 1,
-    clock: Callable[[], float] = time.perf_counter,
-) -> Calibration:
-    """Time the passes of a fit on synthetic rows of this shape: some seconds.
-
-    With ``clock=time.process_time`` the plan is in seconds of processor, whatever else the machine is doing.
-    """
-    dtype = np.dtype(dtype)
-    rng = np.random.default_rng(0)
-    if block_rows is None:
-        row_bytes = n_features * dtype.itemsize * (1 if density is None else density)
-        block_rows = default_block_rows(row_bytes, _MANY_ROWS)
-    base_bytes = _resident_bytes()
-    block = _make_rows(block_rows, n_features, density, dtype, rng)
-    Z = _make_rows(n_landmarks, n_features, density, dtype, rng)
-    kernel = Gaussian(1.0)
-    engine = LocalEngine(n_jobs)
-
-    @cache
-    def stack(n_blocks: int) -> Matrix:
-        return sp.vstack([block] * n_blocks, format="csr") if density is not None else np.tile(block, (n_blocks, 1))
-
-    def survey(n_blocks: int) -> Survey:
-        return Survey(array_rows(stack(n_blocks), block_rows=block_rows), engine)
-
-    def moments(n_blocks: int) -> None:
-        survey(n_blocks).moments  # noqa: B018 - reading it makes the pass
-
-    def factor(n_blocks: int) -> None:
-        prepared = survey(n_blocks)
-        prepared._moments = known
-        optimal(prepared, kernel, Landmarks(Z), None)
-
-    known = survey(1).moments
-    rates_survey, _ = _two_points(moments, block_rows, n_jobs, clock)
-    rates_factor, n_timed = _two_points(factor, block_rows, n_jobs, clock)
-    tracemalloc.start()
-    factor(1)
-    step_bytes = float(tracemalloc.get_traced_memory()[1])
-    tracemalloc.stop()
-    clustering = _clustering_seconds(n_features, n_landmarks, dtype, rng, engine, clock)
-    return Calibration(rates_survey, rates_factor, clustering, step_bytes, base_bytes, n_timed, n_jobs)
-
-
-def _two_points(
-    run: Callable[[int], None], block_rows: int, n_jobs: int, clock: Callable[[], float]
-) -> tuple[tuple[float, float], int]:
-    """Return (fixed seconds, seconds a row) from runs with N and 2N blocks, and the rows of the larger run."""
-    n_blocks = n_jobs
-    seconds = _best(run, n_blocks, 1, clock)
-    while seconds < _CALIBRATION_SECONDS and n_blocks * block_rows < 2**19:
-        n_blocks *= 2
-        seconds = _best(run, n_blocks, 1, clock)
-    short, long = _best(run, n_blocks, 2, clock), _best(run, 2 * n_blocks, 2, clock)
-    slope = max(long - short, 0.0) / (n_blocks * block_rows)
-    return (max(2 * short - long, 0.0), slope), 2 * n_blocks * block_rows
-
-
-def _best(run: Callable[[int], None], n_blocks: int, repeats: int, clock: Callable[[], float]) -> float:
-    times = []
-    for _ in range(repeats):
-        began = clock()
-        run(n_blocks)
-        times.append(clock() - began)
-    return min(times)
-
-
-def _clustering_seconds(
-    p: int,
-    m: int,
-    dtype: np.dtype[Any],
-    rng: np.random.Generator,
-    engine: LocalEngine,
-    clock: Callable[[], float],
-) -> float:
-    """Return the seconds of k-means on the sample of m landmarks, from fewer of both where they are many."""
-    few = min(m, _MAX_CALIBRATION_LANDMARKS)
-    dim = sketch_columns(p)
-    sample = ArrayRows(rng.normal(size=(sample_size(few), dim)).astype(dtype))
-
-    def cluster(n_iter: int) -> None:
-        cluster_sample(sample, few, engine, np.random.default_rng(0), n_iter)
-
-    scale = sample_size(m) * m / (sample_size(few) * few)
-    return _best(cluster, Auto().n_iter, 2, clock) * scale
-
-
-def _make_rows(n: int, p: int, density: float | None, dtype: np.dtype[Any], rng: np.random.Generator) -> Matrix:
-    if density is None:
-        # A falling spectrum, as data have: the kernel is smooth, so the pass pays for whitening as it mostly does.
-        return (rng.normal(size=(n, p)) / np.arange(1, p + 1)).astype(dtype)
-    return sp.random(n, p, density=density, format="csr", dtype=dtype, random_state=np.random.RandomState(0))
-
-
-def _resident_bytes() -> float:
-    """Return the memory of this process."""
-    try:
-        with open("/proc/self/statm") as file:
-            pages = int(file.read().split()[1])
-    except OSError:
-        return 150e6  # what the interpreter, NumPy, SciPy and scikit-learn take on Linux
-    return pages * 4096.0
 
 
 def format_bytes(count: float) -> str:

@@ -30,6 +30,9 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument("--worker-memory", type=parse_size, help="such as 16GB")
     parser.add_argument("--read-bandwidth", type=parse_size, help="bytes a second of each process, such as 500MB")
     parser.add_argument("--network-bandwidth", type=parse_size, default=1e9, help="bytes a second of each worker (1GB)")
+    parser.add_argument(
+        "--solver", choices=["factor", "cg", "auto"], default="auto", help="of KernelRidge (the cheapest, by default)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
     return parser
@@ -51,6 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
         worker_memory=arguments.worker_memory,
         read_bandwidth=arguments.read_bandwidth,
         network_bandwidth=arguments.network_bandwidth,
+        solver=arguments.solver,
     )
     if arguments.json:
         print_json({**asdict(found), "seconds": found.seconds, "n_passes": found.n_passes})

@@ -12,7 +12,7 @@ _SLOWER = 4
 # Below so many operations (some ten seconds) the closed form is taken: it gives a certificate and all regularisations.
 _FEW_OPERATIONS = 1e12
 # Steps of conjugate gradients that a fit usually takes, and of the exact solver.
-_STEPS = 30
+STEPS = 30
 _EXACT_STEPS = 40
 # Eigenvalue problems of order m, in multiples of m³, at the speed of products.
 _ALGEBRA = 40
@@ -49,7 +49,7 @@ def choose_solver(
     n, p, m, t = float(n_rows), n_features, float(min(n_landmarks, n_rows)), n_targets
     values = n * m * (p + _EXPONENTIAL)
     factor = values + 2 * n * m * m + _ALGEBRA * m**3
-    cg = m**3 + _STEPS * _SLOWER * (values + _STEP_PRODUCTS * n * m * t)
+    cg = m**3 + STEPS * _SLOWER * (values + _STEP_PRODUCTS * n * m * t)
     if m >= n and factor > _FEW_OPERATIONS:
         # The factor that preconditions the exact solver takes a tenth of the rows.
         few = min(1000.0, n)

@@ -98,18 +98,13 @@ class LandmarkProblem:
 
     def product(self, V: Array, *, label: str) -> Array:
         """Return ``FᵀDF V``, of the centred F with an intercept: one pass."""
-        features = _feature_tiles(self.rows, self.held, self._evaluate, len(self.landmarks))
-
-        def step(block: Block) -> Sums:
-            out = np.zeros(V.shape)
-            for piece, F in features(block):
-                normal_product(F, V, out, piece.weight)
-            return Sums(out)
-
-        (product,) = self.engine.fold(self.rows if self.held is None else self.held, step, label=label)
+        if self.held is None:
+            product = gram_product(self.rows, self.engine, self._evaluate, V, label=label)
+        else:
+            product = gram_product(self.held, self.engine, None, V, label=label)
         if self.fit_intercept:
             product -= np.outer(self.target.total, self.target.total @ V) / self.target.weight
-        return np.asarray(product)
+        return product
 
     def solve(
         self,
@@ -172,6 +167,22 @@ class LandmarkProblem:
         return solution, inner.unscale(found.coefficients)
 
 
+def gram_product(
+    rows: RowBlocks, engine: Engine, evaluate: Callable[[Matrix], Array] | None, V: Array, *, label: str
+) -> Array:
+    """Return ``FᵀDF V``: one pass over the rows, or over F itself if there is nothing to evaluate."""
+    features = _feature_tiles(rows, evaluate, len(V))
+
+    def step(block: Block) -> Sums:
+        out = np.zeros(V.shape)
+        for piece, F in features(block):
+            normal_product(F, V, out, piece.weight)
+        return Sums(out)
+
+    (product,) = engine.fold(rows, step, label=label)
+    return np.asarray(product)
+
+
 def landmark_problem(
     rows: RowBlocks,
     engine: Engine,
@@ -204,7 +215,11 @@ def landmark_problem(
     else:
         held, weight, _ = _hold(rows, engine, evaluate, m, rows.dtype)
     shift = _target_mean(rows, engine) if fit_intercept else np.zeros(1)
-    target = _target(rows, held, engine, evaluate, m if T is None else T.shape[1], shift, m, centred=fit_intercept)
+    width = m if T is None else T.shape[1]
+    if held is None:
+        target = _target(rows, engine, evaluate, width, shift, centred=fit_intercept)
+    else:
+        target = _target(held, engine, None, width, shift, centred=fit_intercept)
     inner: Preconditioner
     with algebra_threads(m):
         if T is None or held is None:
@@ -303,32 +318,30 @@ def _target_mean(rows: RowBlocks, engine: Engine) -> Array:
 
 
 def _feature_tiles(
-    rows: RowBlocks, held: RowBlocks | None, evaluate: Callable[[Matrix], Array], m: int
+    rows: RowBlocks, evaluate: Callable[[Matrix], Array] | None, m: int
 ) -> Callable[[Block], Iterator[tuple[Block, Array]]]:
     """Return the function that cuts a block into pieces with their rows of F."""
     tile_rows = max(_MIN_TILE_ROWS, _TILE_BYTES // (m * rows.dtype.itemsize))
 
     def tiles(block: Block) -> Iterator[tuple[Block, Array]]:
         for piece in block.split(tile_rows):
-            yield piece, piece.X if held is not None else evaluate(piece.X)
+            yield piece, piece.X if evaluate is None else evaluate(piece.X)
 
     return tiles
 
 
 def _target(
     rows: RowBlocks,
-    held: RowBlocks | None,
     engine: Engine,
-    evaluate: Callable[[Matrix], Array],
+    evaluate: Callable[[Matrix], Array] | None,
     width: int,
     shift: Array,
-    m: int,
     *,
     centred: bool,
 ) -> Target:
     """Return the right-hand side, and the rows nearest to each landmark: one pass."""
     name = rows.name
-    features = _feature_tiles(rows, held, evaluate, m)
+    features = _feature_tiles(rows, evaluate, width)
 
     def step(block: Block) -> Sums:
         require_finite(block.X, name, block.start)
@@ -341,7 +354,7 @@ def _target(
             sizes += np.bincount(F.argmax(axis=1), weights=w[own], minlength=width)
         return Sums(products, right.sum(axis=0), sizes)
 
-    products, sums, sizes = engine.fold(rows if held is None else held, step, label="target")
+    products, sums, sizes = engine.fold(rows, step, label="target")
     cross, total, weight, mean = products[:, :-1], products[:, -1], float(sums[-1]), np.zeros(len(sums) - 1)
     if centred:
         # What the shift, rounded, has left of the mean.
