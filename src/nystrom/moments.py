@@ -99,7 +99,7 @@ def _sparse_moments(X: Matrix, weight: Array | None) -> Moments:
 def _unless_equal(count: float, mean: Array, scatter: float) -> Moments:
     """Return the moments, with no scatter where rounding alone made it: rows that differ do so by ε, and n < 1/ε."""
     rounding = count * float(np.finfo(np.float64).eps) ** 3 * _sum_of_squares(mean)
-    return Moments(count, mean, 0.0 if scatter <= rounding else scatter)
+    return Moments(count, mean, 0.0 if scatter <= rounding < np.inf else scatter)
 
 
 def _sum_of_squares(A: Array) -> float:

@@ -17,12 +17,15 @@ from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import manhattan_distances
 
 from nystrom import loops
+from nystrom.rows.offset import minus_columns, offset_columns
 from nystrom.rows.sparse import canonical, native
 from nystrom.types import Array, Matrix
 
 # γ‖z‖² above which ‖x‖² − 2⟨x,z⟩ + ‖z‖² loses too much: the exponent −γ‖x − z‖² is then off by some 32 ε.
 _CANCELLATION_LIMIT = 32.0
 # float32 holds γ and squared norms safely in this range; outside it, work in float64.
+# Beyond this, float64 loses too much as well, and distances are taken from differences: slow, and right.
+_APART_LIMIT = 2.0**16
 _FLOAT32_RANGE = (1e-30, 1e30)
 # Sparse landmarks whose dense copy is at most this many bytes are made dense: the product is then as fast (3 %
 # of entries set) or twice as fast (20 %); with larger ones, which leave the cache, it is slower.
@@ -138,7 +141,8 @@ class InnerProducts:
 class _Landmarks:
     """Landmarks as one dtype wants them: ``2γ (Z − c)ᵀ``, ``γ‖z − c‖²``, γ, and ``c`` or None for no centring.
 
-    ``points`` are the landmarks themselves where small distances are to be taken from the differences.
+    ``points`` are the landmarks themselves where small distances are to be taken from the differences. ``offset`` is
+    what sparse rows are moved by, and landmarks with them.
     """
 
     columns: Matrix
@@ -146,9 +150,12 @@ class _Landmarks:
     gamma: float
     center: Array | None
     points: Matrix = None
+    offset: Array | None = None
 
     def exponents(self, X: Matrix, exp: bool) -> Array:
         """Return ``−γ‖x − z‖²``, at most 0, or its exponential, in the dtype of the landmarks."""
+        if sp.issparse(X) and self.offset is not None:
+            X = minus_columns(X.astype(self.norms.dtype, copy=False), self.offset)
         if sp.issparse(X):
             out = self._of_sparse(X, (squared_norms(X) * self.gamma).astype(self.norms.dtype), exp=exp)
         elif sp.issparse(self.columns):
@@ -185,8 +192,10 @@ class Exponents:
     ``ε γ‖z‖²``, whatever the rows (rows much longer than ``z`` are far from it). So, where ``γ‖z‖²`` is above
     a limit,
 
-    1. dense rows and landmarks are taken relative to ``center`` (the landmarks' mean, if not given), and
-    2. landmarks still beyond the limit are compared in float64 if the rows are float32.
+    1. dense rows and landmarks are taken relative to ``center`` (the landmarks' mean, if not given), sparse ones in the
+       columns that put them far from the origin alone;
+    2. landmarks still beyond the limit are compared in float64 if the rows are float32;
+    3. landmarks beyond a limit of float64 are compared by differences.
 
     Parameters
     ----------
@@ -203,7 +212,7 @@ class Exponents:
         self._gamma = gamma
         self._center = center
         self._sharp = sharp
-        self._prepared: dict[tuple[np.dtype, bool], tuple[_Landmarks | None, _Landmarks | None, Array]] = {}
+        self._prepared: dict[tuple[np.dtype, bool], list[tuple[Array | None, _Landmarks | _Apart]]] = {}
 
     def __call__(self, X: Matrix, *, exp: bool = False) -> Array:
         X = as_matrix(X, "X")
@@ -211,35 +220,42 @@ class Exponents:
         key = (X.dtype, sp.issparse(X))
         if key not in self._prepared:
             self._prepared[key] = self._prepare(*key)
-        near, far, is_far = self._prepared[key]
-        if near is None and far is not None:
-            return far.exponents(X, exp).astype(X.dtype, copy=False)
-        assert near is not None
-        out = near.exponents(X, exp)
-        if far is not None:
-            out[:, is_far] = far.exponents(X, exp)
+        (_, first), *others = self._prepared[key]
+        out = first.exponents(X, exp).astype(X.dtype, copy=False)
+        for columns, part in others:
+            out[:, columns] = part.exponents(X, exp)
         return out
 
-    def _prepare(self, dtype: np.dtype, is_sparse: bool) -> tuple[_Landmarks | None, _Landmarks | None, Array]:
-        """Return the landmarks for ``dtype`` or None, those that need float64 or None, and which these are."""
-        Z, center, norms = self._centred(dtype, is_sparse)
-        exact = _Landmarks(Z, norms, self._gamma, center)
+    def _prepare(self, dtype: np.dtype, is_sparse: bool) -> list[tuple[Array | None, _Landmarks | _Apart]]:
+        """Return who compares all landmarks, and who those that the first cannot, with the numbers of these."""
+        Z, center, offset, norms = self._centred(dtype, is_sparse)
+        exact = _Landmarks(Z, norms, self._gamma, center, offset=offset)
+        size = self._gamma * norms
+        is_apart = ~(size <= _APART_LIMIT)
+        wide = np.dtype(np.float64)
         low, high = _FLOAT32_RANGE
-        if dtype == np.float64:
-            return self._shape(exact, dtype), None, np.zeros(norms.size, bool)
-        is_far = self._gamma * norms > _CANCELLATION_LIMIT
-        if self._sharp or not low < self._gamma < high or 2 * is_far.sum() > is_far.size:
-            return None, self._shape(exact, np.dtype(np.float64)), is_far
-        far = None
-        if is_far.any():
-            far = self._shape(replace(exact, columns=Z[is_far], norms=norms[is_far]), np.dtype(np.float64))
-        return self._shape(exact, dtype), far, is_far
+        is_far = ~(size <= _CANCELLATION_LIMIT) if dtype == np.float32 else is_apart
+        if 2 * is_apart.sum() > is_apart.size:
+            return [(None, _Apart(self._Z, self._gamma))]
+        if dtype == np.float32 and (self._sharp or not low < self._gamma < high or 2 * is_far.sum() > is_far.size):
+            is_far, dtype = is_apart, wide
+        found: list[tuple[Array | None, _Landmarks | _Apart]] = [(None, self._shape(_without(exact, is_far), dtype))]
+        between = np.flatnonzero(is_far & ~is_apart)
+        if between.size:
+            some = replace(exact, columns=Z[between], norms=norms[between], points=self._Z[between])
+            found.append((between, self._shape(some, wide)))
+        if is_apart.any():
+            found.append((np.flatnonzero(is_apart), _Apart(self._Z[np.flatnonzero(is_apart)], self._gamma)))
+        return found
 
-    def _centred(self, dtype: np.dtype, is_sparse: bool) -> tuple[Matrix, Array | None, Array]:
-        """Return the landmarks, relative to the centre if that gains accuracy; the centre; squared norms."""
+    def _centred(self, dtype: np.dtype, is_sparse: bool) -> tuple[Matrix, Array | None, Array | None, Array]:
+        """Return the landmarks, relative to the centre if that gains accuracy; the centre of dense rows, the offset of
+        sparse ones; squared norms."""
         norms = squared_norms(self._Z)
-        if is_sparse or sp.issparse(self._Z) or not self._gamma * norms.max(initial=0.0) > _CANCELLATION_LIMIT:
-            return self._Z, None, norms
+        if is_sparse or sp.issparse(self._Z):
+            return self._less_offset(dtype, norms) if is_sparse else (self._Z, None, None, norms)
+        if not self._gamma * norms.max(initial=0.0) > _CANCELLATION_LIMIT:
+            return self._Z, None, None, norms
         Z = self._Z.astype(np.float64)
         center = Z.mean(axis=0) if self._center is None else np.asarray(self._center, np.float64)
         # Rounded to the rows' dtype first, so that rows and landmarks move by the same vector.
@@ -247,14 +263,65 @@ class Exponents:
         Z -= center
         centred = squared_norms(Z)
         if not 2 * np.median(centred) < np.median(norms):
-            return self._Z, None, norms
-        return Z, center, centred
+            return self._Z, None, None, norms
+        return Z, center, None, centred
+
+    def _less_offset(self, dtype: np.dtype, norms: Array) -> tuple[Matrix, None, Array | None, Array]:
+        if not self._gamma * norms.max(initial=0.0) > _APART_LIMIT:
+            return self._Z, None, None, norms
+        mean = np.asarray(self._Z.mean(axis=0), dtype=np.float64).ravel()
+        offset = offset_columns(mean, 1 / self._gamma)
+        if offset is None:
+            return self._Z, None, None, norms
+        offset = offset.astype(dtype).astype(np.float64)
+        Z = self._Z.astype(np.float64)
+        Z = minus_columns(Z, offset) if sp.issparse(Z) else Z - offset
+        return Z, None, offset, squared_norms(Z)
 
     def _shape(self, exact: _Landmarks, dtype: np.dtype) -> _Landmarks:
         columns = _columns(exact.columns, 2 * self._gamma, dtype)
         center = None if exact.center is None else exact.center.astype(dtype)
-        points = self._Z if self._sharp else None
-        return _Landmarks(columns, (self._gamma * exact.norms).astype(dtype), self._gamma, center, points)
+        points = None
+        if self._sharp:
+            points = self._Z if exact.points is None else exact.points
+            points = (
+                points if exact.offset is None else _difference(points, np.broadcast_to(exact.offset, points.shape))
+            )
+        norms = (self._gamma * exact.norms).astype(dtype)
+        return _Landmarks(columns, norms, self._gamma, center, points, exact.offset)
+
+
+def _without(landmarks: _Landmarks, others: Array) -> _Landmarks:
+    """Return the landmarks with the ``others`` at the origin, where they do no harm: somebody else compares them."""
+    if not others.any():
+        return landmarks
+    Z, norms = landmarks.columns, np.where(others, 0.0, landmarks.norms)
+    if sp.issparse(Z):
+        return replace(landmarks, columns=sp.csr_matrix(sp.diags((~others).astype(np.float64)) @ Z), norms=norms)
+    return replace(landmarks, columns=np.where(others[:, None], 0.0, Z), norms=norms)
+
+
+@dataclass(frozen=True)
+class _Apart:
+    """``−γ‖x − z‖²`` from differences, in float64: right at any distance, at n·m·p operations that no product helps."""
+
+    points: Matrix
+    gamma: float
+
+    def exponents(self, X: Matrix, exp: bool) -> Array:
+        """Return ``−γ‖x − z‖²``, or its exponential."""
+        out = np.empty((X.shape[0], self.points.shape[0]))
+        step = max(1, _SHARP_NUMBERS // X.shape[1])
+        for i in range(0, X.shape[0], step):
+            rows = _dense(X[i : i + step])
+            for j in range(0, self.points.shape[0], step):
+                out[i : i + step, j : j + step] = cdist(rows, _dense(self.points[j : j + step]), "sqeuclidean")
+        out *= -self.gamma
+        return np.exp(out, out=out) if exp else out
+
+
+def _dense(A: Matrix) -> Array:
+    return np.asarray(A.toarray() if sp.issparse(A) else A, dtype=np.float64)
 
 
 class ManhattanDistances:

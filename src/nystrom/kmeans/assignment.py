@@ -13,11 +13,25 @@ import numpy as np
 import scipy.sparse as sp
 
 from nystrom import loops
+from nystrom.rows.offset import minus_columns
 from nystrom.rows.sparse import canonical, native
 from nystrom.types import Array, Matrix
 
 # Scores of one tile (rows × centres): smaller tiles contend for the GIL.
 _TILE_SCORES = 2**20
+
+
+# Squares of numbers in these ranges, and sums of them, stay within that of the dtype.
+_SIZES = {"float32": (1e-15, 1e15), "float64": (1e-140, 1e140)}
+
+
+def range_factor(X: Matrix, dtype: np.dtype[Any]) -> float:
+    """Return 1, or the power of two that brings numbers to where their squares stay within the range of the dtype."""
+    largest = float(np.max(np.abs(X.data if sp.issparse(X) else X), initial=0.0))
+    low, high = _SIZES[np.dtype(dtype).name]
+    if low < largest < high or not 0 < largest < np.inf:
+        return 1.0
+    return float(2.0 ** -np.floor(np.log2(largest)))
 
 
 class Nearest:
@@ -28,27 +42,43 @@ class Nearest:
     centers : ndarray or CSR of shape (m, p)
         The centres, less ``shift``.
     shift : ndarray of shape (p,) or None
-        Taken away from dense rows first: products of rows far from the origin would cost digits.
+        Taken away from rows first: products of rows far from the origin would cost digits.
     dtype : dtype
         Of the rows.
+    sparse : bool
+        Whether the rows are, so that the shift may have few entries that are not 0.
     """
 
-    def __init__(self, centers: Matrix, shift: Array | None, dtype: np.dtype[Any]) -> None:
+    def __init__(self, centers: Matrix, shift: Array | None, dtype: np.dtype[Any], *, sparse: bool = False) -> None:
+        self.factor = (
+            range_factor(centers, dtype)
+            if shift is None
+            else min(range_factor(centers, dtype), range_factor(shift, dtype), key=lambda factor: abs(np.log2(factor)))
+        )
+        self.offset = shift if sparse else None
+        shift = None if sparse else shift
         self.shift = None if shift is None else shift.astype(dtype)
+        centers = centers * self.factor if self.factor != 1 else centers
         self.n_centers = int(centers.shape[0])
         half = (row_squares(centers) / 2).astype(dtype)
         self._dense: loops.NearestColumn | None = None
         self._sparse: loops.SparseProduct | None = None
         if self.shift is not None:
-            self._dense = loops.NearestColumn(np.ascontiguousarray(centers.T, dtype), half, self.shift)
+            self._dense = loops.NearestColumn(
+                np.ascontiguousarray(centers.T, dtype), half, self.shift * self.shift.dtype.type(self.factor)
+            )
         else:
             self._sparse, self._half = loops.SparseProduct(centers, dtype), half
 
     def __call__(self, X: Matrix) -> Array:
         """Return the number of the nearest centre of each row, as int32; of equals the first."""
+        if self.factor != 1:
+            X = X * X.dtype.type(self.factor)
         if self._dense is not None:
             return self._dense(X)
         assert self._sparse is not None
+        if self.offset is not None:
+            X = minus_columns(X, self.offset * self.factor)
         n = X.shape[0]
         labels = np.empty(n, dtype=np.int32)
         tile = min(max(_TILE_SCORES // self.n_centers, 64), max(n, 1))
@@ -57,6 +87,13 @@ class Nearest:
             scores -= self._half
             labels[start : start + tile] = loops.first_largest(scores)
         return labels
+
+    def centred(self, X: Matrix) -> Matrix:
+        """Return the rows minus the shift, in float64."""
+        if self.shift is not None:
+            return np.subtract(X, self.shift, dtype=np.float64)
+        X = X.astype(np.float64)
+        return X if self.offset is None else minus_columns(X, self.offset)
 
 
 def row_squares(A: Matrix) -> Array:

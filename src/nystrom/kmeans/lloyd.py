@@ -7,7 +7,7 @@ number of threads.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,10 +17,13 @@ from nystrom.checks import check_count
 from nystrom.engine.base import Engine, TreeMerger
 from nystrom.engine.local import merge_two
 from nystrom.exceptions import FewerLandmarksWarning
-from nystrom.kmeans.assignment import ClusterSums, Nearest, assign, cluster_sums, row_squares
+from nystrom.kmeans.assignment import ClusterSums, Nearest, assign, cluster_sums, range_factor, row_squares
 from nystrom.kmeans.seeding import Init, seed
+from nystrom.moments import block_moments
 from nystrom.rows.arrays import array_rows
 from nystrom.rows.base import Block, RowBlocks, default_block_rows
+from nystrom.rows.mapped import ScaledRows
+from nystrom.rows.offset import minus_columns, offset_columns
 from nystrom.threads import blas_threads
 from nystrom.types import Array, Matrix
 
@@ -143,11 +146,30 @@ def kmeans(
     for attempt in range(n_init):
         numbers, near_weight = draw_rows(part.shape[0], n_seed_rows, part_weight, rng)
         near = part.take(numbers)
-        if attempt == 0 and not rows.is_sparse:
-            shift = near.mean(axis=0, dtype=np.float64).astype(rows.dtype)
+        factor = range_factor(near, rows.dtype) if attempt == 0 else 1.0
+        if factor != 1:
+            found = kmeans(
+                ScaledRows(rows, factor),
+                n_clusters,
+                engine=engine,
+                rng=rng,
+                n_iter=n_iter,
+                n_init=n_init,
+                init=init,
+                sample=sample,
+                seed_rows=seed_rows,
+                most_candidates=most_candidates,
+                tol=tol,
+                want_labels=want_labels,
+                announce=announce,
+                weight=weight,
+            )
+            return replace(found, centers=found.centers / found.centers.dtype.type(factor))
+        if attempt == 0:
+            shift = _shift_of(near, rows.dtype)
         with blas_threads(1):
             seeds = seed(
-                near if shift is None else near - shift,
+                near if shift is None else _minus(near, shift),
                 wanted,
                 init,
                 rng,
@@ -228,20 +250,27 @@ class _Look:
     def __call__(self, block: Block) -> tuple[Array, _Totals]:
         labels, m = self.nearest(block.X), self.nearest.n_centers
         if block.weight is not None:
-            X = _centred(block.X, self.nearest.shift)
+            X = self.nearest.centred(block.X)
             squares = float(np.asarray(block.weight, dtype=np.float64) @ row_squares(X))
             return labels, _Totals(cluster_sums(labels, X, m, block.weight), squares)
         if self.nearest.shift is not None:
             sums, counts, squares = loops.sum_by_label(labels, block.X, m, self.nearest.shift)
             return labels, _Totals(ClusterSums(sums, counts), squares)
-        X = block.X.astype(np.float64)
+        X = self.nearest.centred(block.X)
         return labels, _Totals(cluster_sums(labels, X, m), float(np.dot(X.data, X.data)))
 
 
-def _centred(X: Matrix, shift: Array | None) -> Matrix:
-    if shift is None:
-        return X.astype(np.float64)
-    return np.subtract(X, shift, dtype=np.float64)
+def _shift_of(near: Matrix, dtype: np.dtype) -> Array | None:
+    """Return a point amid the rows, that they are taken relative to; of sparse rows only where it gains digits."""
+    if not sp.issparse(near):
+        return np.asarray(near.mean(axis=0, dtype=np.float64).astype(dtype))
+    moments = block_moments(near)
+    shift = offset_columns(moments.mean, moments.spread)
+    return None if shift is None else shift.astype(dtype)
+
+
+def _minus(X: Matrix, shift: Array) -> Matrix:
+    return minus_columns(X, shift) if sp.issparse(X) else X - shift
 
 
 @dataclass(frozen=True)
@@ -283,7 +312,7 @@ class _FindFarthest:
 
     def __call__(self, block: Block) -> _Farthest:
         labels = self.nearest(block.X)
-        X = _centred(block.X, self.nearest.shift)
+        X = self.nearest.centred(block.X)
         squares = row_squares(X)
         # A mean of equal rows differs from them by rounding; that is no distance.
         if sp.issparse(X):
@@ -326,7 +355,7 @@ class _Clustering:
     label: str = "k-means"
 
     def nearest(self, centers: Matrix) -> Nearest:
-        return Nearest(centers, self.shift, self.rows.dtype)
+        return Nearest(centers, self.shift, self.rows.dtype, sparse=self.rows.is_sparse)
 
     def look(self, centers: Matrix) -> _Seen:
         """Assign every row: one pass."""
@@ -369,7 +398,7 @@ class _Clustering:
             if left[label] > 1 and len(numbers) < missing:
                 left[label] -= 1
                 numbers.append(int(number))
-        return _centred(self.rows.take(np.array(numbers)), self.shift) if numbers else None
+        return nearest.centred(self.rows.take(np.array(numbers))) if numbers else None
 
 
 def _stack(old: Matrix, fresh: Matrix) -> Matrix:
@@ -404,7 +433,7 @@ def _finish(run: _Run, clustering: _Clustering, n_clusters: int, wanted: int, *,
     """Assign all rows to the centres found."""
     rows, shift = clustering.rows, clustering.shift
     seen = clustering.settle(run.centers, wanted)
-    centers = seen.centers if shift is None else seen.centers + shift
+    centers = seen.centers if shift is None else _minus(seen.centers, -shift.astype(np.float64))
     if announce and centers.shape[0] < n_clusters:
         warnings.warn(
             f"{n_clusters} clusters were asked for, but the {rows.shape[0]} rows of {rows.name} hold only "

@@ -16,6 +16,7 @@ from nystrom.landmarks.clustered import AllColumns, cluster, cluster_means, labe
 from nystrom.landmarks.lloyd import lloyd
 from nystrom.landmarks.pivoted import RPCholesky, cholesky_pivots
 from nystrom.linalg import whiten
+from nystrom.moments import block_moments
 from nystrom.rows.arrays import TakenRows, array_rows
 from nystrom.rows.base import Block, RowBlocks, require_finite
 from nystrom.sketch import PCASketch, Sketch
@@ -38,6 +39,10 @@ _SEED_ROWS_PER_LANDMARK = 16
 _MOST_CANDIDATES = 4
 # K-means needs no more digits than float32 has, unless some row is this many times farther out than most.
 _FAR_OUT = 30
+# Within clusters, squared distances of less than this share of the scatter are near the rounding of float32.
+_RESOLVED = 2.0**-12
+# Squares of numbers in this range, and sums of them, stay within that of float32.
+_FLOAT32_SIZES = (1e-15, 1e15)
 # A cluster with less than this share of an even one's rows is spent on outliers; so many such clusters, and the
 # choice is made again by what the kernel sees.
 _TINY = 1 / 16
@@ -122,8 +127,19 @@ def cluster_sample(
     sketched: RowBlocks, m: int, engine: Engine, rng: np.random.Generator, n_iter: int, weight: Array | None = None
 ) -> KMeansResult:
     """Run k-means on the sketch of the sample, and keep the labels."""
+    tried = _in_float32(sketched)
+    found = _cluster_rows(tried, m, engine, rng, n_iter, weight)
+    if tried.dtype == np.float64 or _resolved(tried, found, weight):
+        return found
+    # Clusters so small beside their distances that float32 cannot tell their rows apart.
+    return _cluster_rows(_in_float64(sketched), m, engine, rng, n_iter, weight)
+
+
+def _cluster_rows(
+    rows: RowBlocks, m: int, engine: Engine, rng: np.random.Generator, n_iter: int, weight: Array | None
+) -> KMeansResult:
     return cluster(
-        _in_float32(sketched),
+        rows,
         m,
         engine,
         rng,
@@ -133,6 +149,12 @@ def cluster_sample(
         want_labels=True,
         weight=weight,
     )
+
+
+def _resolved(rows: RowBlocks, found: KMeansResult, weight: Array | None) -> bool:
+    """Whether distances within clusters are large beside the rounding of products of rows in float32."""
+    scatter = block_moments(rows.take(np.arange(rows.shape[0])), weight).scatter
+    return found.inertia > _RESOLVED * scatter
 
 
 def _sample(survey: Survey, size: int, rng: np.random.Generator) -> tuple[RowBlocks, Array, Array | None]:
@@ -160,17 +182,30 @@ def fit_sketch(sample: RowBlocks, numbers: Array, rng: np.random.Generator) -> S
 
 def _in_float32(sketched: RowBlocks) -> RowBlocks:
     """Return the rows moved and scaled to fit float32, which halves the time; or as they are if one is far out."""
-    if sketched.dtype == np.float32:
+    if sketched.dtype == np.float32 and _fits_float32(sketched):
         return sketched
-    rows = sketched.take(np.arange(sketched.shape[0]))
+    rows = _in_float64(sketched)
+    centred = rows.take(np.arange(rows.shape[0]))
+    if _FAR_OUT * np.median(np.linalg.norm(centred, axis=1)) < 1:
+        return rows
+    return array_rows(centred.astype(np.float32))
+
+
+def _fits_float32(sketched: RowBlocks) -> bool:
+    """Whether squares of float32 rows stay within its range."""
+    largest = float(np.max(np.abs(sketched.take(np.arange(sketched.shape[0])))))
+    return largest == 0 or _FLOAT32_SIZES[0] < largest < _FLOAT32_SIZES[1]
+
+
+def _in_float64(sketched: RowBlocks) -> RowBlocks:
+    """Return the rows in float64, about their mean, the largest number among them 1."""
+    rows = np.asarray(sketched.take(np.arange(sketched.shape[0])), dtype=np.float64)
+    # Scaled before the mean is taken, whose sum may leave the range.
+    largest = float(np.abs(rows).max())
+    rows = rows / largest if largest > 0 else rows
     rows = rows - rows.mean(axis=0)
     farthest = float(np.abs(rows).max())
-    if not 0 < farthest < np.inf:
-        return sketched
-    rows /= farthest
-    if _FAR_OUT * np.median(np.linalg.norm(rows, axis=1)) < 1:
-        return sketched
-    return array_rows(rows.astype(np.float32))
+    return array_rows(rows / farthest if farthest > 0 else rows)
 
 
 def spent_on_outliers(counts: Array) -> bool:

@@ -190,6 +190,7 @@ class WrappedRows(RowBlocks):
     name = _of_wrapped()
     random_access = _of_wrapped()
     has_target = _of_wrapped()
+    has_weight = _of_wrapped()
     feature_names = _of_wrapped()
     in_memory = _of_wrapped()
     held_bytes = _of_wrapped()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -74,3 +74,23 @@ class _Map:
         if self.rows_as_target:
             y = block.X.toarray() if sp.issparse(block.X) else np.asarray(block.X)
         return Block(block.index, block.start, self.function(block), y, block.weight)
+
+
+class ScaledRows(BlockwiseRows):
+    """Rows times a number, in their dtype: those near the ends of its range come to where squares fit."""
+
+    def __init__(self, rows: RowBlocks, factor: float) -> None:
+        super().__init__(rows, _Scale(factor))
+        self.factor = factor
+
+    def take(self, indices: Array) -> Matrix:
+        taken = self.rows.take(indices)
+        return taken * taken.dtype.type(self.factor)
+
+
+@dataclass(frozen=True)
+class _Scale:
+    factor: float
+
+    def __call__(self, block: Block) -> Block:
+        return replace(block, X=block.X * block.X.dtype.type(self.factor))

@@ -1,0 +1,148 @@
+"""Rows far from the origin, of several scales at once, or near the ends of their dtype's range."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from nystrom import KernelRidge, Nystroem
+from nystrom.kernels import Gaussian, Laplacian, Matern
+from nystrom.kernels.pairwise import Exponents
+from nystrom.moments import block_moments
+from nystrom.rows.offset import minus_columns, offset_columns
+
+CLUSTERED = ["kmeans", "auto", "sketched-kmeans"]
+WRAPS = {"dense": np.asarray, "sparse": sp.csr_matrix}
+
+
+def corners(scale, n=1500):
+    rng = np.random.default_rng(0)
+    corner = np.array([[0, 0], [1, 0], [0, 1], [1, 1.0]])[rng.integers(4, size=n)]
+    return rng.normal(size=(n, 2)), corner * scale
+
+
+@pytest.mark.parametrize("scale", [1e3, 1e5, 1e6, 1e7])
+@pytest.mark.parametrize("landmarks", [*CLUSTERED, "rpcholesky", "kmeans++"])
+def test_clusters_far_apart_get_as_many_landmarks_and_as_small_an_error_as_near_ones(landmarks, scale):
+    if (landmarks, scale) == ("kmeans++", 1e7):
+        pytest.skip("D² sampling takes rows for equal whose distance is below 1e-7 of the spread")
+    X, corner = corners(scale)
+    near = Nystroem(gamma=1.0, n_components=50, landmarks=landmarks, random_state=0).fit(X + corner * (1e3 / scale))
+    far = Nystroem(gamma=1.0, n_components=50, landmarks=landmarks, random_state=0).fit(X + corner)
+    assert len(far.landmarks_) == 100
+    assert far.certificate_.trace.value == pytest.approx(near.certificate_.trace.value, rel=0.1)
+
+
+@pytest.mark.parametrize("wrap", WRAPS.values(), ids=WRAPS)
+@pytest.mark.parametrize("scale", [1e2, 1e4, 1e6, 1e8])
+def test_a_gaussian_kernel_is_right_between_near_rows_of_far_clusters(scale, wrap):
+    X, corner = corners(scale, 200)
+    X = X + corner
+    exact = np.exp(-((X[:, None].astype(np.longdouble) - X) ** 2).sum(axis=2)).astype(float)
+    np.testing.assert_allclose(Gaussian(1.0)(wrap(X), wrap(X)), exact, atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("offset", [1e3, 1e5, 1e7, 1e8])
+@pytest.mark.parametrize("kernel", [Gaussian, Laplacian, *(partial(Matern, nu) for nu in (0.5, 1.5, 2.5))])
+def test_kernels_of_distance_are_right_for_sparse_rows_far_from_the_origin(kernel, offset, dtype):
+    rng = np.random.default_rng(0)
+    # Far in two columns, sparse in the others; on a grid that the dtype has at the offset.
+    near = rng.normal(size=(60, 6)) * (rng.random((60, 6)) < 0.4) * (1 if dtype == np.float64 else offset / 100)
+    X = near.astype(dtype)
+    X[:, :2] += dtype(offset)
+    exact = X.astype(np.float64)
+    exact[:, :2] -= offset
+    k = kernel(0.3 / max(1.0, (exact**2).sum(axis=1).mean()))
+    values = k(sp.csr_matrix(X), sp.csr_matrix(X[:20]))
+    np.testing.assert_allclose(values, k(exact, exact[:20]), atol=1e-7 if dtype == np.float64 else 2e-4)
+
+
+@pytest.mark.parametrize("offset", [1e3, 1e7, 1e8])
+@pytest.mark.parametrize("landmarks", ["auto", "kmeans", "uniform", "rpcholesky", "kmeans++", "rpcholesky+lloyd"])
+def test_sparse_rows_far_from_the_origin_are_fitted_as_dense_ones(landmarks, offset):
+    X = np.round(np.random.default_rng(0).normal(size=(400, 5)) * 2**16) / 2**16
+    exact = Nystroem(n_components=20, landmarks=landmarks, random_state=0).fit(X)
+    for wrap in WRAPS.values():
+        far = Nystroem(n_components=20, landmarks=landmarks, random_state=0).fit(wrap(X + offset))
+        assert far.kernel_.gamma == pytest.approx(exact.kernel_.gamma, rel=1e-9)
+        L = far.transform(wrap(X + offset))
+        K = exact.kernel_(X, X)
+        assert far.certificate_.trace.value == pytest.approx(np.trace(K - L @ L.T) / len(X), abs=1e-7)
+        assert far.certificate_.trace.value == pytest.approx(exact.certificate_.trace.value, rel=0.1)
+
+
+def test_only_columns_that_are_far_away_are_moved():
+    X = sp.random(50, 30, 0.1, format="csr", random_state=0)
+    X = sp.csr_matrix(sp.hstack([X, np.full((50, 1), 1e6)]))
+    moments = block_moments(X)
+    offset = offset_columns(moments.mean, moments.spread)
+    assert np.flatnonzero(offset).tolist() == [30]
+    np.testing.assert_array_equal(minus_columns(X, offset).toarray(), X.toarray() - offset)
+    assert offset_columns(moments.mean[:30], moments.spread) is None
+
+
+@pytest.mark.parametrize("scale", [1e-35, 1e-20, 1e20, 1e35])
+@pytest.mark.parametrize("landmarks", [*CLUSTERED, "rpcholesky", "kmeans++", "rpcholesky+lloyd"])
+def test_float32_rows_of_any_size_find_their_landmarks(landmarks, scale):
+    X = np.random.default_rng(0).normal(size=(600, 3)).astype(np.float32)
+    scale = np.float32(2.0 ** np.round(np.log2(scale)))
+    near, far = (
+        Nystroem(n_components=10, landmarks=landmarks, random_state=0).fit(X * s) for s in (np.float32(1), scale)
+    )
+    assert len(far.landmarks_) == 20
+    assert far.certificate_.trace.value == pytest.approx(near.certificate_.trace.value, rel=0.1)
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e150])
+@pytest.mark.parametrize("landmarks", [*CLUSTERED, "rpcholesky", "kmeans++", "diagonal", "column-norm", "leverage"])
+def test_float64_rows_of_any_size_find_their_landmarks(landmarks, scale):
+    X = np.random.default_rng(0).normal(size=(300, 3))
+    near, far = (Nystroem(n_components=10, landmarks=landmarks, random_state=0).fit(X * s) for s in (1.0, scale))
+    assert len(far.landmarks_) == 20
+    assert far.certificate_.trace.value == pytest.approx(near.certificate_.trace.value, rel=0.3)
+
+
+@pytest.mark.parametrize("scale", [1e-170, 1e-200, 1e-310])
+def test_rows_too_small_for_a_bandwidth_are_refused_by_that_name(scale):
+    X = np.random.default_rng(0).normal(size=(50, 3)) * scale
+    with pytest.raises(ValueError, match=r"spread of the rows.*Multiply the rows by a constant"):
+        Nystroem(n_components=5, landmarks=np.arange(10)).fit(X)
+
+
+def test_rows_too_large_for_a_bandwidth_are_refused_by_that_name():
+    X = np.random.default_rng(0).normal(size=(50, 3)) * 1e200
+    with pytest.raises(ValueError, match=r"finite spread.*Divide the rows by a constant"):
+        Nystroem(n_components=5, landmarks=np.arange(10)).fit(X)
+
+
+@pytest.mark.filterwarnings("ignore::nystrom.exceptions.FewerLandmarksWarning")
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e8, 1e-300, 1e150])
+@pytest.mark.parametrize("wrap", WRAPS.values(), ids=WRAPS)
+def test_equal_rows_have_no_spread_and_a_bandwidth_of_one(value, wrap):
+    X = np.full((37, 3), value)
+    assert block_moments(wrap(X)).scatter == 0
+    features = Nystroem(n_components=5, random_state=0).fit(wrap(X))
+    assert features.kernel_.gamma == 1
+    np.testing.assert_allclose(features.transform(wrap(X)) ** 2, 1.0, rtol=1e-12)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e8])
+def test_distances_at_an_offset_leave_ridge_as_it_was(offset):
+    rng = np.random.default_rng(0)
+    X = np.round(rng.normal(size=(200, 4)) * 2**16) / 2**16
+    y = np.sin(X[:, 0])
+    base = KernelRidge(0.1, gamma=0.2, landmarks=X[:40]).fit(X, y).predict(X)
+    for wrap in WRAPS.values():
+        Z = X + offset
+        far = KernelRidge(0.1, gamma=0.2, landmarks=Z[:40]).fit(wrap(Z), y).predict(wrap(Z))
+        np.testing.assert_allclose(far, base, atol=1e-9)
+
+
+def test_no_landmark_far_out_harms_the_others():
+    X = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
+    Z = np.concatenate([X[:5], [[1e3, 0, 0], [1e15, 0, 0]]]).astype(np.float32)
+    values = Exponents(Z, 1.0)(X, exp=True)
+    exact = np.exp(-((X[:, None].astype(float) - Z) ** 2).sum(axis=2))
+    np.testing.assert_allclose(values, exact, atol=1e-5)
