@@ -13,7 +13,8 @@ from nystrom import KernelLogisticRegression, KernelRidge, KernelRidgeClassifier
 from nystrom.engine import LocalEngine, blas_threads
 from nystrom.exceptions import ConvergenceWarning
 from nystrom.rows import array_rows
-from nystrom.solvers.exact import KernelProduct, TiledRows, solve_exactly
+from nystrom.solvers.exact import solve_exactly
+from nystrom.solvers.kernel_product import KernelProduct, TiledRows
 
 Array = np.ndarray
 

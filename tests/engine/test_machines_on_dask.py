@@ -42,3 +42,16 @@ def test_a_machine_on_dask_gives_lazy_results_with_the_bits_of_a_local_one(name,
     assert found.dtype == expected.dtype
     assert found.shape == expected.shape
     np.testing.assert_array_equal(expected, found.compute())
+
+
+@pytest.mark.parametrize("solver", ["cg", "exact"])
+def test_conjugate_gradients_run_on_the_cluster(solver):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3))
+    y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=400)
+    settings = {"gamma": 0.5, "landmarks": X[:60], "solver": solver, "tol": 1e-11, "fit_intercept": True}
+    local = machines.KernelRidge(0.1, **settings).fit(X, y)
+    lazy = da.from_array(X, chunks=(130, 3)), da.from_array(y, chunks=130)
+    remote = machines.KernelRidge(0.1, **settings).fit(*lazy)
+    assert remote.solver_ == solver
+    np.testing.assert_allclose(remote.predict(X), local.predict(X), atol=1e-7)

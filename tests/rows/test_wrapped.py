@@ -13,7 +13,7 @@ from nystrom.rows import RowBlocks, as_blocks
 from nystrom.rows.arrays import TakenRows
 from nystrom.rows.base import BlockwiseRows, WrappedRows
 from nystrom.rows.mapped import MappedRows
-from nystrom.solvers.exact import TiledRows
+from nystrom.solvers.kernel_product import TiledRows
 
 X = np.round(np.random.default_rng(0).normal(size=(90, 4)), 3)
 Y = np.arange(90.0)

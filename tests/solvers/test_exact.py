@@ -12,12 +12,8 @@ from nystrom.factor import optimal
 from nystrom.kernels import Gaussian, Matern
 from nystrom.landmarks import Landmarks
 from nystrom.rows import as_blocks
-from nystrom.solvers.exact import (
-    FactorPreconditioner,
-    KernelProduct,
-    TiledRows,
-    solve_exactly,
-)
+from nystrom.solvers.exact import FactorPreconditioner, solve_exactly
+from nystrom.solvers.kernel_product import KernelProduct, TiledRows
 
 
 def problem(n=700, p=3, m=60, kernel=None, seed=0):
@@ -128,3 +124,37 @@ def test_rows_that_can_only_be_read_in_order_are_refused():
     rows.random_access = False
     with pytest.raises(ValueError, match="solver='exact' reads rows in pairs"):
         TiledRows(rows)
+
+
+@pytest.mark.parametrize("room", [0, 3 * 100**2 * 8, 1e9])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_held_tiles_do_not_change_the_product(room, dtype):
+    X, rows, engine, kernel, _, rng = problem()
+    V = rng.normal(size=(700, 2))
+    product = KernelProduct(TiledRows(rows, 100), kernel, engine, dtype=dtype, room=room)
+    first, second = product(V), product(V)
+    np.testing.assert_array_equal(first, second)
+    np.testing.assert_allclose(first, kernel(X, X) @ V, atol=50 * np.finfo(dtype).eps * 700)
+    assert product.holds_all == (room == 1e9)
+
+
+def test_values_in_float32_are_refined_to_the_tolerance_in_float64():
+    X, rows, engine, kernel, fitted, rng = problem(n=900)
+    Y = rng.normal(size=(900, 2))
+    product = KernelProduct(TiledRows(rows, 128), kernel, engine)
+    found = solve_exactly(product, Y, 0.05, fitted=fitted, rows=rows, tol=1e-11, max_iter=500)
+    expected = np.linalg.solve(kernel(X, X) + 0.05 * np.eye(900), Y)
+    assert np.linalg.norm(found.coefficients - expected) < 1e-8 * np.linalg.norm(expected)
+    true = np.max(np.linalg.norm(Y - (kernel(X, X) @ found.coefficients + 0.05 * found.coefficients), axis=0))
+    assert true <= 2e-11 * np.max(np.linalg.norm(Y, axis=0))
+    assert len(found.residuals) > 2
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_rows_beyond_float32_keep_to_float64(scale):
+    X, _, engine, _, _, _ = problem(n=200)
+    kernel = Gaussian(0.2 / scale**2)
+    product = KernelProduct(TiledRows(as_blocks(X * scale), 64), kernel, engine)
+    cheap = product.in_float32()
+    if cheap is not None:
+        np.testing.assert_allclose(cheap(np.eye(200)), kernel(X * scale, X * scale), atol=1e-5)

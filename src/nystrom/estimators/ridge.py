@@ -31,7 +31,8 @@ from nystrom.rows import Block, RowBlocks, array_rows
 from nystrom.solvers.bandwidth import check_searchable, search_gamma
 from nystrom.solvers.choice import Choice, choose_solver
 from nystrom.solvers.conjugate import warn_unless_converged
-from nystrom.solvers.exact import TILE_ROWS, KernelProduct, TiledRows, solve_exactly
+from nystrom.solvers.exact import solve_exactly
+from nystrom.solvers.kernel_product import TILE_ROWS, KernelProduct, TiledRows
 from nystrom.solvers.landmark_fit import fit_on_landmarks
 from nystrom.solvers.path import RidgeProblem, auto_alphas, leave_one_out, ridge_problem
 from nystrom.solvers.unfactored import UnfactoredMap
@@ -293,18 +294,21 @@ class RidgeMachine(SupervisedMachine):
         self._solve(None)
 
     def _solve_exactly(self, bare: RowBlocks, y: Array | None, weight: Array | None, fitted: NystromMap) -> None:
-        if bare.on_cluster:
-            raise ValueError("solver='exact' runs in one process; give rows that are not on a cluster.")
         n, t = bare.shape[0], self.landmark_coef_.shape[1] + self.fit_intercept
         engine = self._engine(bare, exact_footprint(bare, fitted.n_components, t, tile_rows=TILE_ROWS))
-        Y = (gather_target(bare, engine) if y is None else y).reshape(n, -1).astype(np.float64)
+        Y = gather_target(bare if y is None else bare.with_target(y), engine).reshape(n, -1).astype(np.float64)
         if self.fit_intercept:
             Y = np.column_stack([Y, np.ones(n)])
         # A copy, because the model predicts from these rows: the caller may change their own.
-        own = array_rows(bare.take(np.arange(n)), name=bare.name) if bare.in_memory else bare
-        self.training_rows_ = TiledRows(own)
+        whole = bare.in_memory or bare.on_cluster
+        self.training_rows_ = TiledRows(array_rows(bare.take(np.arange(n)), name=bare.name) if whole else bare)
+        # Half of the room is for the features of the preconditioner.
+        room = 0.0 if bare.on_cluster else room_for_values(getattr(engine, "room", None)) / 2
+        product = KernelProduct(
+            self.training_rows_, fitted.kernel, engine, room=room, shards=bare if bare.on_cluster else None
+        )
         found = solve_exactly(
-            KernelProduct(self.training_rows_, fitted.kernel, engine),
+            product,
             Y,
             self.alpha_,
             fitted=fitted,

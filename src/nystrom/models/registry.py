@@ -81,7 +81,7 @@ def kinds() -> Mapping[str, Kind]:
     from nystrom import certificate, factor, feature_sums, kernels, landmarks
     from nystrom.preprocessing.columns import Column, Moments, Summary
     from nystrom.preprocessing.encoder import Target
-    from nystrom.solvers.exact import TiledRows
+    from nystrom.solvers.kernel_product import TiledRows
     from nystrom.solvers.path import RidgeProblem
     from nystrom.solvers.unfactored import UnfactoredMap
 
@@ -179,7 +179,7 @@ def _training_rows(tiles: Any) -> dict[str, Any]:
 
 def _build_training_rows(given: dict[str, Any]) -> Any:
     from nystrom.rows import array_rows
-    from nystrom.solvers.exact import TiledRows
+    from nystrom.solvers.kernel_product import TiledRows
 
     points, block_rows = given["points"], given["block_rows"]
     require_matrix(points, "points")

@@ -16,91 +16,19 @@ import scipy.linalg
 
 from nystrom.engine import Engine, Sums
 from nystrom.factor import NystromMap
-from nystrom.kernels import Kernel, Precomputed
-from nystrom.rows.base import Block, RowBlocks, WrappedRows
+from nystrom.rows.base import Block, RowBlocks
 from nystrom.solvers.conjugate import Solution, conjugate_gradients, warn_unless_converged
-from nystrom.types import Array, Matrix
+from nystrom.solvers.kernel_product import KernelProduct
+from nystrom.types import Array
 
-# Rows of a tile: its 512 × 512 values are 2 MiB in float64 and stay in the cache from the exponential to the product.
-TILE_ROWS = 512
-# The features of all rows are held for the preconditioner up to this many bytes, and computed anew beyond.
+# The features of all rows are held for the preconditioner up to this many bytes; beyond, each call computes them.
 _HELD_BYTES = 512 * 2**20
-
-
-class TiledRows(WrappedRows):
-    """Rows cut into small blocks of float64, for products with the kernel of all pairs of them."""
-
-    has_target = False
-
-    def __init__(self, rows: RowBlocks, block_rows: int = TILE_ROWS) -> None:
-        if not rows.random_access:
-            raise ValueError(
-                "solver='exact' reads rows in pairs of blocks, and this source can only be read from its beginning. "
-                "Convert it to .npy first, or use solver='factor'."
-            )
-        super().__init__(rows)
-        self.dtype = np.dtype(np.float64)
-        self.block_rows = block_rows
-
-    def block(self, index: int) -> Block:
-        start = index * self.block_rows
-        stop = min(start + self.block_rows, self.shape[0])
-        return Block(index, start, self.take(np.arange(start, stop)))
-
-    def take(self, indices: Array) -> Matrix:
-        return self.rows.take(indices).astype(np.float64, copy=False)
-
-
-@dataclass(frozen=True)
-class KernelProduct:
-    """``V ↦ K V`` for the kernel matrix of the rows, which is never formed.
-
-    Cost of one call: n²/2 values of the kernel, and O(n t) memory beyond a tile for each thread.
-    """
-
-    tiles: TiledRows
-    kernel: Kernel
-    engine: Engine
-
-    def __call__(self, V: Array, *, label: str = "kernel product") -> Array:
-        step = self._given(V) if isinstance(self.kernel, Precomputed) else self._symmetric(V)
-        (product,) = self.engine.fold(self.tiles, step, label=label)
-        return np.asarray(product)
-
-    def _symmetric(self, V: Array) -> Callable[[Block], Sums]:
-        tiles, kernel = self.tiles, self.kernel
-
-        def step(block: Block) -> Sums:
-            out = np.zeros_like(V)
-            evaluate = kernel.prepare(block.X)
-            own = slice(block.start, block.stop)
-            for index in range(block.index, tiles.n_blocks):
-                other = block if index == block.index else tiles.block(index)
-                K = evaluate(other.X)
-                out[other.start : other.stop] += K @ V[own]
-                if index != block.index:
-                    out[own] += K.T @ V[other.start : other.stop]
-            return Sums(out)
-
-        return step
-
-    def _given(self, V: Array) -> Callable[[Block], Sums]:
-        def step(block: Block) -> Sums:
-            out = np.zeros_like(V)
-            out[block.start : block.stop] = block.X @ V
-            return Sums(out)
-
-        return step
-
-    def predict(self, X: Matrix, coefficients: Array) -> Array:
-        """Return ``k(X, rows) @ coefficients`` for one block of new rows."""
-        X = X.astype(np.float64, copy=False)
-        if isinstance(self.kernel, Precomputed):
-            return np.asarray(X @ coefficients)
-        out = np.zeros((X.shape[0], coefficients.shape[1]))
-        for block in self.tiles.iterate():
-            out += self.kernel(X, block.X) @ coefficients[block.start : block.stop]
-        return out
+# Values in float32 move the eigenvalues of K by about ε32 √n k(x, x); a regularisation this many times larger keeps the
+# matrix positive definite and each refinement effective.
+_FLOAT32_SAFETY = 30.0
+# Each refinement gains at most so many digits: what is beyond is rounding of values in float32.
+_REFINED_TOL = 1e-5
+_REFINED_LEAST_GAIN = 0.5
 
 
 @dataclass(frozen=True)
@@ -201,9 +129,71 @@ def solve_exactly(
     precondition = None
     if fitted is not None:
         precondition = FactorPreconditioner(fitted, rows, product.engine, alpha, roots)
-    found = conjugate_gradients(weighted, column * Y, precondition=precondition, tol=tol, max_iter=max_iter)
+    start, before = None, np.empty(0)
+    cheap = None if product.holds_all else _cheaper(product, alpha)
+    if cheap is not None:
+        start, before = _refine(weighted, cheap, column, alpha, column * Y, precondition, tol, max_iter)
+    found = conjugate_gradients(
+        weighted,
+        column * Y,
+        start=start,
+        precondition=precondition,
+        tol=tol,
+        max_iter=max(max_iter - len(before), 0),
+    )
+    found = replace(found, residuals=np.concatenate([before, found.residuals]))
     advice = (
         "Raise max_iter, alpha or n_landmarks (a closer factor); rounding allows no residual below about ε‖K‖/alpha."
     )
     warn_unless_converged(found.residuals, found.converged, tol, advice)
     return replace(found, coefficients=column * found.coefficients)
+
+
+def _cheaper(product: KernelProduct, alpha: float) -> KernelProduct | None:
+    """Return the product with values in float32, if they keep ``K + λI`` positive definite."""
+    n = product.tiles.shape[0]
+    top = float(np.max(product.kernel.diag(product.tiles.block(0).X)))
+    if alpha < _FLOAT32_SAFETY * float(np.finfo(np.float32).eps) * np.sqrt(n) * top:
+        return None
+    return product.in_float32()
+
+
+def _refine(
+    accurate: Callable[[Array, str], Array],
+    cheap: KernelProduct,
+    column: Array,
+    alpha: float,
+    Y: Array,
+    precondition: Callable[[Array], Array] | None,
+    tol: float,
+    max_iter: int,
+) -> tuple[Array, Array]:
+    """Return an approximate solution and the residuals on the way: conjugate gradients on values in float32, refined.
+
+    Each round solves for the true residual, which values in float64 give, with values in float32.
+    """
+
+    def weighted(V: Array, label: str) -> Array:
+        return np.asarray(column * cheap(column * V, label=label) + alpha * V)
+
+    norm = np.linalg.norm(Y, axis=0)
+    norm[norm == 0] = 1.0
+    X, R = np.zeros_like(Y), Y
+    residual, history = 1.0, [1.0]
+    while residual > tol and len(history) <= max_iter:
+        inner = conjugate_gradients(
+            weighted,
+            R,
+            precondition=precondition,
+            tol=max(_REFINED_TOL, 0.3 * tol / residual),
+            max_iter=max_iter - len(history) + 1,
+        )
+        X = X + inner.coefficients
+        R = Y - accurate(X, "true residual")
+        history += [residual * step for step in inner.residuals[1:]]
+        left = float(np.max(np.linalg.norm(R, axis=0) / norm))
+        if not left <= _REFINED_LEAST_GAIN * residual:
+            break
+        residual = left
+    # The caller's iteration starts with the true residual, which stands for the last of these.
+    return X, np.asarray(history[:-1])
