@@ -126,7 +126,7 @@ def test_without_matplotlib_the_install_command_is_given(
     ridge: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    with pytest.raises(MissingDependencyError, match=r'pip install "nystrom\[plot\]"'):
+    with pytest.raises(MissingDependencyError, match=r"pip install matplotlib"):
         plotting.plot_alpha_path(ridge)
 
 
@@ -158,3 +158,23 @@ def test_a_picture_that_fails_half_way_leaves_the_old_one(tmp_path: Path) -> Non
         plotting.save_figure(SimpleNamespace(savefig=savefig), path)
     assert path.read_bytes() == b"the old one"
     assert [path.name for path in tmp_path.iterdir()] == ["picture.png"]
+
+
+def test_the_band_of_a_gaussian_process_holds_the_rows() -> None:
+    from nystrom import GaussianProcessRegressor
+
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 5, size=(300, 1))
+    y = np.sin(X[:, 0]) + 0.2 * rng.normal(size=300)
+    model = GaussianProcessRegressor(n_landmarks=30, random_state=0).fit(X, y)
+    _, (ax,) = plotting.new_figure(3, 2)
+    assert model.plot(X, y, ax=ax) is ax
+    (band,) = ax.collections
+    corners = band.get_paths()[0].vertices
+    width = corners[:, 1].max() - corners[:, 1].min()
+    # The function spans about 2, and the band adds 4 deviations of 0.2.
+    assert 2.2 < width < 4
+    labels = {text.get_text() for text in ax.get_legend().get_texts()}
+    assert labels == {"mean", "± 2 deviations of a new target", "rows"}
+    with pytest.raises(ValueError, match="one column of input"):
+        GaussianProcessRegressor(n_landmarks=5).fit(np.hstack([X, X]), y).plot()

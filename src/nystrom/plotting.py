@@ -90,6 +90,58 @@ def plot_error(
     return _tidy(ax)
 
 
+def plot_band(
+    estimator: Any,
+    X: Any = None,
+    y: Any = None,
+    *,
+    n_std: float = 2.0,
+    include_noise: bool = True,
+    n_points: int = 300,
+    ax: Any = None,
+) -> Any:
+    """Plot the mean of a Gaussian process of one input, and a band of some deviations around it.
+
+    Parameters
+    ----------
+    estimator : fitted GaussianProcessRegressor
+        With one column of input and one target.
+    X, y : arrays of shape (n, 1) and (n,), optional
+        Rows to draw as points; without X the picture spans the landmarks.
+    n_std : float, default=2.0
+        Half the width of the band, in standard deviations.
+    include_noise : bool, default=True
+        Whether the band is for new targets, rather than for the function without noise.
+    n_points : int, default=300
+        Places at which the process is evaluated.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    Z = _fitted(estimator, "landmarks_")
+    if Z.shape[1] != 1 or estimator.landmark_coef_.shape[1] != 1:
+        raise ValueError(
+            f"a band is drawn over one column of input and for one target; this machine has {Z.shape[1]} column(s) and "
+            f"{estimator.landmark_coef_.shape[1]} target(s)."
+        )
+    span = np.asarray(Z.toarray() if sp.issparse(Z) else Z).ravel()
+    if X is not None:
+        span = np.concatenate([span, np.ravel(np.asarray(X, dtype=float))])
+    at = np.linspace(span.min(), span.max(), n_points)
+    mean, std = (np.ravel(v) for v in estimator.predict(at[:, None], return_std=True, include_noise=include_noise))
+    ax = _axes(ax)
+    ax.fill_between(at, mean - n_std * std, mean + n_std * std, color=PALETTE[0], alpha=0.2, linewidth=0,
+                    label=f"± {n_std:g} deviations" + (" of a new target" if include_noise else ""))  # fmt: skip
+    ax.plot(at, mean, color=PALETTE[0], linewidth=1.8, label="mean")
+    if X is not None and y is not None:
+        ax.plot(np.ravel(X), np.ravel(y), ".", color=_INK, markersize=3, alpha=0.5, label="rows")
+    ax.set(xlabel="x", ylabel="y")
+    ax.legend(frameon=False)
+    return _tidy(ax)
+
+
 def plot_alpha_path(estimator: Any, *, ax: Any = None) -> Any:
     """Plot the score of every regularisation that a ridge tried, and mark the one it took.
 

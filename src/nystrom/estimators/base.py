@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from copy import copy
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from nystrom.certificate import ErrorEstimate, certify, measure_error
@@ -23,6 +23,7 @@ from nystrom.engine import (
 )
 from nystrom.engine.survey import Survey
 from nystrom.estimators.columns import check_columns
+from nystrom.estimators.display import DisplayMixin, StageRecord
 from nystrom.estimators.parameters import check_names, complete
 from nystrom.factor import FACTORS, NystromMap, extend
 from nystrom.generator import make_generator
@@ -56,7 +57,7 @@ def resolve_sizes(n_components: Any, n_landmarks: Any, n_rows: int) -> tuple[int
     return rank, min(m, n_rows)
 
 
-class KernelMachine(BaseEstimator):
+class KernelMachine(DisplayMixin):
     """Base of the estimators: from parameters and rows to one fitted :class:`NystromMap`.
 
     A subclass takes these parameters as ``**shared`` and hands them on; an entry ``**shared`` in its docstring is
@@ -184,7 +185,9 @@ class KernelMachine(BaseEstimator):
         """
         survey, kernel, landmarks, rank = self._choose_landmarks(rows)
         C = self._room_for_kernel(survey, landmarks.points.shape[0]) if keep_kernel else None
+        before, began = survey.n_passes, time.perf_counter()
         fitted = FACTORS[self.factor](survey, kernel, landmarks, rank if cut_rank else None, keep=C)
+        self._stages += (StageRecord("factor", survey.n_passes - before, time.perf_counter() - began),)
         self._store_map(fitted)
         return fitted, C
 
@@ -192,13 +195,18 @@ class KernelMachine(BaseEstimator):
         """Return the surveyed rows, the kernel with numbers for its parameters, the landmarks and the rank."""
         check_choice(self.factor, "factor", FACTORS)
         kernel = self._checked_kernel(rows)
+        began = time.perf_counter()
         rank, m = resolve_sizes(self.n_components, self.n_landmarks, rows.shape[0])
         selector = make_selector(self.landmarks)
         survey = Survey(rows, self._fit_engine(rows, selector, m))
         rng = make_generator(self.random_state)
         # Where nobody asked for a number, nobody needs to hear that the rows are fewer.
         landmarks = selector.select(survey, m, kernel, rng, announce=self.n_landmarks is not None)
-        return survey, self._settle_kernel(survey, kernel, landmarks, rng), landmarks, rank
+        kernel = self._settle_kernel(survey, kernel, landmarks, rng)
+        self._stages: tuple[StageRecord, ...] = (
+            StageRecord("landmarks", survey.n_passes, time.perf_counter() - began),
+        )
+        return survey, kernel, landmarks, rank
 
     def _checked_kernel(self, rows: RowBlocks) -> Kernel:
         kernel = self._kernel()

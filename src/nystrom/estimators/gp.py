@@ -236,6 +236,16 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
             return mean, self._in_units(covariance + noise * np.eye(len(covariance)), power=2)
         return (mean, deviation) if return_std else mean
 
+    def plot(self, X: Any = None, y: Any = None, **options: Any) -> Any:
+        """Plot the mean and a band of two deviations over one column of input; see :func:`nystrom.plotting.plot_band`.
+
+        X and y are rows to draw as points; without X the picture spans the landmarks. Returns the matplotlib Axes.
+        """
+        from nystrom.plotting import plot_band
+
+        check_is_fitted(self)
+        return plot_band(self, X, y, **options)
+
     def _in_units(self, values: Array, *, power: int) -> Array:
         """Return deviations or covariances of the normalised target in units of the target, one for each."""
         if self._one_target:

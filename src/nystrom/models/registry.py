@@ -50,7 +50,7 @@ ESTIMATORS: dict[str, tuple[str, ...]] = {
 }
 # One value for each training row; kept where predictions are made of them.
 _DUAL = ("_dual_coef", "dual_coef_")
-_NEVER = ("_fit_rows", "_metadata_request")
+_NEVER = ("_fit_rows", "_metadata_request", "_stages")
 _RESULT = re.compile(r"_?[A-Za-z][A-Za-z0-9_]*_|_[A-Za-z][A-Za-z0-9_]*")
 
 
