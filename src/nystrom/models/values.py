@@ -17,6 +17,7 @@ import scipy.sparse as sp
 
 from nystrom.exceptions import ModelFileError, NotInModelFileError
 from nystrom.models.container import ArrayStore, Container
+from nystrom.rows.sparse import csr_rows
 
 _MAX_DEPTH = 40
 
@@ -204,8 +205,9 @@ class Unpacker:
         parts = node["$csr"]
         data, indices, indptr = (self.unpack(parts[name], depth) for name in ("data", "indices", "indptr"))
         n, p = (int(length) for length in parts["shape"])
-        check_csr(data, indices, indptr, n, p)
-        return sp.csr_matrix((data, indices, indptr), shape=(n, p))
+        if any(not isinstance(part, np.ndarray) for part in (data, indices, indptr)):
+            raise ValueError("a sparse matrix needs three arrays")
+        return csr_rows(data, indices, indptr, (n, p), "a sparse matrix")
 
     def _left(self, node: dict[str, Any], depth: int) -> Any:
         return LeftOut(str(node["$left_out"])[:100])
@@ -229,17 +231,3 @@ class Unpacker:
         "$left_out": _left,
         "$object": _object,
     }
-
-
-def check_csr(data: Any, indices: Any, indptr: Any, n: int, p: int) -> None:
-    """Raise ``ValueError`` unless the three arrays are the rows of an n × p matrix: the compiled loops trust them."""
-    if any(not isinstance(part, np.ndarray) or part.ndim != 1 for part in (data, indices, indptr)):
-        raise ValueError("a sparse matrix needs three arrays")
-    if indices.dtype.kind != "i" or indptr.dtype.kind != "i" or data.dtype.kind not in "fiub":
-        raise ValueError("a sparse matrix needs whole numbers as indices")
-    if n < 0 or p < 0 or len(indptr) != n + 1 or indptr[0] != 0 or (np.diff(indptr) < 0).any():
-        raise ValueError("the rows of a sparse matrix are not in order")
-    if indptr[-1] != len(indices) or len(indices) != len(data):
-        raise ValueError("the parts of a sparse matrix differ in length")
-    if len(indices) and (indices.min() < 0 or indices.max() >= p):
-        raise ValueError(f"a sparse matrix of {p} columns has an entry outside")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import mmap
 import os
@@ -20,6 +21,9 @@ from nystrom.rows.reading import reading
 from nystrom.rows.sparse import csr_rows
 from nystrom.rows.stamp import Stamp
 from nystrom.types import Array, Matrix
+
+# A header is shorter, whatever the length that it states.
+NPY_HEADER_BYTES = 2**16
 
 
 class BinaryFile:
@@ -218,14 +222,20 @@ class SparseBinaryRows(RowBlocks):
         return csr_rows(data, columns, indptr, (len(numbers), self.shape[1]), self.name)
 
 
+def parse_npy_header(head: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """Return shape, order, dtype and where the data begin, from the first bytes of a ``.npy`` file."""
+    stream = io.BytesIO(head)
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read(stream)
+    return shape, fortran, dtype, stream.tell()
+
+
 def read_npy_header(path: Path) -> BinaryFile:
     """Return the matrix or vector that a ``.npy`` file holds, without reading it."""
     with reading(path):
         with path.open("rb") as stream:
-            version = np.lib.format.read_magic(stream)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, fortran, dtype = read(stream)
-            offset = stream.tell()
+            shape, fortran, dtype, offset = parse_npy_header(stream.read(NPY_HEADER_BYTES))
         if dtype.hasobject:
             raise DataFileError(f"{path}: holds Python objects, which are not read. Store numbers.")
         return BinaryFile(path, offset, shape, dtype, fortran=fortran)

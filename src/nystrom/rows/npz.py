@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import scipy.sparse as sp
 from nystrom.exceptions import DataFileError
 from nystrom.rows.arrays import SparseRows
 from nystrom.rows.base import RowBlocks
+from nystrom.rows.binary import NPY_HEADER_BYTES, parse_npy_header
 from nystrom.rows.columns import check_dtype
 from nystrom.rows.reading import reading
 from nystrom.rows.sparse import canonical, csr_rows
@@ -54,7 +56,10 @@ class NpzRows(StreamRows):
             archive.open("data.npy") as values,
             archive.open("indices.npy") as columns,
         ):
-            value_type, column_type = _header(values)[1], _header(columns)[1]
+            _, value_type, begin = _header(archive, "data")
+            values.read(begin)
+            _, column_type, begin = _header(archive, "indices")
+            columns.read(begin)
             start = 0
             while start < n:
                 stop = int(np.searchsorted(indptr, indptr[start] + _PIECE_ENTRIES, side="right")) - 1
@@ -113,20 +118,23 @@ def _check_indptr(indptr: Array, n_rows: int, name: str) -> None:
 
 def _member(archive: zipfile.ZipFile, member: str, count: int, name: str) -> np.dtype[Any]:
     """Return the dtype of an array of the archive, checked to be one of ``count`` numbers."""
-    with archive.open(f"{member}.npy") as stream:
-        shape, dtype = _header(stream)
-    if shape != (count,) or dtype.hasobject:
+    shape, dtype, _ = _header(archive, member)
+    if shape != (count,):
         raise DataFileError(f"{name}: {member} has shape {shape}, but indptr ends at {count}. Write the file again.")
     return dtype
 
 
 def _load(archive: zipfile.ZipFile, member: str) -> Array:
+    _header(archive, member)
     with archive.open(f"{member}.npy") as stream:
         return np.asarray(np.lib.format.read_array(stream, allow_pickle=False))
 
 
-def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    version = np.lib.format.read_magic(stream)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(stream)
-    return shape, dtype
+def _header(archive: zipfile.ZipFile, member: str) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+    """Return shape and dtype of an array of the archive, and where its data begin; it must be as long as it says."""
+    with archive.open(f"{member}.npy") as stream:
+        shape, _, dtype, offset = parse_npy_header(stream.read(NPY_HEADER_BYTES))
+    stored = archive.getinfo(f"{member}.npy").file_size - offset
+    if dtype.hasobject or min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != stored:
+        raise ValueError(f"{member} says that it holds {dtype} of shape {shape}, but it has {stored} bytes")
+    return shape, dtype, offset

@@ -93,6 +93,8 @@ def _check_compressed(
 ) -> None:
     """Raise unless the three arrays are a compressed matrix; ``words`` name its major and its minor axis."""
     major, minor = words
+    if data.ndim < 1:
+        raise ValueError(f"{name}: the values must have one dimension.")
     _check_numbers(data, name)
     _check_integers(name, indices=indices, indptr=indptr)
     if indptr.ndim != 1 or indices.ndim != 1 or min(shape) < 0:

@@ -1,0 +1,125 @@
+"""Feed damaged files to child processes and count what became of them.
+
+``python tests/fuzz/fuzz_runner.py --count 10000 rows.npz`` prints a line per format, and each failure with the number
+that repeats it (``--first NUMBER --count 1``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_HERE = Path(__file__).parent
+_PATIENCE = 20.0  # seconds for one file
+_SLOW_START = 120.0  # seconds for the imports
+
+
+@dataclass
+class Tally:
+    """What became of the damaged files of one format."""
+
+    name: str
+    outcomes: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+
+    def add(self, number: int, outcome: str) -> None:
+        kind = outcome.split(":")[0]
+        self.outcomes[kind] += 1
+        if kind not in ("read", "refused", "memory"):
+            self.failures.append(f"{self.name} file {number}: {outcome}")
+
+    def __str__(self) -> str:
+        shown = ", ".join(f"{count} {kind}" for kind, count in sorted(self.outcomes.items()))
+        return f"{self.name}: {sum(self.outcomes.values())} damaged files: {shown}; {len(self.failures)} failures"
+
+
+def fuzz(name: str, count: int, first: int = 0) -> Tally:
+    """Damage ``count`` files and read them; a child that dies or hangs is replaced, and the file is named."""
+    tally = Tally(name)
+    stop = first + count
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
+        while first < stop:
+            first = _run_child(name, first, stop, Path(folder), tally)
+    return tally
+
+
+def _run_child(name: str, first: int, stop: int, folder: Path, tally: Tally) -> int:
+    """Run one child to its end, and return the number of the file after the last one that it looked at."""
+    log = folder / "log"
+    log.unlink(missing_ok=True)
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "TMPDIR": str(folder)}
+    command = [sys.executable, str(_HERE / "fuzz_child.py"), name, str(first), str(stop), str(folder)]
+    with (folder / "errors").open("wb") as errors:
+        child = subprocess.Popen(command, stderr=errors, stdout=errors, env=environment)
+        hung = _wait(child, log)
+    begun, done = _read(log)
+    for number, outcome in sorted(done.items()):
+        tally.add(number, outcome)
+    unfinished = sorted(begun - done.keys())
+    if unfinished:
+        how = "hang" if hung else f"signal {-child.returncode}" if child.returncode < 0 else "the child ended"
+        tally.add(unfinished[0], f"{how}: {_tail(folder / 'errors')}")
+        return unfinished[0] + 1
+    if not begun or (child.returncode and len(done) < stop - first):
+        raise RuntimeError(f"the child for {name} failed: {_tail(folder / 'errors')}")
+    return max(done) + 1
+
+
+def _wait(child: subprocess.Popen[bytes], log: Path) -> bool:
+    """Wait for the child's end; kill it, and return True, if a file takes too long."""
+    size, since = -1, time.monotonic()
+    while child.poll() is None:
+        time.sleep(0.05)
+        now = log.stat().st_size if log.exists() else 0
+        if now != size:
+            size, since = now, time.monotonic()
+        elif time.monotonic() - since > (_PATIENCE if size else _SLOW_START):
+            child.kill()
+            child.wait()
+            return True
+    return False
+
+
+def _read(log: Path) -> tuple[set[int], dict[int, str]]:
+    begun: set[int] = set()
+    done: dict[int, str] = {}
+    for line in log.read_text(errors="replace").splitlines() if log.exists() else []:
+        number, _, outcome = line.partition(" ")
+        if outcome == "begun":
+            begun.add(int(number))
+        else:
+            done[int(number)] = outcome
+    return begun, done
+
+
+def _tail(path: Path) -> str:
+    return " ".join(path.read_text(errors="replace").split())[-400:]
+
+
+def main() -> int:
+    from fuzz_formats import FORMATS
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("formats", nargs="*", metavar="FORMAT", help=", ".join(FORMATS))
+    parser.add_argument("--count", type=int, default=10_000, help="damaged files per format")
+    parser.add_argument("--first", type=int, default=0, help="number of the first, to repeat one")
+    arguments = parser.parse_args()
+    failures = 0
+    for name in arguments.formats or FORMATS:
+        tally = fuzz(name, arguments.count, arguments.first)
+        print(tally, flush=True)
+        for failure in tally.failures[:20]:
+            print("   ", failure, flush=True)
+        failures += len(tally.failures)
+    return min(failures, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

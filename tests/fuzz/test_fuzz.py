@@ -1,0 +1,31 @@
+"""Damaged files of every format: no signal, no hang, no more memory than the limit, and the error names the file."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+from fuzz_formats import FORMATS
+from fuzz_runner import fuzz
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the limit on memory and its measure are Linux's")
+
+FEW = 30
+MANY = int(os.environ.get("NYSTROM_FUZZ_FILES", "10000"))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_few_damaged_files_are_read_or_refused_by_name(name: str) -> None:
+    tally = fuzz(name, FEW)
+    assert not tally.failures
+    assert sum(tally.outcomes.values()) == FEW
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("name", FORMATS)
+def test_thousands_of_damaged_files_are_read_or_refused_by_name(name: str) -> None:
+    tally = fuzz(name, MANY, first=FEW)
+    print(f"\n{tally}")
+    assert not tally.failures
+    assert sum(tally.outcomes.values()) == MANY
