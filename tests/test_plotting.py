@@ -81,6 +81,30 @@ def test_alpha_path_is_sorted_and_marks_the_alpha_taken(ax: Any, ridge: SimpleNa
     assert ax.get_ylabel() == "gcv score"
 
 
+METRIC = SimpleNamespace(
+    feature_importances_=np.array([0.1, 0.7, 0.2]),
+    metric_=np.array([[1.0, 0.5, 0.0], [0.5, 7.0, -1.0], [0.0, -1.0, 2.0]]),
+)
+
+
+def test_importances_are_bars_with_the_largest_first(ax: Any) -> None:
+    plotting.plot_metric(METRIC, names=["a", "b", "c"], most=2, ax=ax)
+    assert [bar.get_width() for bar in ax.patches] == [0.7, 0.2]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["b", "c"]
+
+
+def test_the_metric_is_drawn_as_a_matrix_of_the_same_columns(ax: Any) -> None:
+    plotting.plot_metric(METRIC, matrix=True, most=2, ax=ax)
+    np.testing.assert_array_equal(ax.images[0].get_array(), [[7.0, -1.0], [-1.0, 2.0]])
+    scales = SimpleNamespace(feature_importances_=np.array([0.2, 0.8]), metric_=np.array([1.0, 2.0]))
+    figure, (other,) = plotting.new_figure(2, 2)
+    plotting.plot_metric(scales, matrix=True, ax=other)
+    np.testing.assert_array_equal(other.images[0].get_array(), [[4.0, 0.0], [0.0, 1.0]])
+    assert len(figure.axes) == 2
+    with pytest.raises(ValueError, match="names must have one name for each of the 3 columns"):
+        plotting.plot_metric(METRIC, names=["a"], ax=ax)
+
+
 @pytest.mark.parametrize("container", [np.asarray, sp.csr_matrix])
 def test_rows_and_landmarks_of_two_columns_are_drawn_as_they_are(container: Any, ax: Any) -> None:
     X, Z = np.arange(8.0).reshape(4, 2), np.array([[1.0, 2.0]])
@@ -116,7 +140,7 @@ def test_rows_that_cannot_be_brought_to_the_plane_are_refused(ax: Any) -> None:
         plotting.plot_landmarks(SimpleNamespace(landmarks_=X, transform=lambda rows: rows), X, components=(0, 3), ax=ax)
 
 
-@pytest.mark.parametrize("draw", [plotting.plot_spectrum, plotting.plot_alpha_path])
+@pytest.mark.parametrize("draw", [plotting.plot_spectrum, plotting.plot_alpha_path, plotting.plot_metric])
 def test_an_estimator_without_what_the_picture_needs_is_refused(draw: Any, ax: Any) -> None:
     with pytest.raises(ValueError, match=r"SimpleNamespace has no .*_, .* fit it first"):
         draw(SimpleNamespace(), ax=ax)

@@ -167,6 +167,51 @@ def plot_alpha_path(estimator: Any, *, ax: Any = None) -> Any:
     return _tidy(ax)
 
 
+def plot_metric(
+    estimator: Any, *, matrix: bool = False, names: Iterable[str] | None = None, most: int = 20, ax: Any = None
+) -> Any:
+    """Plot the importance of each column in a metric, largest first; or the metric's matrix for those columns.
+
+    Parameters
+    ----------
+    estimator : fitted machine with a metric
+        It has ``metric_`` and ``feature_importances_``.
+    matrix : bool
+        Whether to draw the matrix M, which also shows which columns count together.
+    names : iterable of str, optional
+        Of all columns; by default those that the estimator saw in the fit, or numbers.
+    most : int
+        Columns shown at most.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    importances, metric = _fitted(estimator, "feature_importances_"), np.asarray(_fitted(estimator, "metric_"))
+    seen = getattr(estimator, "feature_names_in_", range(len(importances)))
+    labels = [str(name) for name in (seen if names is None else names)]
+    if len(labels) != len(importances):
+        raise ValueError(f"names must have one name for each of the {len(importances)} columns; got {len(labels)}.")
+    shown = np.argsort(-importances, kind="stable")[:most]
+    ticks = [labels[i] for i in shown]
+    ax = _axes(ax)
+    if matrix:
+        M = np.diag(metric**2) if metric.ndim == 1 else metric
+        part = M[np.ix_(shown, shown)]
+        largest = float(np.abs(part).max())
+        image = ax.imshow(part, cmap="RdBu_r", vmin=-largest, vmax=largest)
+        ax.figure.colorbar(image, ax=ax, label="entry of the metric")
+        ax.set_xticks(range(len(shown)), ticks, rotation=90)
+        ax.set_yticks(range(len(shown)), ticks)
+        return ax
+    ax.barh(np.arange(len(shown)), importances[shown], color=PALETTE[0])
+    ax.set_yticks(range(len(shown)), ticks)
+    ax.invert_yaxis()
+    ax.set(xlabel="share of the metric", ylabel="column")
+    return _tidy(ax)
+
+
 def plot_landmarks(
     estimator: Any, X: Matrix, y: Array | None = None, *, components: tuple[int, int] = (0, 1), ax: Any = None
 ) -> Any:

@@ -88,10 +88,10 @@ def test_the_support_vector_classifier_is_liblinears_on_the_features(y):
     machine = KernelSVC(2.0, fit_intercept=False, tol=1e-14, **options).fit(X, y)
     linear = LinearSVC(C=2.0, fit_intercept=False, dual=False, tol=1e-10, max_iter=100_000).fit(F, y)
     np.testing.assert_allclose(machine.decision_function(X), linear.decision_function(F), atol=1e-5)
-    # liblinear penalises the intercept, the less the larger its scale.
+    # liblinear penalises the intercept, the less the larger its scale; past 1,000 its steps no longer converge.
     free = KernelSVC(2.0, tol=1e-14, **options).fit(X, y)
-    nearly = LinearSVC(C=2.0, intercept_scaling=1e3, dual=False, tol=1e-12, max_iter=100_000).fit(F, y)
-    np.testing.assert_allclose(free.decision_function(X), nearly.decision_function(F), atol=1e-4)
+    nearly = LinearSVC(C=2.0, intercept_scaling=300, dual=False, tol=1e-12, max_iter=100_000).fit(F, y)
+    np.testing.assert_allclose(free.decision_function(X), nearly.decision_function(F), atol=1e-5)
 
 
 def test_support_vector_regression_is_liblinears_on_the_features():

@@ -27,8 +27,9 @@ from nystrom.estimators.display import DisplayMixin, StageRecord
 from nystrom.estimators.parameters import check_names, complete
 from nystrom.factor import FACTORS, NystromMap, extend
 from nystrom.generator import make_generator
-from nystrom.kernels import Kernel, Precomputed, make_kernel
+from nystrom.kernels import InMetric, Kernel, Precomputed, make_kernel
 from nystrom.landmarks import Landmarks, Selector, make_selector
+from nystrom.landmarks.in_metric import select_in_metric
 from nystrom.memory import Footprint, emit_footprint, fit_footprint, parse_memory
 from nystrom.output import describe_job, write_rows
 from nystrom.progress import make_progress
@@ -68,9 +69,9 @@ class KernelMachine(DisplayMixin):
     kernel : str, Kernel or callable, default="gaussian"
         "gaussian" (or "rbf"), "polynomial", "linear", "laplacian", "matern", "cosine", "precomputed", a kernel object
         of :mod:`nystrom.kernels`, or a function.
-    gamma : "scale", None or float, default="scale"
+    gamma : "scale", None, float or array, default="scale"
         Width of the kernel. "scale" is the paper's: one over the mean squared distance of the rows to their mean.
-        None is scikit-learn's: one over the number of columns.
+        None is scikit-learn's: one over the number of columns. An array has one for each column.
     n_components : int or None, default=None
         The rank r. None keeps every direction that the landmarks span.
     degree : int, default=3
@@ -172,6 +173,10 @@ class KernelMachine(DisplayMixin):
         check_columns(self, rows, reset=reset, from_file=isinstance(X, RowBlocks))
         return place_rows(rows, self.engine)
 
+    def _settle_metric(self, survey: Survey, kernel: Kernel, rng: np.random.Generator) -> Kernel:
+        """Return the kernel in the metric to be used; a machine with a target may learn it here."""
+        return kernel
+
     def _settle_kernel(self, survey: Survey, kernel: Kernel, landmarks: Landmarks, rng: np.random.Generator) -> Kernel:
         """Return the kernel with numbers for all its parameters; a machine with a target may search for them here."""
         return kernel.resolve(survey.moments) if kernel.needs_moments else kernel
@@ -201,8 +206,15 @@ class KernelMachine(DisplayMixin):
         survey = Survey(rows, self._fit_engine(rows, selector, m))
         rng = make_generator(self.random_state)
         # Where nobody asked for a number, nobody needs to hear that the rows are fewer.
-        landmarks = selector.select(survey, m, kernel, rng, announce=self.n_landmarks is not None)
-        kernel = self._settle_kernel(survey, kernel, landmarks, rng)
+        announce = self.n_landmarks is not None
+        kernel = self._settle_metric(survey, kernel, rng)
+        if isinstance(kernel, InMetric):
+            kernel, landmarks = select_in_metric(
+                selector, survey, m, kernel, rng, settle=self._settle_kernel, announce=announce
+            )
+        else:
+            landmarks = selector.select(survey, m, kernel, rng, announce=announce)
+            kernel = self._settle_kernel(survey, kernel, landmarks, rng)
         self._stages: tuple[StageRecord, ...] = (
             StageRecord("landmarks", survey.n_passes, time.perf_counter() - began),
         )

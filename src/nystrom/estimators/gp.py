@@ -89,9 +89,10 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
         normalize_y: bool = False,
         gamma: Any = "auto",
         n_components: int | None = None,
+        metric: Any = None,
         **shared: Unpack[CommonParameters],
     ) -> None:
-        super().__init__(kernel=kernel, gamma=gamma, n_components=n_components, **shared)
+        super().__init__(kernel=kernel, gamma=gamma, n_components=n_components, metric=metric, **shared)
         self.alpha = alpha
         self.amplitude = amplitude
         self.normalize_y = normalize_y
@@ -103,7 +104,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
             return translate(self.kernel, alpha=alpha, amplitude=amplitude)
         auto = isinstance(self.gamma, str) and self.gamma == "auto"
         gamma: Any = "scale" if auto else self.gamma
-        kernel = make_kernel(self.kernel, gamma=gamma, degree=self.degree, coef0=self.coef0)
+        kernel = make_kernel(self._kernel_name(), gamma=gamma, degree=self.degree, coef0=self.coef0)
         free = auto and isinstance(self.kernel, str) and hasattr(kernel, "gamma")
         return Covariance(kernel, ANYWHERE if free else None, Variance(amplitude), Variance(alpha))
 

@@ -9,15 +9,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from nystrom.checks import check_count, check_tolerance, is_number
 from nystrom.engine.survey import Survey
-from nystrom.estimators.parameters import SharedParameters
+from nystrom.estimators.parameters import SupervisedParameters
 from nystrom.estimators.supervised import Link, SupervisedMachine
 from nystrom.factor import NystromMap
 from nystrom.generator import make_generator
-from nystrom.kernels import Kernel, make_kernel
+from nystrom.kernels import Kernel
 from nystrom.landmarks import Landmarks
 from nystrom.memory import fit_footprint
 from nystrom.rows import Block, RowBlocks
-from nystrom.solvers.bandwidth import check_searchable, search_gamma
+from nystrom.solvers.bandwidth import search_gamma
 from nystrom.solvers.held_out import choose_cost
 from nystrom.solvers.lbfgs import Problem, make_problem, minimise
 from nystrom.solvers.losses import Loss
@@ -25,7 +25,7 @@ from nystrom.solvers.path import auto_alphas, leave_one_out, ridge_problem
 from nystrom.types import Array, Matrix
 
 
-class LossParameters(SharedParameters, total=False):
+class LossParameters(SupervisedParameters, total=False):
     """Parameters of :class:`LossMachine` with the same defaults in all of them."""
 
     fit_intercept: bool
@@ -57,20 +57,13 @@ class LossMachine(SupervisedMachine):
         fit_intercept: bool = True,
         tol: float = 1e-4,
         max_iter: int = 1000,
-        **shared: Unpack[SharedParameters],
+        **shared: Unpack[SupervisedParameters],
     ) -> None:
         super().__init__(**shared)
         self.C = C
         self.fit_intercept = fit_intercept
         self.tol = tol
         self.max_iter = max_iter
-
-    def _kernel(self) -> Kernel:
-        auto = isinstance(self.gamma, str) and self.gamma == "auto"
-        kernel = make_kernel(self.kernel, gamma="scale" if auto else self.gamma, degree=self.degree, coef0=self.coef0)
-        if auto:
-            check_searchable(kernel)
-        return kernel
 
     def _settle_kernel(self, survey: Survey, kernel: Kernel, landmarks: Landmarks, rng: np.random.Generator) -> Kernel:
         if not (isinstance(self.gamma, str) and self.gamma == "auto"):

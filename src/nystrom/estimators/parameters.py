@@ -62,6 +62,12 @@ def check_names(cls: type, names: Iterable[str]) -> None:
             raise TypeError(f"{cls.__name__} got an unexpected keyword argument {name!r}. {advice}".rstrip())
 
 
+class SupervisedParameters(SharedParameters, total=False):
+    """All parameters of :class:`nystrom.estimators.supervised.SupervisedMachine`."""
+
+    metric: Any
+
+
 def complete(cls: type) -> None:
     """Write the parameters that ``**shared`` stands for into the signature and the docstring of a class."""
     init = vars(cls).get("__init__")

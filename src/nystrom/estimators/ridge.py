@@ -12,11 +12,11 @@ from sklearn.utils.validation import check_is_fitted
 from nystrom.checks import check_alphas, check_choice, check_count, check_tolerance
 from nystrom.engine.survey import Survey
 from nystrom.estimators.base import resolve_sizes
-from nystrom.estimators.parameters import SharedParameters
+from nystrom.estimators.parameters import SupervisedParameters
 from nystrom.estimators.supervised import Link, SupervisedMachine, gather_target, require_finite_squares
 from nystrom.factor import NystromMap
 from nystrom.generator import make_generator
-from nystrom.kernels import Kernel, Precomputed, make_kernel
+from nystrom.kernels import Kernel, Precomputed
 from nystrom.landmarks import Landmarks, make_selector
 from nystrom.memory import (
     Footprint,
@@ -28,7 +28,7 @@ from nystrom.memory import (
     room_for_values,
 )
 from nystrom.rows import Block, RowBlocks, array_rows
-from nystrom.solvers.bandwidth import check_searchable, search_gamma
+from nystrom.solvers.bandwidth import search_gamma
 from nystrom.solvers.choice import Choice, choose_solver
 from nystrom.solvers.conjugate import warn_unless_converged
 from nystrom.solvers.exact import solve_exactly
@@ -44,7 +44,7 @@ _SOLVERS = ("auto", "factor", "cg", "exact")
 _PRECONDITIONING_LANDMARKS = 1000
 
 
-class RidgeParameters(SharedParameters, total=False):
+class RidgeParameters(SupervisedParameters, total=False):
     """Parameters of :class:`RidgeMachine` with the same defaults in regression and classification."""
 
     solver: str
@@ -95,7 +95,7 @@ class RidgeMachine(SupervisedMachine):
         max_iter: int = 200,
         early_stopping: bool = False,
         compute_dual: bool = False,
-        **shared: Unpack[SharedParameters],
+        **shared: Unpack[SupervisedParameters],
     ) -> None:
         super().__init__(**shared)
         self.alpha = alpha
@@ -106,13 +106,6 @@ class RidgeMachine(SupervisedMachine):
         self.max_iter = max_iter
         self.early_stopping = early_stopping
         self.compute_dual = compute_dual
-
-    def _kernel(self) -> Kernel:
-        auto = isinstance(self.gamma, str) and self.gamma == "auto"
-        kernel = make_kernel(self.kernel, gamma="scale" if auto else self.gamma, degree=self.degree, coef0=self.coef0)
-        if auto:
-            check_searchable(kernel)
-        return kernel
 
     def _settle_kernel(self, survey: Survey, kernel: Kernel, landmarks: Landmarks, rng: np.random.Generator) -> Kernel:
         if not (isinstance(self.gamma, str) and self.gamma == "auto"):

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from sklearn.utils.validation import _check_sample_weight, _check_y
 
+from nystrom.checks import check_choice
 from nystrom.engine import Engine, is_dask_collection
+from nystrom.engine.survey import Survey
 from nystrom.estimators.base import KernelMachine
+from nystrom.estimators.parameters import SharedParameters
+from nystrom.kernels import InMetric, Kernel, make_kernel
 from nystrom.rows import RowBlocks
+from nystrom.solvers.bandwidth import check_searchable
+from nystrom.solvers.metric import METRICS, check_learnable, kinds_of, learn_metric, metric_root, plain_kernels
 from nystrom.types import Array
 
 
@@ -43,7 +49,101 @@ class Link:
 
 
 class SupervisedMachine(KernelMachine):
-    """Base of the machines that learn a target."""
+    """Base of the machines that learn a target.
+
+    Parameters
+    ----------
+    kernel : str, Kernel or callable, default="gaussian"
+        "gaussian" (or "rbf"), "polynomial", "linear", "laplacian", "matern", "cosine", "precomputed", a kernel object
+        of :mod:`nystrom.kernels`, or a function. "auto" is the Gaussian or the Matérn kernel of smoothness 1/2: the one
+        that predicts rows held out from a sample better.
+    metric : {"diagonal", "full", "auto"}, array or None, default=None
+        How much each column counts in distances. "diagonal" learns a scale for each column from the target, "full" a
+        matrix that mixes them, "auto" the better of the two on held-out rows; all keep the plain metric unless the
+        learned one is better there. An array holds p scales, or a positive semidefinite p × p matrix. Sparse rows take
+        the diagonal one.
+    """
+
+    def __init__(self, *, metric: Any = None, **shared: Unpack[SharedParameters]) -> None:
+        super().__init__(**shared)
+        self.metric = metric
+
+    def _kernel(self) -> Kernel:
+        auto = isinstance(self.gamma, str) and self.gamma == "auto"
+        gamma = "scale" if auto else self.gamma
+        kernel = make_kernel(self._kernel_name(), gamma=gamma, degree=self.degree, coef0=self.coef0)
+        if auto:
+            check_searchable(kernel)
+        return kernel
+
+    def _kernel_name(self) -> Any:
+        """Return the kernel as given; the one to begin with for "auto"."""
+        return "gaussian" if self._chooses_kernel else self.kernel
+
+    @property
+    def _chooses_kernel(self) -> bool:
+        return isinstance(self.kernel, str) and self.kernel == "auto"
+
+    def _settle_metric(self, survey: Survey, kernel: Kernel, rng: np.random.Generator) -> Kernel:
+        learns = isinstance(self.metric, str)
+        if isinstance(kernel, InMetric) and (self.metric is not None or self._chooses_kernel):
+            raise ValueError(
+                f"gamma has a bandwidth for each column, which is a metric; leave metric=None and name the kernel. Got "
+                f"metric={self.metric!r}, kernel={self.kernel!r}."
+            )
+        if self.metric is not None and not learns:
+            kernel = InMetric(kernel, metric_root(self.metric, survey.rows.n_columns))
+            if not self._chooses_kernel:
+                return kernel
+        if not (learns or self._chooses_kernel):
+            return kernel
+        kinds: tuple[str, ...] = ()
+        if learns:
+            check_choice(self.metric, "metric", METRICS)
+            check_learnable(kernel)
+            kinds = kinds_of(self.metric, survey.rows.n_columns, sparse=survey.rows.is_sparse)
+        root = kernel.root if isinstance(kernel, InMetric) else None
+        kernel = kernel.kernel if isinstance(kernel, InMetric) else kernel
+        learned = learn_metric(
+            survey,
+            plain_kernels(kernel, several=self._chooses_kernel),
+            kinds,
+            fit_intercept=bool(getattr(self, "fit_intercept", True)),
+            rng=rng.spawn(1)[0],
+        )
+        if learns:
+            self.metric_losses_ = learned.losses
+        root = learned.root if root is None else root
+        return learned.kernel if root is None else InMetric(learned.kernel, root)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        mixes = self.metric == "full" if isinstance(self.metric, str) else np.ndim(self.metric) == 2
+        tags.input_tags.sparse = tags.input_tags.sparse and not mixes
+        return tags
+
+    @property
+    def metric_(self) -> Array:
+        """The metric of the kernel: a scale for each column, or the matrix M of ``(x − z)ᵀ M (x − z)``."""
+        root = self._fitted_root()
+        return root if root.ndim == 1 else root @ root.T
+
+    @property
+    def feature_importances_(self) -> Array:
+        """The share of each column in the metric: the diagonal of M, which sums to 1."""
+        root = self._fitted_root()
+        weights = root**2 if root.ndim == 1 else np.square(root).sum(axis=1)
+        return np.asarray(weights / weights.sum())
+
+    def _fitted_root(self) -> Array:
+        kernel = getattr(self, "kernel_", None)
+        if isinstance(kernel, InMetric):
+            return kernel.root
+        if kernel is not None and self.metric is not None:
+            return np.ones(self.n_features_in_)  # learned, and no better than the plain one
+        raise AttributeError(
+            f"this {type(self).__name__} has no metric: fit it with metric='auto', 'diagonal' or 'full' first."
+        )
 
     def _check_X_y(
         self,

@@ -9,16 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from nystrom.kernels.base import Gamma, Kernel, Prepared, Product, Scaled, Sum, check_gamma
 from nystrom.kernels.custom import FromCallable, Precomputed
 from nystrom.kernels.distance import Gaussian, Laplacian, Matern
 from nystrom.kernels.inner import Cosine, Linear, Polynomial
+from nystrom.kernels.metric import InMetric, to_metric
 
 __all__ = [
     "Cosine",
     "FromCallable",
     "Gamma",
     "Gaussian",
+    "InMetric",
     "Kernel",
     "Laplacian",
     "Linear",
@@ -30,6 +34,7 @@ __all__ = [
     "Scaled",
     "Sum",
     "make_kernel",
+    "to_metric",
 ]
 
 _BY_NAME: dict[str, Callable[[Gamma, int, float], Kernel]] = {
@@ -48,7 +53,7 @@ _BY_NAME: dict[str, Callable[[Gamma, int, float], Kernel]] = {
 def make_kernel(
     kernel: str | Kernel | Callable[[Any, Any], Any],
     *,
-    gamma: Gamma = "scale",
+    gamma: Any = "scale",
     degree: int = 3,
     coef0: float = 1,
 ) -> Kernel:
@@ -58,9 +63,10 @@ def make_kernel(
     ----------
     kernel : str, Kernel or callable
         A name; a kernel object, returned as it is; or a function for :class:`FromCallable`.
-    gamma : float, "scale" or None
-        The bandwidth of a kernel given by name. "scale" is 1 / (mean squared distance of the rows to their
-        mean) for kernels of distance, and 1 for kernels of the inner product; None is 1 / n_features.
+    gamma : float, "scale", None or array
+        The bandwidth of a kernel given by name; an array has one for each column. "scale" is 1 / (mean squared
+        distance of the rows to their mean) for kernels of distance, and 1 for kernels of the inner product; None is
+        1 / n_features.
     degree, coef0
         For "polynomial".
 
@@ -74,6 +80,8 @@ def make_kernel(
     if isinstance(kernel, Kernel):
         return kernel
     if isinstance(kernel, str):
+        if isinstance(gamma, (list, tuple, np.ndarray)) and kernel in _BY_NAME:
+            return _per_column(kernel, gamma, degree, coef0)
         check_gamma(gamma)
         if kernel in _BY_NAME:
             return _BY_NAME[kernel](gamma, degree, coef0)
@@ -86,3 +94,19 @@ def make_kernel(
     raise kind(
         f"kernel must be one of {names}, a Kernel object such as Gaussian(gamma=0.5), or a callable; got {kernel!r}."
     )
+
+
+def _per_column(name: str, gamma: Any, degree: int, coef0: float) -> Kernel:
+    """Return the kernel with a bandwidth for each column: that of bandwidth 1, in a diagonal metric."""
+    values = np.asarray(gamma)
+    numeric = values.dtype.kind in "iuf" and values.ndim == 1 and values.size > 0
+    if not numeric or not (np.isfinite(values) & (values >= 0)).all() or not values.any():
+        raise ValueError(
+            f"gamma as an array must have one finite number for each column, none negative and some positive; got "
+            f"{gamma!r}."
+        )
+    kernel = _BY_NAME[name](1.0, degree, coef0)
+    if not hasattr(kernel, "gamma"):
+        raise ValueError(f"kernel={name!r} has no bandwidth, so gamma cannot have one for each column.")
+    # The Laplacian kernel is of absolute differences, the others of squares or products.
+    return InMetric(kernel, values if isinstance(kernel, Laplacian) else np.sqrt(values))

@@ -1,0 +1,97 @@
+"""Kernels in a metric: each column in its own scale, or all of them mixed by a matrix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy.sparse as sp
+
+from nystrom.kernels.base import Kernel, Prepared
+from nystrom.types import Array, Matrix
+
+if TYPE_CHECKING:
+    from nystrom.moments import Moments
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class InMetric(Kernel):
+    """``k(xA, yA)``: a kernel in the metric ``M = A Aᵀ``.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        k.
+    root : array of shape (p,) or (p, q)
+        One scale per column, for rows dense or sparse; or A, for dense rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nystrom.kernels import Gaussian
+    >>> InMetric(Gaussian(1.0), np.array([1.0, 0.0]))(np.array([[0.0, 5.0]]), np.array([[1.0, 7.0]])).round(3)
+    array([[0.368]])
+    """
+
+    kernel: Kernel
+    root: Array
+
+    def __post_init__(self) -> None:
+        root = np.array(self.root, dtype=np.float64)
+        if root.ndim not in (1, 2) or not root.size or not np.isfinite(root).all():
+            raise ValueError(
+                f"a metric must be one finite scale per column, or a finite matrix with a row per column; got "
+                f"{self.root!r}."
+            )
+        root.setflags(write=False)
+        object.__setattr__(self, "root", root)
+
+    @property
+    def needs_moments(self) -> bool:
+        return self.kernel.needs_moments
+
+    def resolve(self, moments: Moments) -> Kernel:
+        """Return this kernel with a number for ``gamma``; the moments are those of the rows in the metric."""
+        return InMetric(self.kernel.resolve(moments), self.root)
+
+    def prepare(self, Z: Matrix, center: Array | None = None) -> Prepared:
+        middle = None if center is None else to_metric(center[None, :], self.root)[0]
+        return _InMetric(self.kernel.prepare(to_metric(Z, self.root), middle), self.root)
+
+    def diag(self, A: Matrix, start: int = 0) -> Array:
+        return self.kernel.diag(to_metric(A, self.root), start)
+
+    def __eq__(self, other: object) -> bool:
+        same = isinstance(other, InMetric) and self.kernel == other.kernel
+        return same and np.array_equal(self.root, other.root)  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash((self.kernel, self.root.shape, self.root.tobytes()))
+
+    def __repr__(self) -> str:
+        return f"InMetric({self.kernel!r}, {'diagonal' if self.root.ndim == 1 else 'full'})"
+
+
+@dataclass(frozen=True)
+class _InMetric:
+    prepared: Prepared
+    root: Array
+
+    def __call__(self, X: Matrix) -> Array:
+        return self.prepared(to_metric(X, self.root))
+
+
+def to_metric(X: Matrix, root: Array) -> Matrix:
+    """Return ``X A``, in the dtype of X: each column times its scale, or rows times the matrix."""
+    if X.shape[1] != root.shape[0]:
+        raise ValueError(f"the metric is for rows of {root.shape[0]} columns; these have {X.shape[1]}.")
+    if root.ndim == 2:
+        if sp.issparse(X):
+            raise ValueError("sparse rows take a diagonal metric only: give one scale per column, or dense rows.")
+        return X @ root.astype(X.dtype, copy=False)
+    if sp.issparse(X):
+        scaled = X.copy()
+        scaled.data *= root.astype(X.dtype)[X.indices]
+        return scaled
+    return X * root.astype(X.dtype)

@@ -1,0 +1,362 @@
+"""A metric learned from the target: the directions along which the fitted function changes, and by how much.
+
+Fit ridge regression, average the outer products of the gradients of the fitted function (a fold of p × p numbers), take
+that matrix as the metric, and fit again: a recursive feature machine (Radhakrishnan, Beaglehole, Pandit, Belkin,
+Science 2024). Everything happens on a sample of the rows. How often to repeat it, which kernel to take and whether to
+do it at all, rows decide that no fit has seen: a metric of p² numbers fits its own rows too well for leave-one-out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from nystrom.engine import Engine, Sums
+from nystrom.engine.survey import Survey
+from nystrom.exceptions import NotFiniteError
+from nystrom.factor import NystromMap, optimal
+from nystrom.kernels import Gaussian, Kernel, Matern, to_metric
+from nystrom.landmarks import make_selector
+from nystrom.rows import Block, RowBlocks, array_rows, require_finite
+from nystrom.solvers.bandwidth import sample_rows
+from nystrom.solvers.held_out import assign_parts
+from nystrom.solvers.path import auto_alphas, leave_one_out, ridge_problem
+from nystrom.types import Array, Matrix
+
+METRICS = ("diagonal", "full", "auto")
+# Rows and landmarks of the fits from which a metric is learned, and the rows whose gradients are averaged.
+_ROWS, _LANDMARKS, _GRADIENTS = 4000, 400, 2000
+_FEW = 50
+_LEAST_ROWS = 20
+_STEPS = 3
+# The share of the plain metric in a learned one: no direction vanishes, so that what was learned can be unlearned.
+_SHRINK = 0.05
+# Above so many columns "auto" learns scales alone: p² numbers are too many for the sample, and p³ work too much.
+_FULL_COLUMNS = 300
+# Of fewer rows than the first number every part is held out once; of more, one part.
+_EVERY_PART, _PARTS = 3000, 4
+_TILE_NUMBERS = 2**22
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Rows in memory with the targets of a ridge regression and weights."""
+
+    X: Matrix
+    y: Array
+    weight: Array | None
+
+    def __len__(self) -> int:
+        return int(self.X.shape[0])
+
+    def take(self, rows: Array) -> Sample:
+        return Sample(self.X[rows], self.y[rows], None if self.weight is None else self.weight[rows])
+
+    def blocks(self, root: Array | None) -> RowBlocks:
+        """Return the rows, in a metric, as a fit takes them."""
+        return array_rows(self.X if root is None else to_metric(self.X, root)).with_target(self.y, self.weight)
+
+    def spread(self, root: Array | None) -> float:
+        """Return the mean squared distance of the rows to their mean, in a metric."""
+        X = self.X if root is None else to_metric(self.X, root)
+        squares = X.multiply(X).sum() if sp.issparse(X) else np.einsum("ij,ij->", X, X)
+        mean = np.asarray(X.mean(axis=0)).ravel()
+        return max(float(squares / len(self) - mean @ mean), 0.0)
+
+
+@dataclass(frozen=True)
+class LearnedMetric:
+    """What was learned: kernel and root of the metric, and the held-out losses that decided.
+
+    Attributes
+    ----------
+    kernel : Kernel
+        The one of those tried that is best.
+    root : array (p,) or (p, p), or None
+        A with M = A Aᵀ; None where the plain metric is as good.
+    losses : dict
+        Mean held-out squared error after each step, the plain metric first, for each kind of metric.
+    """
+
+    kernel: Kernel
+    root: Array | None
+    losses: dict[str, Array]
+
+
+def check_learnable(kernel: Kernel) -> None:
+    """Raise unless the gradient of functions of the kernel is known here."""
+    if not isinstance(kernel, (Gaussian, Matern)):
+        raise ValueError(
+            f"a metric is learned for the kernels 'gaussian' and 'matern'; {kernel!r} is another. Choose one of those, "
+            f"or give metric as an array."
+        )
+
+
+def metric_root(metric: Any, n_columns: int) -> Array:
+    """Return A of a metric given as an array: the scales themselves, or the symmetric root of a matrix."""
+    M = np.asarray(metric)
+    if M.dtype.kind not in "iuf" or M.shape not in ((n_columns,), (n_columns, n_columns)) or not np.isfinite(M).all():
+        raise ValueError(
+            f"metric must be one of {METRICS}, None, {n_columns} scales, or a {n_columns} × {n_columns} matrix, all "
+            f"finite; got {metric!r}."
+        )
+    M = M.astype(np.float64)
+    if M.ndim == 1:
+        if (M < 0).any() or not M.any():
+            raise ValueError(
+                f"metric as scales needs numbers that are not negative, and some positive; got {metric!r}."
+            )
+        return M
+    values, vectors = np.linalg.eigh((M + M.T) / 2)
+    if not np.allclose(M, M.T) or values[0] < -1e-8 * abs(values[-1]) or not values[-1] > 0:
+        raise ValueError(
+            f"metric as a matrix must be symmetric and positive semidefinite; its least eigenvalue is {values[0]:.3g}."
+        )
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T)
+
+
+def learn_metric(
+    survey: Survey, kernels: Sequence[Kernel], kinds: Sequence[str], *, fit_intercept: bool, rng: np.random.Generator
+) -> LearnedMetric:
+    """Return the kernel and the metric with the least loss on rows held out from a sample of 4,000.
+
+    Parameters
+    ----------
+    survey : Survey
+        The rows, with targets of a ridge regression: numbers, or ±1 for each class.
+    kernels : sequence of Kernel
+        Those to choose from; ``gamma="scale"`` is taken in each metric anew, a number as it is.
+    kinds : sequence of {"diagonal", "full"}
+        Those to choose from; none of them chooses among the kernels alone.
+
+    Notes
+    -----
+    The plain metric and the first kernel stay where there are fewer than 20 rows. The plain metric stays, too, unless
+    another is better on the held-out rows by more than the standard error of the difference. The kernel is chosen in
+    the plain metric. Cost: at most one pass over the rows; then a small fit for each kernel and four for each kind,
+    whatever the number of rows.
+    """
+    # Each with its own stream: rows on a cluster are drawn even where all of them serve.
+    drawing, parting = rng.spawn(2)
+    sample = _sample(survey, drawing)
+    if len(sample) < _LEAST_ROWS:
+        return LearnedMetric(kernels[0], None, {})
+    learner = _Learner(sample, survey.engine, fit_intercept, parting)
+    plain = min((learner.judge(kernel) for kernel in kernels), key=lambda tried: float(tried.means[0]))
+    found = [learner.judge(plain.kernel, kind) for kind in kinds]
+    losses = {tried.kind: tried.means for tried in found}
+    best = min(found, key=lambda tried: float(tried.means.min()), default=plain)
+    gain = plain.errors[0] - best.errors[best.step]
+    if best.step == 0 or gain.mean() <= gain.std() / np.sqrt(len(gain)):
+        return LearnedMetric(plain.kernel, None, losses)
+    *_, (root, _) = learner.path(learner.sample, None, best.kernel, best.kind, best.step)
+    return LearnedMetric(best.kernel, root, losses)
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A kernel and a kind of metric, and the squared error of each held-out row after each step."""
+
+    kernel: Kernel
+    kind: str
+    errors: Array
+
+    @property
+    def means(self) -> Array:
+        return np.asarray(self.errors.mean(axis=1))
+
+    @property
+    def step(self) -> int:
+        return int(self.means.argmin())
+
+
+def kinds_of(metric: str, n_columns: int, *, sparse: bool) -> tuple[str, ...]:
+    """Return the kinds of metric that a word stands for."""
+    if sparse and metric == "full":
+        raise ValueError("metric='full' mixes columns, which needs dense rows; sparse rows take metric='diagonal'.")
+    if metric == "auto":
+        return ("diagonal",) if sparse or not 1 < n_columns <= _FULL_COLUMNS else ("diagonal", "full")
+    return (metric,)
+
+
+def _sample(survey: Survey, rng: np.random.Generator) -> Sample:
+    rows = sample_rows(survey, _ROWS, rng)
+    parts = survey.engine.map(rows, lambda block: (block.X, block.y, block.weight), label="sample")
+    pieces = [piece for _, piece in parts]
+    X = [piece[0] for piece in pieces]
+    weight = None if pieces[0][2] is None else np.concatenate([np.asarray(piece[2], dtype=float) for piece in pieces])
+    y = np.concatenate([np.asarray(piece[1], dtype=np.float64) for piece in pieces])
+    y = y.reshape(len(y), -1)
+    stacked = sp.vstack(X, format="csr").astype(np.float64) if sp.issparse(X[0]) else np.concatenate(X).astype(float)
+    try:
+        require_finite(stacked, survey.rows.name)
+    except NotFiniteError:
+        survey.require_finite()  # it need not be the first of all rows
+        raise
+    if not np.isfinite(y).all():
+        raise ValueError("Input y contains NaN or infinity: drop such rows before the fit.")
+    if weight is not None:
+        counts = weight > 0  # a row of weight 0 is left out
+        stacked, y, weight = stacked[counts], y[counts], weight[counts]
+    if not sp.issparse(stacked):
+        stacked -= stacked.mean(axis=0)  # distances do not change, and gain digits
+    deviation = y.std(axis=0)
+    return Sample(stacked, (y - y.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0).mean(), weight)
+
+
+class _Learner:
+    """Fits on a sample and on parts of it."""
+
+    def __init__(self, sample: Sample, engine: Engine, fit_intercept: bool, rng: np.random.Generator) -> None:
+        self.sample, self.engine, self.fit_intercept = sample, engine, fit_intercept
+        n = len(sample)
+        parts = assign_parts(np.zeros(n), _PARTS, rng)
+        self.splits = [np.flatnonzero(parts == part) for part in range(_PARTS if n < _EVERY_PART else 1)]
+        self.splits = [held for held in self.splits if 0 < len(held) < n]
+        self.seed = int(rng.integers(2**32))
+
+    def judge(self, kernel: Kernel, kind: str = "") -> _Candidate:
+        """Return the squared error of each held-out row in the plain metric and, for a kind, after each step."""
+        parts = []
+        for held in self.splits:
+            kept = np.setdiff1d(np.arange(len(self.sample)), held)
+            path = self.path(self.sample.take(kept), self.sample.take(held), kernel, kind, _STEPS if kind else 0)
+            parts.append(np.array([errors for _, errors in path]))
+        return _Candidate(kernel, kind, np.concatenate(parts, axis=1))
+
+    def path(
+        self, train: Sample, test: Sample | None, kernel: Kernel, kind: str, steps: int
+    ) -> Iterator[tuple[Array | None, Array | None]]:
+        """Yield the root of each metric, the plain one (None) first, and the squared errors of ``test`` there."""
+        root: Array | None = None
+        for step in range(steps + 1):
+            last = step == steps
+            if last and test is None:
+                yield root, None
+                return
+            fitted, coefficients, intercept = self.fit(train, kernel, root)
+            yield root, None if test is None else _squared_errors(test, root, fitted, coefficients, intercept)
+            if not last:
+                rows = _some(train, _GRADIENTS).blocks(root)
+                root = _next_root(mean_outer_product(fitted, coefficients, rows, self.engine, kind), root, train)
+
+    def fit(self, sample: Sample, kernel: Kernel, root: Array | None) -> tuple[NystromMap, Array, Array]:
+        """Return the map of the sample in a metric, and the ridge regression with the least leave-one-out error."""
+        rows = sample.blocks(root)
+        here = Survey(rows, self.engine)
+        kernel = kernel.resolve(here.moments)
+        rng = np.random.default_rng(self.seed)
+        m = min(_LANDMARKS, max(len(sample) // 4, _FEW), len(sample))
+        landmarks = make_selector("auto").select(here, m, kernel, rng, announce=False)
+        fitted = optimal(here, kernel, landmarks, None)
+        problem = ridge_problem(fitted, fit_intercept=self.fit_intercept)
+        alphas = auto_alphas(problem.values)[::3]
+        alpha = float(alphas[np.argmin(leave_one_out(problem, fitted, rows, self.engine, alphas))])
+        weights, intercept = problem.solve(alpha)
+        return fitted, fitted.projection @ weights, intercept
+
+
+def _squared_errors(
+    test: Sample, root: Array | None, fitted: NystromMap, coefficients: Array, intercept: Array
+) -> Array:
+    weight = 1.0 if test.weight is None else test.weight / max(float(test.weight.mean()), _TINY)
+    X = test.X if root is None else to_metric(test.X, root)
+    return np.asarray(weight * np.square(fitted.evaluate(X) @ coefficients + intercept - test.y).sum(axis=1))
+
+
+def _some(sample: Sample, count: int) -> Sample:
+    """Return at most ``count`` rows, evenly spread."""
+    return sample if len(sample) <= count else sample.take(np.linspace(0, len(sample) - 1, count).astype(np.intp))
+
+
+def _next_root(G: Array, root: Array | None, sample: Sample) -> Array:
+    """Return the root of the metric that the outer products G, taken in the last metric, ask for.
+
+    Gradients in the columns are those in the last metric times its root. The result keeps the spread of the rows, so
+    that one bandwidth means the same in every metric.
+    """
+    if G.ndim == 1:
+        M = G if root is None else root**2 * G
+        scales = M / max(float(M.mean()), _TINY)
+        new = np.sqrt((1 - _SHRINK) * scales + _SHRINK)
+    else:
+        M = G if root is None else root @ G @ root.T
+        M = M / max(float(np.trace(M)) / len(M), _TINY)
+        values, vectors = np.linalg.eigh((1 - _SHRINK) * (M + M.T) / 2 + _SHRINK * np.eye(len(M)))
+        new = vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
+    return np.asarray(new * np.sqrt(sample.spread(None) / max(sample.spread(new), _TINY)))
+
+
+def mean_outer_product(fitted: NystromMap, coefficients: Array, rows: RowBlocks, engine: Engine, kind: str) -> Array:
+    """Return the mean of ``∇f ∇fᵀ`` over the rows, all targets together, for ``f = k(·, Z) coefficients``: one pass.
+
+    With ``k = h(‖x − z‖²)`` the gradient is ``2 Σ_j a_j h'(‖x − z_j‖²)(x − z_j)``. For kind "diagonal" only the
+    diagonal is taken, in O(p) memory. Cost: O(n m p t).
+    """
+    Z, slope = fitted.landmarks.points, _slope(fitted.kernel)
+    A = np.asarray(coefficients, dtype=np.float64)
+    p = Z.shape[1]
+    tile = max(_TILE_NUMBERS // max(p, len(A)), 16)
+
+    def step(block: Block) -> Sums:
+        total: Array = np.zeros(p if kind == "diagonal" else (p, p))
+        for piece in block.split(tile):
+            X = piece.X.astype(np.float64)
+            S = 2 * slope(_squared_distances(X, Z))
+            X = X.toarray() if sp.issparse(X) else X
+            w = None if piece.weight is None else np.sqrt(np.asarray(piece.weight, dtype=np.float64))[:, None]
+            for a in A.T:
+                pull = S * a
+                gradient = X * pull.sum(axis=1)[:, None] - np.asarray(pull @ Z)
+                gradient = gradient if w is None else w * gradient
+                total += np.einsum("ij,ij->j", gradient, gradient) if kind == "diagonal" else gradient.T @ gradient
+        return Sums(total, float(block.X.shape[0] if block.weight is None else np.sum(block.weight)))
+
+    total, weight = engine.fold(rows, step, label="gradients")
+    return np.asarray(total / max(weight, _TINY))
+
+
+def _squared_distances(X: Matrix, Z: Matrix) -> Array:
+    products = X @ Z.T
+    products = products.toarray() if sp.issparse(products) else np.asarray(products)
+    return np.maximum(_squares(X)[:, None] + _squares(Z) - 2 * products, 0.0)
+
+
+def _squares(X: Matrix) -> Array:
+    return np.asarray((X.multiply(X) if sp.issparse(X) else np.square(X)).sum(axis=1)).ravel()
+
+
+@dataclass(frozen=True)
+class _Slope:
+    """The derivative of a kernel in the squared distance."""
+
+    nu: float | None
+    gamma: float
+
+    def __call__(self, squares: Array) -> Array:
+        g = self.gamma
+        if self.nu is None:
+            return np.asarray(-g * np.exp(-g * squares))
+        t = np.sqrt(2 * self.nu * g * squares)
+        decay = np.exp(-t)
+        if self.nu == 0.5:
+            # The kink at a landmark has no slope: such a pair counts for nothing.
+            return np.where(t > 1e-7, -g / 2 * decay / np.maximum(t, 1e-7), 0.0)
+        return np.asarray(-1.5 * g * decay if self.nu == 1.5 else -5 / 6 * g * (1 + t) * decay)
+
+
+def _slope(kernel: Kernel) -> _Slope:
+    if isinstance(kernel, Gaussian):
+        return _Slope(None, float(kernel.gamma))  # type: ignore[arg-type]
+    assert isinstance(kernel, Matern)
+    return _Slope(kernel.nu, float(kernel.gamma))  # type: ignore[arg-type]
+
+
+def plain_kernels(kernel: Kernel, *, several: bool) -> tuple[Kernel, ...]:
+    """Return the kernel, or the Gaussian and the rougher Matérn one of its bandwidth to choose from."""
+    return (Gaussian(kernel.gamma), Matern(0.5, kernel.gamma)) if several else (kernel,)  # type: ignore[attr-defined]

@@ -1,0 +1,177 @@
+"""Machines in a metric: learned, given or one bandwidth per column; saved, on Dask and from files."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import nystrom
+from nystrom import (
+    GaussianProcessRegressor,
+    KernelLogisticRegression,
+    KernelRidge,
+    KernelRidgeClassifier,
+    KernelSVC,
+    KernelSVR,
+    Nystroem,
+    open_rows,
+)
+from nystrom.kernels import Gaussian, InMetric, Matern
+from nystrom.rows import as_blocks
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(900, 8))
+VALUES = np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * RNG.normal(size=900)
+CLASSES = np.digitize(VALUES, [-0.7, 0.7])
+NEW = RNG.normal(size=(400, 8))
+TRUTH = np.sin(2 * NEW[:, 0]) + NEW[:, 1]
+REGRESSORS = [
+    KernelRidge(alpha="auto", fit_intercept=True),
+    GaussianProcessRegressor(),
+    KernelSVR(100.0, epsilon=0.01),
+]
+CLASSIFIERS = [KernelRidgeClassifier(), KernelLogisticRegression(10.0), KernelSVC(10.0)]
+# Rows are held out by their number, so repeating one is not the same as its weight.
+BY_NUMBER = {
+    f"check_sample_weight_equivalence_on_{kind}_data": "rows are held out by number" for kind in ("dense", "sparse")
+}
+SETTINGS = {"n_landmarks": 120, "random_state": 0}
+
+
+@parametrize_with_checks(
+    [KernelRidge(kernel="auto", metric="auto"), KernelSVR(metric="full")],
+    expected_failed_checks=lambda estimator: BY_NUMBER,
+)
+def test_scikit_learn_accepts_a_learned_metric(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("machine", REGRESSORS, ids=lambda machine: type(machine).__name__)
+def test_a_learned_metric_finds_the_columns_and_lowers_the_error(machine):
+    plain = machine.set_params(metric=None, **SETTINGS).fit(X, VALUES)
+    before = np.sqrt(np.mean((plain.predict(NEW) - TRUTH) ** 2))
+    learned = machine.set_params(metric="diagonal", **SETTINGS).fit(X, VALUES)
+    assert np.sqrt(np.mean((learned.predict(NEW) - TRUTH) ** 2)) < 0.7 * before
+    assert learned.feature_importances_[:2].sum() > 0.8
+    assert learned.metric_.shape == (8,)
+    np.testing.assert_allclose(learned.feature_importances_.sum(), 1.0)
+    machine.set_params(metric=None)
+
+
+@pytest.mark.parametrize("machine", CLASSIFIERS, ids=lambda machine: type(machine).__name__)
+def test_classifiers_learn_a_metric_too(machine):
+    truth = np.digitize(TRUTH, [-0.7, 0.7])
+    plain = machine.set_params(metric=None, **SETTINGS).fit(X, CLASSES).score(NEW, truth)
+    learned = machine.set_params(metric="auto", **SETTINGS).fit(X, CLASSES)
+    assert learned.score(NEW, truth) > plain
+    assert learned.feature_importances_[:2].sum() > 0.6
+    assert set(learned.metric_losses_) == {"diagonal", "full"}
+    machine.set_params(metric=None)
+
+
+def test_a_given_metric_is_a_change_of_columns():
+    M = np.diag(np.arange(1.0, 9.0)) + 0.5
+    values, vectors = np.linalg.eigh(M)
+    A = vectors * np.sqrt(values) @ vectors.T
+    inside = KernelRidge(0.1, metric=M, landmarks=X[:100]).fit(X, VALUES)
+    outside = KernelRidge(0.1, landmarks=X[:100] @ A).fit(X @ A, VALUES)
+    np.testing.assert_allclose(inside.predict(NEW), outside.predict(NEW @ A), atol=1e-8)
+    np.testing.assert_allclose(inside.metric_, M, atol=1e-10)
+    scales = np.linspace(0.5, 2, 8)
+    inside = KernelRidge(0.1, metric=scales, landmarks=X[:100]).fit(X, VALUES)
+    outside = KernelRidge(0.1, landmarks=X[:100] * scales).fit(X * scales, VALUES)
+    np.testing.assert_allclose(inside.predict(NEW), outside.predict(NEW * scales), atol=1e-8)
+    np.testing.assert_array_equal(inside.metric_, scales)
+
+
+@pytest.mark.parametrize("landmarks", ["auto", "uniform", "kmeans", "rpcholesky"])
+def test_landmarks_are_chosen_in_the_metric_and_kept_in_the_columns(landmarks):
+    scales = np.array([1.0, 1, 1, 1, 1, 1, 0.1, 0.0])
+    inside = KernelRidge(0.1, metric=scales, n_landmarks=60, landmarks=landmarks, random_state=0).fit(X, VALUES)
+    outside = KernelRidge(0.1, n_landmarks=60, landmarks=landmarks, random_state=0).fit(X * scales, VALUES)
+    np.testing.assert_allclose(inside.landmarks_ * scales, outside.landmarks_, atol=1e-10)
+    np.testing.assert_allclose(inside.predict(NEW), outside.predict(NEW * scales), atol=1e-7)
+
+
+def test_a_learned_metric_given_back_gives_the_same_machine():
+    learned = KernelRidge(0.1, metric="full", gamma=0.1, landmarks=X[:80], random_state=0).fit(X, VALUES)
+    given = KernelRidge(0.1, metric=learned.metric_, gamma=0.1, landmarks=X[:80]).fit(X, VALUES)
+    np.testing.assert_allclose(given.predict(NEW), learned.predict(NEW), atol=1e-8)
+
+
+def test_a_bandwidth_for_each_column_is_a_diagonal_metric():
+    gamma = np.linspace(0.05, 0.4, 8)
+    listed = KernelRidge(0.1, gamma=list(gamma), landmarks=X[:80]).fit(X, VALUES)
+    given = KernelRidge(0.1, gamma=1.0, metric=np.sqrt(gamma), landmarks=X[:80]).fit(X, VALUES)
+    np.testing.assert_allclose(listed.predict(NEW), given.predict(NEW), atol=1e-10)
+    features = Nystroem(gamma=list(gamma), n_components=40, random_state=0).fit(X)
+    assert isinstance(features.kernel_, InMetric)
+    assert features.transform(X).shape == (900, 40)
+
+
+@pytest.mark.parametrize("metric", ["diagonal", "full"])
+def test_memory_files_and_dask_give_the_same_bits(metric, tmp_path):
+    da = pytest.importorskip("dask.array")
+    settings = {"metric": metric, "n_landmarks": 40, "random_state": 0}
+    np.save(tmp_path / "rows.npy", X)
+    here = KernelRidge(0.1, **settings).fit(as_blocks(X, block_rows=250), VALUES)
+    filed = KernelRidge(0.1, **settings).fit(open_rows(tmp_path / "rows.npy", block_rows=250), VALUES)
+    lazy = KernelRidge(0.1, **settings).fit(da.from_array(X, chunks=(250, -1)), da.from_array(VALUES, chunks=250))
+    np.testing.assert_array_equal(here.landmark_coef_, filed.landmark_coef_)
+    np.testing.assert_array_equal(here.landmark_coef_, lazy.landmark_coef_)
+
+
+def test_a_saved_model_carries_its_metric(tmp_path):
+    for metric in ("diagonal", "full", np.linspace(1, 2, 8)):
+        model = KernelLogisticRegression(metric=metric, **SETTINGS).fit(X, CLASSES)
+        model.save(tmp_path / "model.nystrom")
+        loaded = nystrom.load(tmp_path / "model.nystrom")
+        np.testing.assert_array_equal(loaded.predict_proba(NEW), model.predict_proba(NEW))
+        np.testing.assert_array_equal(loaded.metric_, model.metric_)
+
+
+def test_sparse_rows_take_the_diagonal_metric():
+    S = sp.csr_matrix(np.where(RNG.random(X.shape) < 0.5, X, 0.0))
+    y = np.sin(3 * S[:, [0]].toarray().ravel())
+    model = KernelRidge(0.1, metric="auto", **SETTINGS).fit(S, y)
+    assert model.feature_importances_.argmax() == 0
+    np.testing.assert_allclose(model.predict(S), model.predict(S.toarray()), atol=1e-8)
+    with pytest.raises(ValueError, match="needs dense rows"):
+        KernelRidge(metric="full").fit(S, y)
+
+
+def test_the_kernel_is_chosen():
+    smooth = KernelRidge("auto", kernel="auto", **SETTINGS).fit(X[:, :2], VALUES)
+    assert isinstance(smooth.kernel_, Gaussian)
+    rough = KernelRidge("auto", kernel="auto", **SETTINGS).fit(X[:, :2], np.sign(X[:, 0] * X[:, 1]))
+    assert isinstance(rough.kernel_, Matern)
+    both = KernelRidge("auto", kernel="auto", metric="diagonal", **SETTINGS).fit(X[:, :4], np.sign(X[:, 0] * X[:, 1]))
+    assert isinstance(both.kernel_, InMetric)
+    assert isinstance(both.kernel_.kernel, Matern)
+
+
+def test_without_a_metric_there_is_none_to_look_at():
+    model = KernelRidge(n_landmarks=20).fit(X, VALUES)
+    assert not hasattr(model, "metric_")
+    with pytest.raises(AttributeError, match="fit it with metric="):
+        _ = model.feature_importances_
+
+
+def test_noise_keeps_the_plain_metric_and_says_so():
+    model = KernelRidge(metric="diagonal", **SETTINGS).fit(X, np.random.default_rng(5).normal(size=900))
+    assert model.kernel_ == Gaussian(model.kernel_.gamma)
+    np.testing.assert_array_equal(model.feature_importances_, np.full(8, 1 / 8))
+
+
+def test_wrong_metrics_are_named():
+    for metric in ("round", [1.0], np.eye(3)):
+        with pytest.raises(ValueError, match="metric must be one of"):
+            KernelRidge(metric=metric).fit(X, VALUES)
+    with pytest.raises(ValueError, match="leave metric=None"):
+        KernelRidge(gamma=[1.0] * 8, metric="diagonal").fit(X, VALUES)
+    with pytest.raises(ValueError, match="a metric is learned for the kernels"):
+        KernelRidge(kernel="laplacian", metric="diagonal").fit(X, VALUES)
+    with pytest.raises(ValueError, match="rows of 3 columns; these have 8"):
+        KernelRidge(gamma=[1.0] * 3).fit(X, VALUES)
+    with pytest.raises(ValueError, match="kernel='precomputed' has none"):
+        KernelRidge(kernel="precomputed", metric=np.ones(900)).fit(X @ X.T, VALUES)

@@ -1,0 +1,132 @@
+"""The learned metric: gradients that are slopes, outer products over blocks, and steps that held-out rows pick."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from nystrom.engine import LocalEngine
+from nystrom.engine.survey import Survey
+from nystrom.factor import optimal
+from nystrom.kernels import Gaussian, Laplacian, Matern
+from nystrom.landmarks import Landmarks
+from nystrom.rows import as_blocks
+from nystrom.solvers.metric import (
+    check_learnable,
+    kinds_of,
+    learn_metric,
+    mean_outer_product,
+    metric_root,
+    plain_kernels,
+)
+
+RNG = np.random.default_rng(0)
+X, Z = RNG.normal(size=(60, 3)), RNG.normal(size=(8, 3))
+COEFFICIENTS = RNG.normal(size=(8, 2))
+
+
+@pytest.mark.parametrize("kernel", [Gaussian(0.4), Matern(0.5, 0.4), Matern(1.5, 0.4), Matern(2.5, 0.4)])
+def test_outer_products_are_those_of_finite_differences(kernel):
+    rows = as_blocks(X, block_rows=17)
+    fitted = optimal(Survey(rows, LocalEngine()), kernel, Landmarks(Z, None), None)
+    step = 1e-6
+    slopes = [(kernel(X + step * e, Z) - kernel(X - step * e, Z)) @ COEFFICIENTS / (2 * step) for e in np.eye(3)]
+    gradients = np.stack(slopes, axis=2)
+    expected = np.einsum("nti,ntj->ij", gradients, gradients) / len(X)
+    found = mean_outer_product(fitted, COEFFICIENTS, rows, LocalEngine(), "full")
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
+    diagonal = mean_outer_product(fitted, COEFFICIENTS, rows, LocalEngine(), "diagonal")
+    np.testing.assert_allclose(diagonal, np.diag(expected), rtol=1e-6)
+
+
+def test_outer_products_of_weighted_rows_are_those_of_repeated_ones():
+    fitted = optimal(Survey(as_blocks(X), LocalEngine()), Gaussian(0.4), Landmarks(Z, None), None)
+    times = RNG.integers(0, 3, size=60)
+    weighted = as_blocks(X, block_rows=20).with_target(None, times.astype(float))
+    found = mean_outer_product(fitted, COEFFICIENTS, weighted, LocalEngine(), "full")
+    repeated = mean_outer_product(fitted, COEFFICIENTS, as_blocks(np.repeat(X, times, 0)), LocalEngine(), "full")
+    np.testing.assert_allclose(found, repeated, rtol=1e-10)
+
+
+def survey_of(n, p, function, seed=0):
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(n, p))
+    y = function(rows) + 0.1 * rng.normal(size=n)
+    return Survey(as_blocks(rows).with_target(y[:, None], None), LocalEngine())
+
+
+def test_a_direction_that_matters_is_found():
+    direction = np.array([3.0, 4.0, 0, 0, 0, 0, 0, 0]) / 5
+    survey = survey_of(1500, 8, lambda rows: np.sin(2 * rows @ direction))
+    found = learn_metric(survey, [Gaussian("scale")], ("full",), fit_intercept=True, rng=np.random.default_rng(1))
+    M = found.root @ found.root.T
+    values, vectors = np.linalg.eigh(M)
+    assert abs(vectors[:, -1] @ direction) > 0.99
+    assert values[-1] > 5 * values[-2]
+    losses = found.losses["full"]
+    assert losses.min() < 0.5 * losses[0]
+    # The spread of the rows is kept, so that a bandwidth means the same.
+    rows = survey.rows.block(0).X
+    np.testing.assert_allclose(np.var(rows @ found.root, axis=0).sum(), np.var(rows, axis=0).sum(), rtol=1e-6)
+
+
+def test_noise_keeps_the_plain_metric():
+    survey = survey_of(800, 5, lambda rows: 5 * np.random.default_rng(3).normal(size=len(rows)))
+    found = learn_metric(
+        survey, [Gaussian("scale")], ("diagonal", "full"), fit_intercept=True, rng=np.random.default_rng(1)
+    )
+    assert found.root is None
+
+
+def test_all_columns_alike_keep_the_plain_metric():
+    survey = survey_of(1000, 4, lambda rows: np.exp(-np.square(rows).sum(axis=1) / 4))
+    found = learn_metric(survey, [Gaussian("scale")], ("diagonal",), fit_intercept=True, rng=np.random.default_rng(1))
+    assert found.root is None or found.root.max() < 1.5 * found.root.min()
+
+
+def test_the_kernel_is_chosen_by_the_rows_held_out():
+    smooth = survey_of(800, 2, lambda rows: np.sin(rows).sum(axis=1))
+    kernels = plain_kernels(Gaussian("scale"), several=True)
+    found = learn_metric(smooth, kernels, (), fit_intercept=True, rng=np.random.default_rng(1))
+    assert isinstance(found.kernel, Gaussian)
+    rough = survey_of(800, 2, lambda rows: np.sign(rows[:, 0] * rows[:, 1]))
+    found = learn_metric(rough, kernels, (), fit_intercept=True, rng=np.random.default_rng(1))
+    assert isinstance(found.kernel, Matern)
+    assert found.root is None
+
+
+def test_sparse_rows_learn_scales():
+    rng = np.random.default_rng(0)
+    S = sp.random(900, 30, 0.3, format="csr", random_state=0, data_rvs=rng.standard_normal)
+    y = np.sin(3 * S[:, [0]].toarray())
+    survey = Survey(as_blocks(S).with_target(y, None), LocalEngine())
+    found = learn_metric(survey, [Gaussian("scale")], ("diagonal",), fit_intercept=True, rng=rng)
+    assert found.root.argmax() == 0
+    assert found.root[0] > 2 * np.sort(found.root)[-2]
+
+
+def test_the_word_auto_stands_for_what_the_rows_allow():
+    assert kinds_of("auto", 20, sparse=False) == ("diagonal", "full")
+    assert kinds_of("auto", 5000, sparse=False) == ("diagonal",)
+    assert kinds_of("auto", 20, sparse=True) == ("diagonal",)
+    with pytest.raises(ValueError, match="needs dense rows"):
+        kinds_of("full", 20, sparse=True)
+
+
+def test_arrays_are_checked():
+    np.testing.assert_array_equal(metric_root([1, 2], 2), [1.0, 2.0])
+    M = np.array([[2.0, 1.0], [1.0, 2.0]])
+    np.testing.assert_allclose(metric_root(M, 2) @ metric_root(M, 2).T, M)
+    for wrong in ([1.0], [1.0, np.nan], np.eye(3), ["a", "b"]):
+        with pytest.raises(ValueError, match="metric must be one of"):
+            metric_root(wrong, 2)
+    for negative in ([1.0, -1.0], [0.0, 0.0]):
+        with pytest.raises(ValueError, match="metric as scales"):
+            metric_root(negative, 2)
+    for indefinite in (-np.eye(2), [[1.0, 2.0], [2.0, 1.0]], [[1.0, 0.5], [0.0, 1.0]]):
+        with pytest.raises(ValueError, match="symmetric and positive semidefinite"):
+            metric_root(indefinite, 2)
+
+
+def test_kernels_without_a_known_gradient_are_refused():
+    with pytest.raises(ValueError, match="a metric is learned for the kernels 'gaussian' and 'matern'"):
+        check_learnable(Laplacian(1.0))
