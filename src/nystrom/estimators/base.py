@@ -6,9 +6,11 @@ import os
 import time
 from collections.abc import Callable
 from copy import copy
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted
 
 from nystrom.certificate import ErrorEstimate, certify, measure_error
@@ -28,7 +30,9 @@ from nystrom.estimators.parameters import check_names, complete
 from nystrom.factor import FACTORS, NystromMap, extend
 from nystrom.generator import make_generator
 from nystrom.kernels import InMetric, Kernel, Precomputed, make_kernel
+from nystrom.kernels.custom import PrecomputedBeside
 from nystrom.landmarks import Landmarks, Selector, make_selector
+from nystrom.landmarks.base import gather
 from nystrom.landmarks.in_metric import select_in_metric
 from nystrom.memory import Footprint, emit_footprint, fit_footprint, parse_memory
 from nystrom.output import describe_job, write_rows
@@ -313,6 +317,7 @@ class KernelMachine(DisplayMixin):
         n_pairs: int = DEFAULT_PAIRS,
         confidence: float = 0.95,
         random_state: Any = 0,
+        diag: Any = None,
     ) -> ErrorEstimate:
         """Return ``‖K − L Lᵀ‖ / ‖K‖`` for the rows X, without forming K.
 
@@ -332,6 +337,8 @@ class KernelMachine(DisplayMixin):
             Probability that the interval holds the error.
         random_state : int, Generator, RandomState or None
             Seed of the sample.
+        diag : array of shape (n,), optional
+            With ``kernel="precomputed"`` and rows other than the training rows, their k(x, x), for ``norm="trace"``.
 
         Returns
         -------
@@ -342,9 +349,14 @@ class KernelMachine(DisplayMixin):
         rows = self._check_X(X, reset=False)
         engine = self._emit_engine(rows, 1, np.float64, to_file=False)
         rng = make_generator(random_state)
-        return measure_error(
-            rows, self.map_, engine, norm, exact=exact, n_pairs=n_pairs, confidence=confidence, rng=rng
-        )
+        fitted = self._map_beside(rows, diag)
+        if isinstance(fitted.kernel, PrecomputedBeside) and norm != "trace":
+            raise ValueError(
+                f"norm={norm!r} needs the kernel between all rows, and with kernel='precomputed' rows other than the "
+                f"training rows hold it with these alone. Give the square kernel matrix of the training rows, or "
+                f"norm='trace' and diag=<k(x, x) of each row>."
+            )
+        return measure_error(rows, fitted, engine, norm, exact=exact, n_pairs=n_pairs, confidence=confidence, rng=rng)
 
     def best_possible(
         self,
@@ -379,18 +391,45 @@ class KernelMachine(DisplayMixin):
         rng = make_generator(random_state)
         return best_error(survey, self.kernel_, rank, make_selector("auto"), rng, norm=norm, confidence=confidence)
 
-    def residual(self, X: Matrix, *, out: Any = None) -> Any:
+    def _map_beside(self, rows: RowBlocks, diag: Any) -> NystromMap:
+        """Return the map for these rows: a precomputed kernel is told their k(x, x), or that nobody knows it."""
+        kernel, fitted = self.kernel_, self.map_
+        if diag is not None:
+            if not isinstance(kernel, Precomputed):
+                raise ValueError(f"diag is for kernel='precomputed' alone; {kernel!r} computes k(x, x) from the rows.")
+            diag = np.asarray(diag, dtype=np.float64)
+            if diag.shape != (rows.shape[0],) or not (diag >= 0).all() or not np.isfinite(diag).all():
+                raise ValueError(
+                    f"diag must hold a finite k(x, x) of at least 0 for each of the {rows.shape[0]} rows; got shape "
+                    f"{diag.shape}" + (f" with {diag.min():.3g} as the least." if diag.size else ".")
+                )
+        if not isinstance(kernel, Precomputed) or (diag is None and self._is_training_matrix(rows)):
+            return fitted
+        return replace(fitted, kernel=PrecomputedBeside(kernel.indices, diag))
+
+    def _is_training_matrix(self, rows: RowBlocks) -> bool:
+        """Whether the rows are the kernel matrix of the fit: square, and the same in the landmarks' rows."""
+        n = self.landmarks_.shape[1]
+        if rows.shape != (n, n):
+            return False
+        here = gather(Survey(rows, self._engine(rows)), np.asarray(self.landmark_indices_))
+        here, there = (A.toarray() if sp.issparse(A) else np.asarray(A) for A in (here, self.landmarks_))
+        return np.array_equal(here.astype(there.dtype), there)
+
+    def residual(self, X: Matrix, *, diag: Any = None, out: Any = None) -> Any:
         """Return ``k(x, x) − ‖φ(x)‖²`` of each row: 0 where the landmarks explain it, k(x, x) where they do not.
 
-        With ``out``, a path, it is streamed there, as by :meth:`nystrom.Nystroem.transform`.
+        With ``out``, a path, it is streamed there, as by :meth:`nystrom.Nystroem.transform`. ``diag`` is k(x, x) of
+        each row, for ``kernel="precomputed"`` and rows other than the training rows.
         """
         check_is_fitted(self)
-        fitted = self.map_
+        rows = self._check_X(X, reset=False)
+        fitted = self._map_beside(rows, diag)
 
         def function(block: Block) -> Array:
             return fitted.residual(block.X, start=block.start)
 
-        return self._emit(self._check_X(X, reset=False), function, None, np.float64, label="residual", out=out)
+        return self._emit(rows, function, None, np.float64, label="residual", out=out)
 
     def _emit(
         self,

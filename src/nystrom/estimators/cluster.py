@@ -16,6 +16,7 @@ from nystrom.estimators.base import KernelMachine
 from nystrom.estimators.parameters import CommonParameters, SharedParameters
 from nystrom.exceptions import AccuracyWarning
 from nystrom.generator import make_generator
+from nystrom.kernels import Precomputed
 from nystrom.kmeans.lloyd import KMeansResult, assign, kmeans
 from nystrom.linalg import column_signs, psd_eigh
 from nystrom.memory import Footprint, cluster_footprint, fit_footprint
@@ -231,7 +232,11 @@ class SpectralClustering(ClusterMachine):
     def _degrees(self, block: Block, C: Array) -> tuple[Array, Array]:
         """Return the degree of each row, and which of them had to be clipped."""
         degrees = C @ self.degree_coef_
-        diagonal = np.asarray(self.kernel_.diag(block.X, start=block.start), dtype=np.float64)
+        if isinstance(self.kernel_, Precomputed):
+            # New rows hold no k(x, x); the mean of the training rows' serves for all.
+            diagonal = np.full(len(degrees), self.certificate_.kernel_trace / self.certificate_.n_rows)
+        else:
+            diagonal = np.asarray(self.kernel_.diag(block.X), dtype=np.float64)
         low = ~(degrees > _LEAST_DEGREE * diagonal)
         return np.where(low, np.where(diagonal > 0, diagonal, 1.0), degrees), low
 

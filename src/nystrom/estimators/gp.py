@@ -184,6 +184,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
         return_cov: bool = False,
         *,
         include_noise: bool = False,
+        diag: Any = None,
         out: Any = None,
     ) -> Any:
         """Return the mean of f at the rows of X; with its standard deviation, or its covariance, if asked for.
@@ -196,6 +197,8 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
             What to return beside the mean.
         include_noise : bool, default=False
             Whether deviations and covariances are those of a new target, noise included, rather than of f.
+        diag : array of shape (n,), optional
+            k(x, x) of each row, for ``return_std`` with ``kernel="precomputed"`` and rows other than the training rows.
         out : path, optional
             Where the means, and after them the deviations with ``return_std``, are streamed to, one column each, as by
             :meth:`nystrom.Nystroem.transform`.
@@ -218,13 +221,14 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
         rows = self._check_X(X, reset=False)
         t = self.landmark_coef_.shape[1]
         noise = self.alpha_ if include_noise else 0.0
+        fitted = self._map_beside(rows, diag) if return_std else self.map_
 
         def function(block: Block) -> Array:
             C = self.map_.evaluate(block.X)
             mean = C @ self.landmark_coef_ * self._y_deviation + self._y_mean
             if not return_std:
                 return np.asarray(mean)
-            deviation = np.sqrt(self._variance(block, C) + noise)
+            deviation = np.sqrt(self._variance(fitted, block, C) + noise)
             return np.hstack([mean, deviation[:, None] * self._y_deviation])
 
         label = f"predict {return_std} {include_noise}" if return_std else "predict"
@@ -253,10 +257,10 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
             return np.asarray(values * self._y_deviation[0] ** power)
         return np.asarray(values[..., None] * self._y_deviation**power)
 
-    def _variance(self, block: Block, C: Array) -> Array:
+    def _variance(self, fitted: NystromMap, block: Block, C: Array) -> Array:
         """Return the variance of f at the rows of a block, of the normalised target, from their kernel values."""
         phi = C.astype(np.float64, copy=False) @ self.map_.projection
-        left = self.map_.residual(block.X, phi, start=block.start)
+        left = fitted.residual(block.X, phi, start=block.start)
         shrunk = self._ratio / (self.eigenvalues_ + self._ratio)
         return np.asarray(self.amplitude_ * (left + np.square(phi) @ shrunk))
 
@@ -270,11 +274,12 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
         covariance = self.amplitude_ * (self.kernel_(X, X) - (phi * explained) @ phi.T)
         return np.asarray((covariance + covariance.T) / 2)
 
-    def sample_y(self, X: Matrix, n_samples: int = 1, random_state: Any = 0) -> Array:
+    def sample_y(self, X: Matrix, n_samples: int = 1, random_state: Any = 0, *, diag: Any = None) -> Array:
         """Draw functions from the posterior, and return their values at the rows of X.
 
         Up to 3,000 rows the draws have the full covariance of :meth:`predict`. At more rows the part that the landmarks
         do not explain is independent from row to row, which leaves the deviation of each row as it is and costs O(n r).
+        ``diag`` is as in :meth:`predict`.
 
         Returns
         -------
@@ -290,16 +295,17 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
         )
         shrunk = np.sqrt(self._ratio / (self.eigenvalues_ + self._ratio))
         draws = (phi * shrunk) @ rng.standard_normal((self.n_components_, t * n_samples))
-        draws += self._draw_unexplained(rows, phi, rng.standard_normal((n, t * n_samples)))
+        draws += self._draw_unexplained(rows, diag, phi, rng.standard_normal((n, t * n_samples)))
         draws *= np.sqrt(self.amplitude_)
         values = mean + draws.reshape(n, t, n_samples) * self._y_deviation[:, None]
         return np.asarray(values[:, 0] if self._one_target else values)
 
-    def _draw_unexplained(self, rows: RowBlocks, phi: Array, normal: Array) -> Array:
+    def _draw_unexplained(self, rows: RowBlocks, diag: Any, phi: Array, normal: Array) -> Array:
         n = rows.shape[0]
+        fitted = self._map_beside(rows, diag)
         if n > _JOINT_ROWS or isinstance(self.kernel_, Precomputed):
             left = self._emit(
-                rows, lambda block: self.map_.residual(block.X, start=block.start), None, np.float64, label="residual"
+                rows, lambda block: fitted.residual(block.X, start=block.start), None, np.float64, label="residual"
             )
             return np.asarray(np.sqrt(left)[:, None] * normal)
         X = rows.take(np.arange(n)).astype(np.float64)

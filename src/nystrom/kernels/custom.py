@@ -67,6 +67,30 @@ class Precomputed(Kernel):
 
 
 @dataclass(frozen=True, eq=False)
+class PrecomputedBeside(Precomputed):
+    """The kernel of other rows with the training rows: their own ``k(x, x)`` stands beside them, if anybody gives it.
+
+    Parameters
+    ----------
+    indices : sequence of int
+        Row numbers of the landmarks.
+    diagonal : array of shape (n,), optional
+        ``k(x, x)`` of each row.
+    """
+
+    diagonal: Array | None = None
+
+    def diag(self, A: Matrix, start: int = 0) -> Array:
+        """Return the given ``k(x, x)`` of rows ``start`` to ``start + len(A)``."""
+        if self.diagonal is None:
+            raise ValueError(
+                "with kernel='precomputed', k(x, x) of rows that are not the training rows stands in no column: pass "
+                "diag=<array of k(x, x), one for each row>. The whole training matrix needs none."
+            )
+        return self.diagonal[start : start + A.shape[0]]
+
+
+@dataclass(frozen=True, eq=False)
 class _TakeColumns:
     indices: Array
 
