@@ -139,41 +139,71 @@ def margin_of(F: Array, diagonal: Array, top: float, tolerance: float) -> float:
     return float(np.min(margins))
 
 
-def block_statistics(F: Array, diagonal: Array, block: Block, *, margin: float = np.inf) -> Statistics:
-    """Return the statistics of one block whose features, minus the same vector in all blocks, are the rows of ``F``.
+class BlockSums:
+    """The sums over one block, tile by tile; means leave them once, at the end.
 
-    Products are taken in the dtype of ``F``, which is overwritten, and added up over the blocks in float64.
+    Products of a tile are taken in the dtype of its features, and added up in float64. The features of all blocks may
+    be those of the rows minus the same vector.
+
+    Parameters
+    ----------
+    block : Block
+    k : int
+        Number of features.
     """
-    n, k = F.shape
-    # A target of words belongs to a classifier, which puts numbers in its place; here it is none.
-    has_numbers = block.y is not None and block.y.dtype.kind in "fiub"
-    y = np.asarray(block.y, dtype=np.float64).reshape(n, -1) if has_numbers else np.empty((n, 0))
-    w = None if block.weight is None else np.asarray(block.weight, dtype=np.float64)
-    if w is not None and not (w > 0).all():
-        kept = np.flatnonzero(w > 0)
-        F, y, w, diagonal = F[kept], y[kept], w[kept], diagonal[kept]
-    count = len(F)
-    weight = float(count) if w is None else float(w.sum())
-    target_mean, y = _centred(y, w, weight)
-    wy = y if w is None else y * w[:, None]
-    cross = F.T @ wy if y.shape[1] else np.zeros((k, 0))
-    ones = np.ones(count, F.dtype) if w is None else w
-    mean = (ones @ F).astype(np.float64, copy=False) / (weight or 1.0)
-    if w is not None:
-        F *= np.sqrt(w).astype(F.dtype)[:, None]
-    scatter = (F.T @ F).astype(np.float64, copy=False)
-    scatter -= weight * np.outer(mean, mean)
-    return Statistics(
-        count,
-        weight,
-        mean,
-        scatter,
-        float(diagonal.sum() if w is None else w @ diagonal),
-        margin,
-        cross,
-        target_mean,
-        np.einsum("ij,ij->j", wy, y),
-    )
+
+    def __init__(self, block: Block, k: int) -> None:
+        n = block.X.shape[0]
+        # A target of words belongs to a classifier, which puts numbers in its place; here it is none.
+        has_numbers = block.y is not None and block.y.dtype.kind in "fiub"
+        y = np.asarray(block.y, dtype=np.float64).reshape(n, -1) if has_numbers else np.empty((n, 0))
+        self._w = w = None if block.weight is None else np.asarray(block.weight, dtype=np.float64)
+        heavy = slice(None) if w is None else np.flatnonzero(w > 0)
+        own = None if w is None else w[heavy]
+        self._count = n if own is None else len(own)
+        self._weight = float(n) if own is None else float(own.sum())
+        self._target_mean, centred = _centred(y[heavy], own, self._weight)
+        # Zero for rows of no weight.
+        self._wy = np.zeros_like(y)
+        self._wy[heavy] = centred if own is None else centred * own[:, None]
+        self._target_scatter = np.einsum("ij,ij->j", self._wy[heavy], centred)
+        self._sum, self._gram, self._cross = np.zeros(k), np.zeros((k, k)), np.zeros((k, y.shape[1]))
+        self._product: Array | None = None
+        self._trace, self._margin = 0.0, np.inf
+
+    def add(self, F: Array, diagonal: Array, first: int, *, margin: float = np.inf) -> None:
+        """Add the rows from ``first`` on, with features ``F``, which are overwritten, and ``k(x, x)``."""
+        wy = self._wy[first : first + len(F)]
+        w = None if self._w is None else self._w[first : first + len(F)]
+        if w is not None and not (w > 0).all():
+            kept = np.flatnonzero(w > 0)
+            F, wy, w, diagonal = F[kept], wy[kept], w[kept], diagonal[kept]
+        self._sum += (np.ones(len(F), F.dtype) if w is None else w) @ F
+        if wy.shape[1]:
+            self._cross += F.T @ wy
+        if w is not None:
+            F *= np.sqrt(w).astype(F.dtype)[:, None]
+        if self._product is None or self._product.dtype != F.dtype:
+            self._product = np.empty(self._gram.shape, F.dtype)
+        self._gram += np.matmul(F.T, F, out=self._product)
+        self._trace += float(diagonal.sum() if w is None else w @ diagonal)
+        self._margin = min(self._margin, margin)
+
+    def statistics(self) -> Statistics:
+        """Return what the tiles have added up to."""
+        mean = self._sum / (self._weight or 1.0)
+        self._gram -= self._weight * np.outer(mean, mean)
+        return Statistics(
+            self._count,
+            self._weight,
+            mean,
+            self._gram,
+            self._trace,
+            self._margin,
+            self._cross,
+            self._target_mean,
+            self._target_scatter,
+        )
 
 
 def _centred(y: Array, w: Array | None, weight: float) -> tuple[Array, Array]:

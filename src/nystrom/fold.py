@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
 
 import numpy as np
 
-from nystrom.engine.local import merge_two
 from nystrom.engine.survey import Survey
 from nystrom.exceptions import NotPositiveSemidefiniteError
-from nystrom.feature_sums import Statistics, block_statistics, margin_of
+from nystrom.feature_sums import BlockSums, Statistics, margin_of
 from nystrom.kernels import Kernel
 from nystrom.linalg import whitened, whitening_norm
 from nystrom.rows.base import Block
@@ -123,32 +121,37 @@ class Fold:
         return statistics.moved(self.shift).in_basis(self.T)
 
     def __call__(self, block: Block) -> Statistics:
-        tile_rows = max(_TILE_BYTES // (8 * self.T.shape[0]), _MIN_TILE_ROWS)
+        m, k = self.T.shape
+        tile_rows = max(_TILE_BYTES // (8 * m), _MIN_TILE_ROWS)
+        sums = BlockSums(block, k if self.way.whiten_first else m)
         # Overflow is found in the sums, where it is an error with advice.
         with np.errstate(over="ignore", invalid="ignore"):
-            return reduce(merge_two, map(self._tile, block.split(tile_rows)))
+            for tile in block.split(tile_rows):
+                self._add(sums, tile, tile.start - block.start)
+            return sums.statistics()
 
-    def _tile(self, block: Block) -> Statistics:
-        C = self.evaluate(block.X)
+    def _add(self, sums: BlockSums, tile: Block, first: int) -> None:
+        C = self.evaluate(tile.X)
         if self.keep is not None:
-            self.keep[block.start : block.stop] = C
-        diagonal = np.asarray(self.kernel.diag(block.X, start=block.start), dtype=np.float64)
+            self.keep[tile.start : tile.stop] = C
+        diagonal = np.asarray(self.kernel.diag(tile.X, start=tile.start), dtype=np.float64)
         if self.way.whiten_first:
-            return self._whitened(C, diagonal, block)
+            self._add_whitened(sums, C, diagonal, tile, first)
+            return
         dtype = self.way.sum_dtype
         if dtype == np.float32 and not float(diagonal.max()) < _SQUARABLE32[1]:
             dtype = np.dtype(np.float64)
         # Kernel values that nobody else holds are shifted in place: to fill fresh memory takes as long again.
-        own = C.flags.owndata and C.dtype == dtype and C is not block.X
+        own = C.flags.owndata and C.dtype == dtype and C is not tile.X
         shifted = np.subtract(C, self.shift, out=C if own else None, dtype=dtype, casting="same_kind")
-        return block_statistics(shifted, diagonal, block)
+        sums.add(shifted, diagonal, first)
 
-    def _whitened(self, C: Array, diagonal: Array, block: Block) -> Statistics:
+    def _add_whitened(self, sums: BlockSums, C: Array, diagonal: Array, tile: Block, first: int) -> None:
         F = whitened(C, self.T).astype(np.float64, copy=False)
-        heavy = slice(None) if block.weight is None else np.flatnonzero(np.asarray(block.weight) > 0)
+        heavy = slice(None) if tile.weight is None else np.flatnonzero(np.asarray(tile.weight) > 0)
         margin = margin_of(F[heavy], diagonal[heavy], self.top, self.tolerance)
         F -= self.shift @ self.T
-        return block_statistics(F, diagonal, block, margin=margin)
+        sums.add(F, diagonal, first, margin=margin)
 
 
 def _require_sound(statistics: Statistics, dtype: np.dtype) -> None:
