@@ -100,7 +100,7 @@ def find_size(
     trial = Trial(survey, kernel, rng, least=tol)
 
     def attempt(size: int) -> Tried:
-        landmarks = _choose(survey, selector, size, kernel, rng)
+        landmarks = choose_landmarks(survey, selector, size, kernel, rng)
         return Tried(size, landmarks, trial.error(landmarks, norm, confidence))
 
     tried = [attempt(min(_START, most))]
@@ -163,7 +163,9 @@ def cut_rank(eigenvalues: Array, error: ErrorEstimate, tol: float) -> int:
     return max(int(np.argmax(tails <= (tol - error.high) * tails[0])), 1)
 
 
-def _choose(survey: Survey, selector: Selector, size: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
+def choose_landmarks(
+    survey: Survey, selector: Selector, size: int, kernel: Kernel, rng: np.random.Generator
+) -> Landmarks:
     """Select landmarks; a selector that reads all rows chooses from a sample where there are many."""
     rows = survey.rows
     pool = max(_POOL_ROWS, _POOL_ROWS_PER_LANDMARK * size)

@@ -42,6 +42,9 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GrowingMachine
     ----------
     n_components : int or None, default=100
         The rank r: columns of the features. None keeps every direction that the landmarks span.
+    n_landmarks : int, "auto" or None, default=None
+        m; by default twice ``n_components``, and at most the number of rows. "auto" doubles it from 100 until the
+        leading ``n_components`` components stay as they are.
     tol : float or None, default=None
         The relative error to reach, such as 0.01. Rank and landmarks are then found: ``n_components`` is not used, and
         ``n_landmarks`` is the most landmarks to take (by default 5,000, and what ``max_memory`` allows). Where these
@@ -82,6 +85,9 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GrowingMachine
     >>> bool(features.certificate_.trace.value < 0.5)
     True
     """
+
+    # The user asked for features of this rank, and sees what they leave out.
+    _least_landmarks = 1
 
     def __init__(
         self,

@@ -34,7 +34,7 @@ class CommonParameters(TypedDict, total=False):
 
     degree: int
     coef0: float
-    n_landmarks: int | None
+    n_landmarks: int | str | None
     landmarks: Any
     factor: str
     max_memory: Any

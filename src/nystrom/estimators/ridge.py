@@ -176,6 +176,8 @@ class RidgeMachine(SupervisedMachine):
             return Choice("factor", "n_components cuts the rank of the factor")
         if isinstance(self._kernel(), Precomputed):
             return Choice("factor", "kernel='precomputed' has no coordinates")
+        if isinstance(self.n_landmarks, str):
+            return Choice("factor", "n_landmarks='auto' takes no more landmarks than a factor holds")
         _, m = resolve_sizes(None, self.n_landmarks, rows.shape[0])
         m = make_selector(self.landmarks).count(m, rows.shape[0])
         budget = parse_memory(self.max_memory)

@@ -7,17 +7,13 @@ import warnings
 from nystrom.certificate.tolerance import Sized, cut_rank, find_size
 from nystrom.checks import check_choice, check_optional_count
 from nystrom.engine.survey import Survey
-from nystrom.estimators.base import KernelMachine
+from nystrom.estimators.base import MOST_LANDMARKS, KernelMachine
 from nystrom.exceptions import ApproximationWarning
 from nystrom.factor import FACTORS, NystromMap, truncate
 from nystrom.generator import make_generator
-from nystrom.landmarks import Selector, make_selector
-from nystrom.memory import fit_footprint, parse_memory
+from nystrom.landmarks import make_selector
 from nystrom.rows import RowBlocks
 from nystrom.types import Array
-
-# More are seldom worth their time, which grows with the square of their number; a larger n_landmarks allows them.
-MOST_LANDMARKS = 5000
 
 
 class GrowingMachine(KernelMachine):
@@ -29,7 +25,8 @@ class GrowingMachine(KernelMachine):
         """Find landmarks enough for the tolerance, fit the map to all rows, and cut the rank as far as it allows."""
         check_choice(self.factor, "factor", FACTORS)
         selector = make_selector(self.landmarks)
-        most = self._most_landmarks(rows, selector)
+        asked = None if self.n_landmarks == "auto" else check_optional_count(self.n_landmarks, "n_landmarks")
+        most = self._most_landmarks(rows, selector, asked or MOST_LANDMARKS)
         survey = Survey(rows, self._fit_engine(rows, selector, most))
         rng = make_generator(self.random_state)
         kernel = self._checked_kernel(rows)
@@ -44,19 +41,6 @@ class GrowingMachine(KernelMachine):
         self.error_, self.sizes_tried_ = found.error, found.tried
         self._store_map(fitted)
         return fitted, C
-
-    def _most_landmarks(self, rows: RowBlocks, selector: Selector) -> int:
-        """Return the most landmarks: those asked for, or 5,000; never more than rows, or than memory allows."""
-        most = min(check_optional_count(self.n_landmarks, "n_landmarks") or MOST_LANDMARKS, rows.shape[0])
-        budget = parse_memory(self.max_memory)
-        if budget is None or rows.on_cluster:
-            return most
-        low, high = 1, most
-        while low < high:
-            middle = (low + high + 1) // 2
-            fits = fit_footprint(rows, middle, selector.held_bytes(rows, middle)).least <= budget
-            low, high = (middle, high) if fits else (low, middle - 1)
-        return low
 
     def _warn_not_met(self, found: Sized, tol: float, most: int, n_rows: int) -> None:
         reached = f"{len(found.landmarks)} landmarks reach {found.error}, and tol={tol:g} was asked for"

@@ -15,9 +15,11 @@ from nystrom.engine.survey import Survey
 from nystrom.estimators.base import KernelMachine
 from nystrom.estimators.parameters import SharedParameters
 from nystrom.kernels import InMetric, Kernel, make_kernel
+from nystrom.landmarks import Selector
 from nystrom.rows import RowBlocks
 from nystrom.solvers.bandwidth import check_searchable
 from nystrom.solvers.metric import METRICS, check_learnable, kinds_of, learn_metric, metric_root, plain_kernels
+from nystrom.solvers.sizing import Grown, grow_by_score
 from nystrom.types import Array
 
 
@@ -165,6 +167,11 @@ class SupervisedMachine(KernelMachine):
             if len(y) != rows.shape[0]:
                 raise ValueError(f"y has {len(y)} entries, but X has {rows.shape[0]} rows; there must be one per row.")
         return rows, y, None if sample_weight is None else self._check_weight(sample_weight, rows)
+
+    def _enough_landmarks(
+        self, survey: Survey, selector: Selector, kernel: Kernel, rng: np.random.Generator, *, least: int, most: int
+    ) -> Grown:
+        return grow_by_score(survey, selector, kernel, rng, least=least, most=most)
 
     def _needs_y(self) -> str:
         return (

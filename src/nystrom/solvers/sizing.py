@@ -1,0 +1,195 @@
+"""How many landmarks are enough: grown until the score, or the components, move no more than their noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from nystrom.certificate.tolerance import choose_landmarks
+from nystrom.engine.survey import Survey
+from nystrom.factor import bind, landmark_kernel, prepare
+from nystrom.kernels import Kernel
+from nystrom.kmeans.lloyd import draw_rows
+from nystrom.landmarks.base import Landmarks, Selector
+from nystrom.linalg import psd_eigh, whiten
+from nystrom.rows.base import Block, require_finite
+from nystrom.solvers.path import auto_alphas
+from nystrom.types import Array, Matrix
+
+# Rows that a regression on trial learns from, and rows that judge it; both at most a share of all.
+_LEARN_ROWS = 10_000
+_JUDGE_ROWS = 2000
+_VALUES_BYTES = 256 * 2**20
+_ALPHAS = 5
+# A gain below this many standard errors is none, and one below this share of the error is not worth twice the work.
+_ERRORS = 2.0
+_LEAST_GAIN = 0.01
+# Errors above this share of the target's variance explain next to nothing of it.
+_EXPLAINED = 0.5
+# Components are stable when this share of their variance lies in the span of those before.
+_STABLE = 0.995
+
+
+class Grown(NamedTuple):
+    """Landmarks that are enough, whether growth ended by itself, and (size, score) of all that were tried."""
+
+    landmarks: Landmarks
+    settled: bool
+    tried: tuple[tuple[int, float], ...]
+
+
+class _Sample(NamedTuple):
+    X: Matrix
+    y: Array | None
+
+
+def grow_by_score(
+    survey: Survey, selector: Selector, kernel: Kernel, rng: np.random.Generator, *, least: int, most: int
+) -> Grown:
+    """Double the landmarks until held-out squared errors of ridge regression fall by no more than their noise.
+
+    The noise is that of the difference between two sizes on the same 2,000 rows. Scores are mean squared errors, at
+    the regularisation that is best for each size.
+
+    Cost: per size that of its landmarks and of a fit to 10,000 rows; one pass to fetch these.
+    """
+    n = survey.rows.shape[0]
+    judged = min(_JUDGE_ROWS, max(n // 4, 1))
+    X, y = _fetch(survey, draw_rows(n, min(_LEARN_ROWS + judged, n), None, rng)[0])
+    if y is None:
+        raise ValueError("n_landmarks='auto' judges sizes by how well they predict, and the rows hold no target.")
+    order = rng.permutation(len(y))
+    judge, learn = order[:judged], order[judged:]
+
+    def errors(landmarks: Landmarks) -> Array:
+        features = _features(kernel, landmarks)
+        rows = learn[: max(_VALUES_BYTES // (8 * len(landmarks)), 1000)]
+        return _judge(features(X[rows]), y[rows], features(X[judge]), y[judge])
+
+    spread = float(np.var(y[judge], axis=0).mean())
+
+    def enough(seen: list[Array]) -> bool:
+        now = seen[-1]
+        # With too few landmarks to see anything, twice as many see nothing either: look twice.
+        before = seen[-3:-1] if now.mean() > _EXPLAINED * spread else seen[-2:-1]
+        blind = len(before) == 1 and now.mean() > _EXPLAINED * spread
+        return not blind and all(_no_gain(earlier, now) for earlier in before)
+
+    return _grow(survey, selector, kernel, rng, least, most, errors, enough, lambda e: float(e.mean()))
+
+
+def grow_by_components(
+    survey: Survey, selector: Selector, kernel: Kernel, rng: np.random.Generator, rank: int, *, least: int, most: int
+) -> Grown:
+    """Double the landmarks until the leading ``rank`` centred components of a sample of rows stay as they are.
+
+    They do when 99.5 % of their variance lies in the span of those with half the landmarks; the larger size is taken.
+    Scores are these shares.
+    """
+    X, _ = _fetch(survey, draw_rows(survey.rows.shape[0], _JUDGE_ROWS, None, rng)[0])
+
+    def components(landmarks: Landmarks) -> Array:
+        F = _features(kernel, landmarks)(X)
+        U, s, _ = np.linalg.svd(F - F.mean(axis=0), full_matrices=False)
+        return np.asarray(U[:, :rank] * s[:rank])
+
+    def enough(seen: list[Array]) -> bool:
+        return _shared(seen[-2], seen[-1]) >= _STABLE
+
+    return _grow(survey, selector, kernel, rng, least, most, components, enough, None)
+
+
+def _grow(
+    survey: Survey,
+    selector: Selector,
+    kernel: Kernel,
+    rng: np.random.Generator,
+    least: int,
+    most: int,
+    look: Callable[[Landmarks], Array],
+    enough: Callable[[list[Array]], bool],
+    score: Callable[[Array], float] | None,
+) -> Grown:
+    """Double the size until what ``look`` sees is ``enough``; with a score, take the smaller of the last two sizes."""
+    size = min(least, most)
+    chosen = [choose_landmarks(survey, selector, size, kernel, rng)]
+    seen = [look(chosen[0])]
+    while size < most and len(chosen[-1]) == size:
+        size = min(2 * size, most)
+        chosen.append(choose_landmarks(survey, selector, size, kernel, rng))
+        seen.append(look(chosen[-1]))
+        if enough(seen):
+            best = _smallest_as_good(seen) if score else len(seen) - 1
+            return Grown(chosen[best], True, _history(chosen, seen, score))
+    # Where there are no more rows, or none that differ, more landmarks would change nothing.
+    settled = size >= survey.rows.shape[0] or len(chosen[-1]) < size
+    return Grown(chosen[-1], settled, _history(chosen, seen, score))
+
+
+def _history(
+    chosen: list[Landmarks], seen: list[Array], score: Callable[[Array], float] | None
+) -> tuple[tuple[int, float], ...]:
+    scores = [score(one) for one in seen] if score else [0.0, *map(_shared, seen, seen[1:])]
+    return tuple((len(landmarks), value) for landmarks, value in zip(chosen, scores, strict=True))
+
+
+def _no_gain(before: Array, now: Array) -> bool:
+    """Return whether errors fell by no more than the noise of their difference, or by next to nothing."""
+    gain = before - now
+    noise = float(gain.std()) / np.sqrt(len(gain))
+    return float(gain.mean()) <= max(_ERRORS * noise, _LEAST_GAIN * float(now.mean()))
+
+
+def _smallest_as_good(errors: list[Array]) -> int:
+    """Return the first size from which the last one gains nothing."""
+    return next(i for i, one in enumerate(errors) if i == len(errors) - 1 or _no_gain(one, errors[-1]))
+
+
+def _shared(before: Array, now: Array) -> float:
+    """Return the share of the components' variance that lies in the span of those before."""
+    Q, _ = np.linalg.qr(before)
+    whole = float(np.sum(now**2))
+    return float(np.sum((Q.T @ now) ** 2)) / whole if whole > 0 else 1.0
+
+
+def _features(kernel: Kernel, landmarks: Landmarks) -> Callable[[Matrix], Array]:
+    """Return the function from rows to all features that the landmarks span, in float64."""
+    kernel = bind(kernel, landmarks)
+    W = landmark_kernel(kernel, landmarks)
+    evaluate = prepare(kernel, landmarks)
+    return lambda X: np.asarray(evaluate(X), dtype=np.float64) @ whiten(W, block_dtype=X.dtype).T
+
+
+def _judge(F: Array, y: Array, G: Array, z: Array) -> Array:
+    """Return each judging row's squared error, for the best of some regularisations of a ridge with an intercept."""
+    mean, target = F.mean(axis=0), y.mean(axis=0)
+    F, y = F - mean, y - target
+    values, V = psd_eigh(F.T @ F)
+    cross, G = V.T @ (F.T @ y), (G - mean) @ V
+    alphas = auto_alphas(values)[::_ALPHAS]
+    errors = [np.mean((z - target - G @ (cross / (values + a)[:, None])) ** 2, axis=1) for a in alphas]
+    return min(errors, key=lambda e: float(e.mean()))
+
+
+def _fetch(survey: Survey, numbers: Array) -> _Sample:
+    """Return the rows with these numbers, which are sorted, and their targets as a matrix: one pass."""
+    name = survey.rows.name
+
+    def step(block: Block) -> tuple[Matrix, Array | None]:
+        first, last = np.searchsorted(numbers, (block.start, block.stop))
+        own = numbers[first:last] - block.start
+        y = None if block.y is None else np.asarray(block.y, dtype=np.float64)[own]
+        return block.X[own], None if y is None else y.reshape(len(own), -1)
+
+    parts = [part for _, part in survey.map(step, label="rows on trial")]
+    X = (
+        sp.vstack([X for X, _ in parts], format="csr")
+        if survey.rows.is_sparse
+        else np.concatenate([X for X, _ in parts])
+    )
+    require_finite(X, name, numbers=numbers)
+    targets = [y for _, y in parts if y is not None]
+    return _Sample(X, np.concatenate(targets) if targets else None)

@@ -1,0 +1,90 @@
+"""Landmarks enough for a score, or for components that stay as they are."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.decomposition import KernelPCA as ScikitKernelPCA
+
+from nystrom import (
+    KernelKMeans,
+    KernelLogisticRegression,
+    KernelPCA,
+    KernelRidge,
+    KernelRidgeClassifier,
+    Nystroem,
+    open_rows,
+)
+from nystrom.exceptions import ApproximationWarning
+
+
+def waves(n, frequency, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, size=(n, 2))
+    return X, np.sin(frequency * X[:, 0]) * np.cos(frequency * X[:, 1]) + 0.1 * rng.normal(size=n)
+
+
+def test_a_target_that_moves_faster_takes_more_landmarks():
+    sizes = []
+    for frequency in (1.0, 12.0):
+        X, y = waves(1500, frequency)
+        model = KernelRidge("auto", gamma=20.0, n_landmarks="auto", random_state=0).fit(X, y)
+        sizes.append(len(model.landmarks_))
+        assert model.sizes_tried_[0][0] == 100
+    assert sizes[0] <= 200 <= sizes[1]
+    assert sizes[0] < sizes[1]
+
+
+def test_landmarks_found_predict_as_well_as_many_more():
+    X, y = waves(2500, 8.0)
+    model = KernelRidge("auto", gamma=20.0, n_landmarks="auto", random_state=0).fit(X[:1500], y[:1500])
+    many = KernelRidge("auto", gamma=20.0, n_landmarks=500, random_state=0).fit(X[:1500], y[:1500])
+    assert model.score(X[1500:], y[1500:]) > many.score(X[1500:], y[1500:]) - 0.01
+
+
+@pytest.mark.parametrize("machine", [KernelRidgeClassifier, KernelLogisticRegression])
+def test_classifiers_find_their_landmarks(machine):
+    X, y = waves(1200, 3.0)
+    model = machine(n_landmarks="auto", gamma=5.0, random_state=0).fit(X, y > 0)
+    assert 100 <= len(model.landmarks_) <= 1200
+    assert model.score(X, y > 0) > 0.8
+
+
+def test_sparse_rows_and_files_find_the_same_landmarks_as_dense_rows_in_memory(tmp_path):
+    X, y = waves(600, 2.0)
+    np.save(tmp_path / "rows.npy", X)
+    here = KernelPCA(2, n_landmarks="auto", random_state=0).fit(X)
+    there = KernelPCA(2, n_landmarks="auto", random_state=0).fit(open_rows(tmp_path / "rows.npy"))
+    np.testing.assert_array_equal(here.landmarks_, there.landmarks_)
+    sparse = KernelRidge(n_landmarks="auto", random_state=0).fit(sp.csr_matrix(X), y)
+    assert len(sparse.landmarks_) >= 100
+
+
+@pytest.mark.parametrize("n_landmarks", [None, "auto"])
+def test_two_components_are_those_of_exact_kernel_pca(n_landmarks):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(10, 10))[rng.integers(10, size=1500)] * 2 + rng.normal(size=(1500, 10))
+    ours = KernelPCA(2, gamma=0.02, n_landmarks=n_landmarks, random_state=0).fit(X)
+    assert len(ours.landmarks_) >= 100
+    found, exact = ours.transform(X), ScikitKernelPCA(2, kernel="rbf", gamma=0.02).fit_transform(X)
+    for j in range(2):
+        assert abs(np.corrcoef(found[:, j], exact[:, j])[0, 1]) > 0.999
+
+
+def test_machines_of_few_components_take_a_hundred_landmarks_and_features_twice_their_rank():
+    X, _ = waves(400, 1.0)
+    assert len(KernelKMeans(2, random_state=0).fit(X).landmarks_) >= 100
+    assert len(Nystroem(n_components=3, random_state=0).fit(X).landmarks_) == 6
+
+
+def test_growth_that_meets_its_limit_says_so(monkeypatch):
+    monkeypatch.setattr("nystrom.estimators.base.MOST_LANDMARKS", 150)
+    monkeypatch.setattr("nystrom.estimators.base.KernelMachine._most_landmarks", lambda *_: 150)
+    X, y = waves(1500, 25.0)
+    with pytest.warns(ApproximationWarning, match="stopped at 150 landmarks"):
+        KernelRidge("auto", gamma=50.0, n_landmarks="auto", random_state=0).fit(X, y)
+
+
+def test_other_words_for_the_number_of_landmarks_are_refused():
+    X, y = waves(50, 1.0)
+    with pytest.raises(ValueError, match="n_landmarks must be one of"):
+        KernelRidge(n_landmarks="many").fit(X, y)
