@@ -1,0 +1,82 @@
+"""Run the examples and write a page for each: a hook of the documentation site (``mkdocs.yml``), not an example."""
+
+from __future__ import annotations
+
+import ast
+import runpy
+import warnings
+from pathlib import Path
+from typing import Any
+
+EXAMPLES = Path(__file__).parent
+TITLES = {
+    "paper_maps": "The paper",
+    "digits_embedded": "Seeing",
+    "denoising": "Seeing",
+    "spectral_shapes": "Seeing",
+    "probabilities": "Learning",
+    "gp_band": "Learning",
+    "sparse_text": "Learning",
+    "many_landmarks": "Size",
+    "out_of_core": "Size",
+    "selectors_compared": "Quality",
+    "tolerance": "Quality",
+    "csv_to_model": "Tables",
+}
+
+
+def names() -> list[str]:
+    """Return the examples in the order of the gallery; every script beside this one is one of them."""
+    found = {path.stem for path in EXAMPLES.glob("*.py")} - {Path(__file__).stem}
+    missing = found.symmetric_difference(TITLES)
+    if missing:
+        raise ValueError(f"examples and the gallery's table differ: {sorted(missing)}")
+    return list(TITLES)
+
+
+def describe(name: str) -> tuple[str, str, str]:
+    """Return the title, the text and the code of an example."""
+    source = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
+    title, _, text = (ast.get_docstring(ast.parse(source)) or "").partition("\n")
+    code = source.split('"""', 2)[2].strip()
+    return title, text.strip("=\n"), code
+
+
+def draw(name: str) -> Any:
+    """Run an example without a screen and return its figure; warnings are errors."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    plt.close("all")
+    show, plt.show = plt.show, lambda *_, **__: None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            runpy.run_path(str(EXAMPLES / f"{name}.py"))
+    finally:
+        plt.show = show
+    return plt.gcf()
+
+
+def on_config(config: Any) -> Any:
+    """Run every example and add its page, before mkdocs looks for pages."""
+    folder = Path(config["docs_dir"]) / "gallery"
+    folder.mkdir(exist_ok=True)
+    cards = [
+        "# Gallery\n",
+        "Each is one short script in `examples/`, run when this site is built.\n",
+        '<div class="grid cards" markdown>\n',
+    ]
+    pages = []
+    for name in names():
+        title, text, code = describe(name)
+        draw(name).savefig(folder / f"{name}.png", dpi=110)
+        picture = f"![{title}]({name}.png)"
+        (folder / f"{name}.md").write_text(f"# {title}\n\n{text}\n\n{picture}\n\n```python\n{code}\n```\n", "utf-8")
+        cards.append(f"- [{picture}]({name}.md)\n\n    **[{title}]({name}.md)**\n")
+        pages.append({title: f"gallery/{name}.md"})
+    (folder / "index.md").write_text("\n".join([*cards, "</div>\n"]), "utf-8")
+    config["nav"] = [*config["nav"], {"Gallery": ["gallery/index.md", *pages]}]
+    return config

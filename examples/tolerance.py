@@ -1,0 +1,28 @@
+"""
+How good, not how many
+======================
+
+``tol`` asks for an error instead of a number of landmarks. The fit grows until the upper end of the error's interval is
+below it.
+"""
+
+import matplotlib.pyplot as plt
+from sklearn.datasets import load_digits
+
+from nystrom import Nystroem
+
+X, _ = load_digits(return_X_y=True)
+tolerances = (0.3, 0.2, 0.1, 0.05)
+fits = [Nystroem(tol=tol, random_state=0).fit(X) for tol in tolerances]
+errors = [fit.approximation_error(X).value for fit in fits]
+
+figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
+axis.plot(tolerances, tolerances, color="0.6", label="asked for")
+axis.plot(tolerances, errors, "o-", label="reached")
+for tol, error, fit in zip(tolerances, errors, fits, strict=True):
+    text = f"{len(fit.landmarks_)} landmarks,\nrank {fit.n_components_}"
+    axis.annotate(text, (tol, error), textcoords="offset points", xytext=(6, -22), fontsize="x-small")
+axis.margins(0.15)
+axis.set(xscale="log", yscale="log", xlabel="tol", ylabel="relative error (Frobenius)")
+axis.legend()
+plt.show()
