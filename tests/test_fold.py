@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from sklearn import kernel_ridge
 
-from nystrom import KernelRidge, Nystroem, factor, fold
+from nystrom import GaussianProcessRegressor, KernelRidge, Nystroem, factor, fold
 from nystrom.engine import LocalEngine
 from nystrom.engine.survey import Survey
 from nystrom.exceptions import AccuracyWarning, NotPositiveSemidefiniteError
-from nystrom.factor import optimal
+from nystrom.factor import optimal, standard
 from nystrom.kernels import FromCallable, Gaussian, Kernel, Linear, Matern, Polynomial, Precomputed
 from nystrom.landmarks import Landmarks
 from nystrom.linalg import whitened
@@ -34,16 +34,34 @@ def long_gaussian(A, B, gamma):
     return np.exp(-np.longdouble(gamma) * ((A[:, None] - B) ** 2).sum(axis=2))
 
 
-def long_eigenvalues(X, Z, gamma):
-    """Eigenvalues of C W⁻¹ Cᵀ from extended precision: Cholesky, then the singular values of the whitened rows."""
-    W, C = long_gaussian(Z, Z, gamma), long_gaussian(X, Z, gamma)
-    m = len(W)
-    R, B = np.zeros_like(W), np.zeros_like(C)
-    for j in range(m):
+def long_cholesky(W):
+    """The upper Cholesky factor in extended precision."""
+    R = np.zeros_like(W)
+    for j in range(len(W)):
         R[j, j] = np.sqrt(W[j, j] - R[:j, j] @ R[:j, j])
         R[j, j + 1 :] = (W[j, j + 1 :] - R[:j, j] @ R[:j, j + 1 :]) / R[j, j]
+    return R
+
+
+def long_solve(C, R):
+    """``C R⁻¹`` in extended precision."""
+    B = np.zeros_like(C)
+    for j in range(len(R)):
         B[:, j] = (C[:, j] - B[:, :j] @ R[:j, j]) / R[j, j]
-    return np.linalg.svd(B.astype(np.float64), compute_uv=False) ** 2, np.linalg.cond(W.astype(np.float64))
+    return B
+
+
+def long_features(X, Z, gamma):
+    """Whitened features ``B`` with ``B Bᵀ = C W⁻¹ Cᵀ`` in extended precision, and the extreme eigenvalues of W."""
+    W, C = long_gaussian(Z, Z, gamma), long_gaussian(X, Z, gamma)
+    values = np.linalg.eigvalsh(W.astype(np.float64))
+    return long_solve(C, long_cholesky(W)), values[0], values[-1]
+
+
+def long_eigenvalues(X, Z, gamma):
+    """Eigenvalues of C W⁻¹ Cᵀ: the squared singular values of the features; and the condition of W."""
+    B, least, largest = long_features(X, Z, gamma)
+    return np.linalg.svd(B.astype(np.float64), compute_uv=False) ** 2, largest / least
 
 
 def value_error(Z, gamma, dtype):
@@ -75,6 +93,60 @@ def test_every_eigenvalue_keeps_the_promise_through_all_bandwidths(name, dtype):
         share = 2 * rounding * np.sqrt(len(X) * M / (least * exact[0]))
         assert error.max() <= (promise / condition + share) * exact[0], (gamma, condition)
     assert len(ways) > 1 or name == "unbalanced"  # the sweep goes through a switch
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("name", ["uniform", "unbalanced"])
+def test_ridge_and_the_variance_of_a_process_keep_their_bounds_through_all_bandwidths(name, dtype):
+    X = SETS[name].astype(dtype)
+    Z = X[np.random.default_rng(0).choice(len(X), M, replace=False)]
+    y = np.sin(X[:, 0].astype(np.float64))
+    for gamma in GAMMAS[::3]:
+        B, least, largest = long_features(X, Z, gamma)
+        if largest / least > 0.01 / np.finfo(dtype).eps:
+            continue  # directions are dropped
+        alpha = 1e-3
+        gram = B.T @ B
+        top = float(np.trace(gram))
+        inverse = long_solve(np.eye(M, dtype=np.longdouble), long_cholesky(gram + alpha * np.eye(M)))
+        solved = inverse @ (inverse.T @ (B.T @ y))
+        rounding = value_error(Z, gamma, dtype)
+        # The features are off by rounding √m ‖T‖ in each row; the sums by ε of the largest eigenvalue.
+        row = rounding * np.sqrt(M / least)
+        eps = np.finfo(np.float64).eps
+        model = KernelRidge(alpha, gamma=gamma, landmarks=Z).fit(X, y)
+        error = np.abs(model.predict(X) - (B @ solved).astype(np.float64)).max()
+        bound = (row * np.sqrt(len(X) / alpha) + eps * top / alpha + promise_of(dtype)) * np.linalg.norm(y)
+        assert error <= bound, (gamma, largest / least)
+        process = GaussianProcessRegressor(alpha=alpha, amplitude=1.0, gamma=gamma, landmarks=Z).fit(X, y)
+        variance = process.predict(X, return_std=True)[1] ** 2
+        squares = (B**2).sum(axis=1)
+        exact = (np.maximum(1 - squares, 0) + alpha * ((B @ inverse) ** 2).sum(axis=1)).astype(np.float64)
+        assert np.abs(variance - exact).max() <= 4 * row + promise_of(dtype), (gamma, largest / least)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_the_standard_factor_keeps_its_bound_through_all_bandwidths(dtype):
+    X = SETS["uniform"].astype(dtype)
+    Z, rank = X[np.random.default_rng(0).choice(len(X), M, replace=False)], 8
+    for gamma in GAMMAS:
+        W, C = long_gaussian(Z, Z, gamma).astype(np.float64), long_gaussian(X, Z, gamma).astype(np.float64)
+        values, V = np.linalg.eigh(W)
+        values, V = values[: -rank - 1 : -1], V[:, : -rank - 1 : -1]
+        exact = np.linalg.svd(C @ V / np.sqrt(values), compute_uv=False) ** 2
+        found = standard(survey_of(X), Gaussian(gamma), Landmarks(Z), rank)
+        # The rank is cut in W, whose leading directions turn by rounding / (gap to the next eigenvalue).
+        gap = values[-1] - np.sort(np.linalg.eigvalsh(W))[-rank - 1]
+        if gap < 1e-6 * values[0]:
+            continue  # as good as equal: either may be cut
+        rounding = value_error(Z, gamma, dtype)
+        turned = np.sqrt(M) * np.finfo(np.float64).eps * values[0] / gap
+        bound = 4 * rounding * values[0] / values[-1] + 4 * turned * np.sqrt(M)
+        assert (np.abs(found.eigenvalues - exact) <= bound * exact[0]).all(), gamma
+
+
+def promise_of(dtype):
+    return fold.PROMISE[np.dtype(dtype).name]
 
 
 @pytest.mark.parametrize("gamma", np.geomspace(1.0, 30.0, 12))

@@ -146,3 +146,22 @@ def test_no_landmark_far_out_harms_the_others():
     values = Exponents(Z, 1.0)(X, exp=True)
     exact = np.exp(-((X[:, None].astype(float) - Z) ** 2).sum(axis=2))
     np.testing.assert_allclose(values, exact, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "landmarks", ["auto", "rpcholesky", "uniform", "diagonal", "leverage", "column-norm", "kmeans++"]
+)
+def test_kernel_values_at_the_end_of_the_range_are_refused_by_that_name(landmarks):
+    X = np.random.default_rng(0).normal(size=(50, 3)) * 1e-160
+    with pytest.raises(ValueError, match=r"range of float64.*Multiply the rows by a constant|below rounding"):
+        Nystroem("linear", n_components=5, landmarks=landmarks, random_state=0).fit(X)
+
+
+@pytest.mark.filterwarnings("ignore::nystrom.exceptions.FewerLandmarksWarning")
+@pytest.mark.parametrize("kernel", ["linear", "cosine"])
+@pytest.mark.parametrize(
+    "landmarks", ["auto", "rpcholesky", "uniform", "diagonal", "leverage", "column-norm", "kmeans++"]
+)
+def test_a_kernel_that_is_zero_everywhere_is_refused_by_that_name(landmarks, kernel):
+    with pytest.raises(ValueError, match="is zero"):
+        Nystroem(kernel, n_components=5, n_landmarks=5, landmarks=landmarks, random_state=0).fit(np.zeros((50, 3)))

@@ -40,6 +40,8 @@ CAUTIONS = (1.0, 10.0, 100.0, 1000.0)
 _CLEARLY = 1e3
 # Kernel values of this size are taken in float64 also of float32 rows.
 _FLOAT32_KERNEL = (1e-30, 1e30)
+# Kernel values below this have lost digits, or are about to in products.
+_LEAST_KERNEL = 1e-300
 # Cholesky-QR steps that take eigenvectors from orthonormal to within rounding to orthonormal.
 _CORRECTIONS = 2
 
@@ -161,6 +163,11 @@ def landmark_kernel(kernel: Kernel, landmarks: Landmarks) -> Array:
         W = np.asarray(kernel(Z, Z), dtype=np.float64)
         asymmetry = float(np.max(np.abs(W - W.T), initial=0.0))
     largest = float(np.max(np.abs(W), initial=0.0))
+    if 0 < largest < _LEAST_KERNEL:
+        raise ValueError(
+            f"the kernel of the landmarks is at most {largest:.3g}, at the end of the range of float64, where digits "
+            f"are lost. Multiply the rows by a constant, or raise gamma or coef0."
+        )
     if asymmetry > float(np.sqrt(np.finfo(landmarks.points.dtype).eps)) * largest:
         raise NotPositiveSemidefiniteError(
             f"the kernel is not symmetric: k(z, z') and k(z', z) differ by up to {asymmetry:.3g} between landmarks, "

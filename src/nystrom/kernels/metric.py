@@ -48,6 +48,10 @@ class InMetric(Kernel):
         object.__setattr__(self, "root", root)
 
     @property
+    def is_psd(self) -> bool:
+        return self.kernel.is_psd
+
+    @property
     def needs_moments(self) -> bool:
         return self.kernel.needs_moments
 

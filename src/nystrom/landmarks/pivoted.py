@@ -32,6 +32,8 @@ from nystrom.types import Array, Matrix
 # Rows proposed in a round: this share of m, and never fewer than a product with many columns is worth.
 _ROUNDS = 8
 _MIN_PROPOSALS = 16
+# Squared distances up to this and down to its inverse can be compared.
+_RANGE = 1e305
 
 
 class RPCholesky(Selector):
@@ -197,6 +199,11 @@ def distant_rows(survey: Survey, m: int, rng: np.random.Generator, proposals: in
     chosen = drawn = rng.integers(rows.shape[0], size=1) if weight is None else draw(masses, 1, rng)
     if moments.spread == 0:
         return chosen
+    if not 1 / _RANGE < moments.spread < _RANGE:
+        raise ValueError(
+            f"k-means++ compares squared distances, and those of {rows.name} (mean {moments.spread:.3g}) leave the "
+            f"range of float64. Multiply the rows by a constant."
+        )
     # In units of the spread, so that the floor is a bound on rounding whatever the data's scale.
     distances = np.full(rows.shape[0], np.inf)
     floor = 256 * np.finfo(rows.dtype).eps

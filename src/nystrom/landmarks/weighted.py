@@ -24,6 +24,7 @@ from nystrom.types import Array, Matrix
 _TILE_BYTES = 16 * 2**20
 # Sums of squares of kernel values stay within float64 for kernels of this size.
 _SQUARABLE = (1e-140, 1e140)
+_TINY = float(np.finfo(np.float64).tiny)
 # Numbers a row that are held at a time: diagonal, weight, time of the clock, order.
 _ROW_NUMBERS = 5
 
@@ -119,7 +120,7 @@ def column_norms(survey: Survey, kernel: Kernel) -> Array:
 
 def _scale(largest: float) -> float:
     """Return what brings kernel values of this size to where their squares are within range."""
-    return 1.0 if _SQUARABLE[0] < largest < _SQUARABLE[1] or not largest > 0 else 1 / largest
+    return 1.0 if _SQUARABLE[0] < largest < _SQUARABLE[1] or not largest > _TINY else 1 / largest
 
 
 class _TileNorms:
