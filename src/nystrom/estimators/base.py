@@ -80,8 +80,8 @@ class KernelMachine(DisplayMixin):
     Parameters
     ----------
     kernel : str, Kernel or callable, default="gaussian"
-        "gaussian" (or "rbf"), "polynomial", "linear", "laplacian", "matern", "cosine", "precomputed", a kernel object
-        of :mod:`nystrom.kernels`, or a function.
+        "gaussian" (or "rbf"), "polynomial", "linear", "laplacian", "matern", "cosine", "chi2", "additive_chi2",
+        "sigmoid", "precomputed", a kernel object of :mod:`nystrom.kernels`, or a function.
     gamma : "scale", None, float or array, default="scale"
         Width of the kernel. "scale" is the paper's: one over the mean squared distance of the rows to their mean.
         None is scikit-learn's: one over the number of columns. An array has one for each column.

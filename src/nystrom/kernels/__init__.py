@@ -14,10 +14,13 @@ import numpy as np
 from nystrom.kernels.base import Gamma, Kernel, Prepared, Product, Scaled, Sum, check_gamma
 from nystrom.kernels.custom import FromCallable, Precomputed
 from nystrom.kernels.distance import Gaussian, Laplacian, Matern
+from nystrom.kernels.histogram import AdditiveChi2, Chi2, Sigmoid
 from nystrom.kernels.inner import Cosine, Linear, Polynomial
 from nystrom.kernels.metric import InMetric, to_metric
 
 __all__ = [
+    "AdditiveChi2",
+    "Chi2",
     "Cosine",
     "FromCallable",
     "Gamma",
@@ -32,6 +35,7 @@ __all__ = [
     "Prepared",
     "Product",
     "Scaled",
+    "Sigmoid",
     "Sum",
     "make_kernel",
     "to_metric",
@@ -46,6 +50,9 @@ _BY_NAME: dict[str, Callable[[Gamma, int, float], Kernel]] = {
     "laplacian": lambda gamma, degree, coef0: Laplacian(gamma),
     "matern": lambda gamma, degree, coef0: Matern(gamma=gamma),
     "cosine": lambda gamma, degree, coef0: Cosine(),
+    "chi2": lambda gamma, degree, coef0: Chi2(gamma),
+    "additive_chi2": lambda gamma, degree, coef0: AdditiveChi2(),
+    "sigmoid": lambda gamma, degree, coef0: Sigmoid(gamma, coef0),
     "precomputed": lambda gamma, degree, coef0: Precomputed(),
 }
 

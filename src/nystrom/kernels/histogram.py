@@ -1,0 +1,164 @@
+"""Kernels of histograms (rows of counts or shares, never negative), and the sigmoid kernel."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.metrics.pairwise import additive_chi2_kernel
+
+from nystrom.kernels.base import Gamma, GammaKernel, Kernel, Prepared
+from nystrom.kernels.pairwise import InnerProducts, as_matrix, check_columns, squared_norms
+from nystrom.types import Array, Matrix
+
+if TYPE_CHECKING:
+    from nystrom.moments import Moments
+
+
+@dataclass(frozen=True)
+class Chi2(GammaKernel):
+    """The exponential chi-squared kernel ``exp(−γ Σ (x_i − y_i)² / (x_i + y_i))`` of rows without negative entries.
+
+    Parameters
+    ----------
+    gamma : float, "scale" or None
+        "scale" is 1, scikit-learn's default; None is 1 / n_features.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Chi2()(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])).round(4)
+    array([[0.1353]])
+    """
+
+    gamma: Gamma = "scale"
+
+    @property
+    def is_psd(self) -> bool:
+        return True
+
+    @property
+    def needs_moments(self) -> bool:
+        return False
+
+    def _scale(self, moments: Moments) -> float:
+        return 1.0
+
+    def _number(self, n_features: int) -> float:
+        return 1.0 if self.gamma == "scale" else super()._number(n_features)
+
+    def prepare(self, Z: Matrix, center: Array | None = None) -> Prepared:
+        Z = _histograms(Z, "Z")
+        gamma = self._number(Z.shape[1])
+
+        def evaluate(X: Matrix) -> Array:
+            X = _histograms(X, "X")
+            check_columns(X, Z.shape[1])
+            # scikit-learn's is minus the sum.
+            out = np.asarray(additive_chi2_kernel(X, Z.astype(X.dtype, copy=False)))
+            out *= gamma
+            return np.exp(out, out=out)
+
+        return evaluate
+
+    def diag(self, A: Matrix, start: int = 0) -> Array:
+        return np.ones(A.shape[0])
+
+
+@dataclass(frozen=True)
+class AdditiveChi2(Kernel):
+    """The additive chi-squared kernel ``Σ 2 x_i y_i / (x_i + y_i)`` of rows without negative entries.
+
+    scikit-learn's function of this name is ``−Σ (x_i − y_i)² / (x_i + y_i)``, which differs by terms of one row alone
+    and is not an inner product; this form is (Vedaldi and Zisserman, 2012).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> AdditiveChi2()(np.array([[1.0, 2.0]]), np.array([[1.0, 2.0]]))
+    array([[3.]])
+    """
+
+    @property
+    def is_psd(self) -> bool:
+        return True
+
+    def prepare(self, Z: Matrix, center: Array | None = None) -> Prepared:
+        Z = _histograms(Z, "Z")
+        totals = Z.sum(axis=1, dtype=np.float64)
+
+        def evaluate(X: Matrix) -> Array:
+            X = _histograms(X, "X")
+            check_columns(X, Z.shape[1])
+            # 2xy / (x + y) = (x + y) / 2 − (x − y)² / 2(x + y)
+            out = np.asarray(additive_chi2_kernel(X, Z.astype(X.dtype, copy=False)))
+            out += (X.sum(axis=1, dtype=np.float64)[:, None] + totals).astype(out.dtype)
+            out /= 2
+            return out
+
+        return evaluate
+
+    def diag(self, A: Matrix, start: int = 0) -> Array:
+        return np.asarray(_histograms(A, "A").sum(axis=1, dtype=np.float64))
+
+
+@dataclass(frozen=True)
+class Sigmoid(GammaKernel):
+    """``tanh(γ⟨x, y⟩ + coef0)``: no inner product in general. A fit finds out on its rows, and refuses if it is not.
+
+    Parameters
+    ----------
+    gamma : float, "scale" or None
+        "scale" and None are 1 / n_features, scikit-learn's default.
+    coef0 : float
+        Any finite number.
+    """
+
+    gamma: Gamma = "scale"
+    coef0: float = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (isinstance(self.coef0, numbers.Real) and math.isfinite(self.coef0)):
+            raise ValueError(f"coef0 must be a finite number; got {self.coef0!r}.")
+
+    @property
+    def needs_moments(self) -> bool:
+        return False
+
+    def _scale(self, moments: Moments) -> float:
+        return 1.0 / len(moments.mean)
+
+    def _number(self, n_features: int) -> float:
+        return 1.0 / n_features if self.gamma == "scale" else super()._number(n_features)
+
+    def prepare(self, Z: Matrix, center: Array | None = None) -> Prepared:
+        Z = as_matrix(Z, "Z")
+        products, coef0 = InnerProducts(Z, self._number(Z.shape[1])), float(self.coef0)
+
+        def evaluate(X: Matrix) -> Array:
+            out = products(X)
+            out += coef0
+            return np.tanh(out, out=out)
+
+        return evaluate
+
+    def diag(self, A: Matrix, start: int = 0) -> Array:
+        return np.tanh(self._number(A.shape[1]) * squared_norms(A) + float(self.coef0))
+
+
+def _histograms(A: Matrix, name: str) -> Array:
+    """Return the rows, checked to be dense and without negative entries."""
+    A = as_matrix(A, name)
+    if sp.issparse(A):
+        raise TypeError("the chi-squared kernels take dense rows; give X.toarray(), or use kernel='linear'.")
+    if A.size and float(A.min()) < 0:
+        raise ValueError(
+            f"the chi-squared kernels take rows without negative entries; {name} holds {float(A.min()):.3g}. Scale the "
+            f"columns to [0, 1], or use kernel='gaussian'."
+        )
+    return np.asarray(A)
