@@ -65,6 +65,10 @@ class ClusterLostError(NystromError, ConnectionError):
     """The Dask cluster cannot finish the work: its scheduler is gone, or its workers die again and again."""
 
 
+class ClusterVersionError(NystromError, RuntimeError):
+    """A Dask worker lacks the package, or has another version of it."""
+
+
 class MissingDependencyError(NystromError, ImportError):
     """An optional package is needed; the message holds the command that installs it."""
 

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+import nystrom
 from nystrom import Nystroem, kernel_eigh
 from nystrom.engine import LocalEngine, Silent, Sums
-from nystrom.exceptions import ClusterLostError
+from nystrom.exceptions import ClusterLostError, ClusterVersionError
 from nystrom.landmarks import SketchedKMeans, select_landmarks
 from nystrom.rows import as_blocks
 
@@ -267,11 +268,89 @@ def test_without_a_client_passes_run_in_threads(X):
     assert_same_fit(make("sketched-kmeans").fit(rows), make("sketched-kmeans").fit(lazy))
 
 
-def test_nan_is_found_on_the_cluster(client, X):
+@pytest.mark.parametrize("landmarks", ["auto", "sketched-kmeans", "uniform"])
+@pytest.mark.parametrize("known", [True, False], ids=["known chunks", "unknown chunks"])
+def test_nan_is_found_on_the_cluster_and_named_by_its_row(client, X, landmarks, known):
+    X[1234, 3] = np.nan
+    X[2000:, 4] = np.inf  # most workers meet these first
+    _, lazy = in_memory_and_on_cluster(X, "dense")
+    with pytest.raises(ValueError, match=r"contains NaN \(first in row 1234\)"):
+        make(landmarks).fit(lazy if known else lazy[lazy[:, 0] > -np.inf])
+
+
+def test_nan_in_a_lazy_result_of_unknown_chunks_is_named_by_chunk_and_row(client, X):
+    fitted = make().fit(X)
     X[1234, 3] = np.nan
     _, lazy = in_memory_and_on_cluster(X, "dense")
-    with pytest.raises(ValueError, match=r"contains NaN \(first in row"):
-        make().fit(lazy)
+    with pytest.raises(ValueError, match=r"NaN \(first in row 1234\)"):
+        fitted.transform(lazy).compute()
+    with pytest.raises(
+        ValueError, match=rf"NaN \(first in row {1234 - CHUNK} of chunk 1, whose first row has number 0"
+    ):
+        fitted.transform(lazy[lazy[:, 0] > -np.inf]).compute()
+
+
+@pytest.mark.parametrize("kind", [OSError, TimeoutError, FileNotFoundError, ConnectionError])
+@pytest.mark.parametrize("landmarks", ["sketched-kmeans", "uniform"])
+def test_an_error_of_a_chunk_is_reported_as_itself(client, X, kind, landmarks):
+    def broken(block, block_info=None):
+        if block_info and block_info[0]["chunk-location"][0] == 3:
+            raise kind("the user's own disk")
+        return block
+
+    lazy = in_memory_and_on_cluster(X, "dense")[1].map_blocks(broken, dtype=float, meta=np.empty((0, 0)))
+    with pytest.raises(kind, match="the user's own disk") as raised:
+        make(landmarks).fit(lazy)
+    assert not isinstance(raised.value, ClusterLostError)
+
+
+class Cluster:
+    """A client whose workers answer as told."""
+
+    status = "running"
+
+    def __init__(self, answers):
+        self.answers, self.asked = answers, []
+
+    def nthreads(self):
+        return dict.fromkeys(self.answers, 1)
+
+    def run(self, function, *, workers, on_error):
+        self.asked += workers
+        return {worker: self.answers[worker] for worker in workers}
+
+
+def test_workers_of_another_version_are_named_before_the_first_pass():
+    cluster = pytest.importorskip("nystrom.engine.dask.cluster")
+    right = nystrom.__version__
+    with pytest.raises(
+        ClusterVersionError, match=r"1 of 2 Dask workers cannot run nystrom .*: the worker b has version 9"
+    ):
+        cluster.require_package(Cluster({"a": right, "b": "9"}))
+    without = Cluster({"a": right, "b": ModuleNotFoundError("No module named 'nystrom'")})
+    with pytest.raises(ClusterVersionError, match=r"the worker b cannot import it .*No module named 'nystrom'"):
+        cluster.require_package(without)
+    good = Cluster({"a": right})
+    cluster.require_package(good)
+    good.answers["c"] = right
+    cluster.require_package(good)
+    assert good.asked == ["a", "c"]
+
+
+def test_the_probe_needs_no_package_to_be_read():
+    cluster = pytest.importorskip("nystrom.engine.dask.cluster")
+    sent = engine_dask.cloudpickle.dumps(cluster._make_probe())
+    script = f"""
+        import sys
+        sys.modules["nystrom"] = None
+        import pickle
+        try:
+            pickle.loads({sent!r})()
+        except ImportError:
+            print("asked")
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "asked\n", done.stderr
 
 
 def test_wrong_engines_and_containers_are_named(client, X):

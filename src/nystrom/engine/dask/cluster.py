@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,7 +14,8 @@ import dask.threaded
 import distributed
 from distributed.comm.core import CommClosedError
 
-from nystrom.exceptions import ClusterLostError
+from nystrom import __version__
+from nystrom.exceptions import ClusterLostError, ClusterVersionError
 
 
 def make_token() -> str:
@@ -34,11 +36,48 @@ def active_client() -> Any:
         return None
 
 
+# Workers whose package was looked at, for each client.
+_checked: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+
+
+def require_package(client: Any) -> None:
+    """Raise unless every worker has this version of the package: tasks for one that has not would never end.
+
+    Workers are asked once; one message for all of them.
+    """
+    with explained(client, "look for the package on the workers"):
+        known = _checked.setdefault(client, set())
+        new = sorted(set(client.nthreads()) - known)
+        if not new:
+            return
+        found = client.run(_make_probe(), workers=new, on_error="return")
+    wrong = {worker: answer for worker, answer in found.items() if answer != __version__}
+    if wrong:
+        worker, answer = next(iter(wrong.items()))
+        what = f"has version {answer}" if isinstance(answer, str) else f"cannot import it ({answer!r})"
+        raise ClusterVersionError(
+            f"{len(wrong)} of {len(found)} Dask workers cannot run nystrom {__version__}: the worker {worker} {what}. "
+            f"Install the same version where the scheduler and the workers run, and start them again."
+        )
+    known.update(found)
+
+
+def _make_probe() -> Callable[[], str]:
+    # A function inside a function is sent as code; one of this module would be sent by name, and need the package.
+    def probe() -> str:
+        import nystrom.engine.dask
+
+        return str(nystrom.__version__)
+
+    return probe
+
+
 def submit(graph: dict[Any, Any], keys: list[Any]) -> list[Any]:
     """Start computing the keys; return futures, or the values themselves where there is no client."""
     client = active_client()
     if client is None:
         return list(dask.threaded.get(graph, keys))
+    require_package(client)
     # What a step carries is in the graph once, on purpose, so its size is no mistake to warn of.
     with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}), explained(client, "submit"):
         return list(client.get(graph, keys, sync=False))
@@ -48,7 +87,7 @@ def fetch(pending: list[Any], label: str) -> list[Any]:
     client = active_client()
     if client is None:
         return pending
-    with explained(client, label):
+    with explained(client, label, pending):
         return list(client.gather(pending))
 
 
@@ -56,7 +95,7 @@ def wait_for(pending: list[Any], label: str) -> None:
     client = active_client()
     if client is None:
         return
-    with explained(client, label):
+    with explained(client, label, pending):
         distributed.wait(pending)
         for future in pending:
             if future.status != "finished":
@@ -64,8 +103,11 @@ def wait_for(pending: list[Any], label: str) -> None:
 
 
 @contextmanager
-def explained(client: Any, label: str) -> Iterator[None]:
-    """Turn Dask's errors about the cluster into one that says what to do; errors of the step pass through."""
+def explained(client: Any, label: str, pending: Sequence[Any] = ()) -> Iterator[None]:
+    """Turn Dask's errors about the cluster into one that says what to do; errors of the step pass through.
+
+    An ``OSError`` or ``TimeoutError`` is the step's, or a chunk's, if one of the ``pending`` futures has failed.
+    """
     lost = (
         f"The connection to the Dask scheduler was lost during {label!r}. Nothing of this fit is left; start the "
         f"scheduler, connect a new Client and fit again."
@@ -80,4 +122,6 @@ def explained(client: Any, label: str) -> Iterator[None]:
             f"memory. Rechunk X to fewer rows a chunk (X.rechunk((8192, -1))) or see nystrom.plan. Dask says: {error}"
         ) from error
     except (CommClosedError, OSError, TimeoutError, distributed.CancelledError) as error:
+        if any(future.status == "error" for future in pending):
+            raise
         raise ClusterLostError(f"{lost} Dask says: {type(error).__name__} {error}") from error

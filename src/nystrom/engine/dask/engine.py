@@ -16,9 +16,19 @@ import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
 from nystrom.engine.base import M, Progress, Silent, T, TreeMerger
-from nystrom.engine.dask.cluster import active_client, explained, fetch, make_token, slug, submit, wait_for
+from nystrom.engine.dask.cluster import (
+    active_client,
+    explained,
+    fetch,
+    make_token,
+    require_package,
+    slug,
+    submit,
+    wait_for,
+)
 from nystrom.engine.dask.rows import ChunkForm, DaskRows, held_rows
 from nystrom.engine.local import LocalEngine, merge_two
+from nystrom.exceptions import NotFiniteError
 from nystrom.rows.base import Block, BlockwiseRows, RowBlocks
 from nystrom.threads import blas_threads
 from nystrom.types import Array, Matrix
@@ -50,13 +60,20 @@ class _Emit:
     form: ChunkForm
     n_columns: int | None
     dtype: np.dtype[Any]
+    has_lengths: bool
 
     def __call__(self, step: Callable[[Block], Array], *arguments: Any) -> Array:
         block = self.form.block(*arguments)
         if block.X.shape[0] == 0:
             return np.empty((0,) if self.n_columns is None else (0, self.n_columns), self.dtype)
-        with blas_threads(1):
-            return np.asarray(step(block), dtype=self.dtype)
+        try:
+            with blas_threads(1):
+                return np.asarray(step(block), dtype=self.dtype)
+        except NotFiniteError as error:
+            if self.has_lengths:
+                raise
+            name, kind, place = error.args
+            raise NotFiniteError(name, kind, f"{place} of chunk {block.index}, whose first row has number 0") from None
 
 
 def _merge(a: M, b: M) -> M:
@@ -153,9 +170,11 @@ class DaskEngine:
         chunks, task = _peel(rows, step)
         if chunks is None:
             return self.local.emit(rows, step, n_columns, dtype, label=label)
+        if self._client is not None:
+            require_package(self._client)
         name = f"{slug(label)}-{make_token()}"
         X = chunks._with_lengths() if chunks.has_lengths else chunks.X
-        emit = _Emit(chunks.form, n_columns, np.dtype(dtype))
+        emit = _Emit(chunks.form, n_columns, np.dtype(dtype), chunks.has_lengths)
         shipped = f"ship-{name}"
         layer: dict[Any, Any] = {shipped: (cloudpickle.loads, cloudpickle.dumps(task))}
         tail = () if n_columns is None else (0,)

@@ -1,0 +1,141 @@
+"""A cluster that is not as it should be: an error that says so within seconds, or the same bits as without the fault."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from nystrom import Nystroem
+from nystrom.exceptions import ClusterVersionError
+
+distributed = pytest.importorskip("distributed")
+da = pytest.importorskip("dask.array")
+
+pytestmark = pytest.mark.faults
+
+SERVER = """
+    import asyncio, sys
+
+    class Blocker:
+        def find_spec(self, name, path=None, target=None):
+            if name.partition(".")[0] == "nystrom":
+                raise ModuleNotFoundError(f"No module named {name!r}")
+
+    fault, role, address = sys.argv[1:]
+    if fault == "absent":
+        sys.meta_path.insert(0, Blocker())
+    elif fault == "other version":
+        import nystrom
+        nystrom.__version__ = "9.9.9"
+    import distributed
+
+    async def main():
+        if role == "scheduler":
+            server = await distributed.Scheduler(host="127.0.0.1", port=0, dashboard_address="127.0.0.1:0")
+            print(server.address, flush=True)
+        else:
+            server = await distributed.Worker(address, host="127.0.0.1")
+        await server.finished()
+
+    asyncio.run(main())
+"""
+
+
+def serve(fault, role, address=""):
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(SERVER), fault, role, address],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+def lazy_rows():
+    return da.random.default_rng(0).normal(size=(5_000, 5), chunks=(500, 5))
+
+
+def fit_in_thread(X):
+    """Return what a fit on the cluster raises, or None; fail if it is still silent after a minute."""
+    outcome = []
+
+    def fit():
+        try:
+            Nystroem(n_components=5, random_state=0).fit(X)
+            outcome.append(None)
+        except Exception as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=fit, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert outcome, "the client waits in silence"
+    return outcome[0]
+
+
+@pytest.mark.parametrize("faults", [("right", "absent"), ("absent", "absent"), ("right", "other version")])
+def test_a_worker_that_cannot_run_the_package_is_named(faults):
+    scheduler = serve("right", "scheduler")
+    workers = []
+    try:
+        address = scheduler.stdout.readline().strip()
+        workers = [serve(fault, "worker", address) for fault in faults]
+        with distributed.Client(address, timeout=30) as client:
+            client.wait_for_workers(2, timeout=60)
+            error = fit_in_thread(lazy_rows())
+        assert isinstance(error, ClusterVersionError)
+        said = "has version 9.9.9" if "other version" in faults else "No module named 'nystrom'"
+        assert said in str(error)
+        assert f"{sum(fault != 'right' for fault in faults)} of 2" in str(error)
+    finally:
+        for process in (*workers, scheduler):
+            process.kill()
+            process.wait()
+
+
+def test_a_scheduler_without_the_package_is_an_error_and_no_silence():
+    scheduler = serve("absent", "scheduler")
+    worker = None
+    try:
+        address = scheduler.stdout.readline().strip()
+        worker = serve("right", "worker", address)
+        with distributed.Client(address, timeout=30) as client:
+            client.wait_for_workers(1, timeout=60)
+            assert fit_in_thread(lazy_rows()) is not None
+    finally:
+        for process in (worker, scheduler):
+            if process is not None:
+                process.kill()
+                process.wait()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_workers_killed_at_any_time_change_no_bit(seed):
+    rng = np.random.default_rng(seed)
+    X = lazy_rows()
+    options = {"n_components": 10, "n_landmarks": 30, "landmarks": "sketched-kmeans", "random_state": 0}
+    expected = Nystroem(**options).fit(X)  # in threads of this process
+    with (
+        distributed.LocalCluster(
+            n_workers=3, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0"
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        pids = list(client.run(os.getpid).values())
+
+        def kill():
+            time.sleep(rng.uniform(0.0, 1.5))
+            os.kill(pids[seed % 3], signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        for _ in range(3):
+            fitted = Nystroem(**options).fit(X)
+            np.testing.assert_array_equal(fitted.projection_, expected.projection_)
+            np.testing.assert_array_equal(fitted.landmarks_, expected.landmarks_)
+        killer.join()
