@@ -10,6 +10,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from nystrom.engine.base import Progress, Silent
+from nystrom.rich_terminal import make_bar, make_console
 
 _SECONDS_BETWEEN_LINES = 5.0
 
@@ -121,24 +122,12 @@ class BarProgress:
     listens = True
 
     def __init__(self, console: Any = None) -> None:
-        from rich.console import Console
-
-        self._console = console or Console(stderr=True)
+        self._console = console or make_console(stderr=True)
         self._bar: Any = None
 
     def start(self, label: str, total: int) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
         self.stop()
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[counts]}"),
-            TextColumn("{task.fields[rate]}", style="green"),
-            TimeRemainingColumn(compact=True),
-            TimeElapsedColumn(),
-            console=self._console,
-        )
+        self._bar = make_bar(self._console)
         self._total, self._done, self._began = total, 0, time.monotonic()
         self._task = self._bar.add_task(label, total=total, **self._fields())
         self._bar.start()

@@ -322,14 +322,9 @@ class Cluster:
 
 def test_workers_of_another_version_are_named_before_the_first_pass():
     cluster = pytest.importorskip("nystrom.engine.dask.cluster")
-    right = nystrom.__version__
-    with pytest.raises(
-        ClusterVersionError, match=r"1 of 2 Dask workers cannot run nystrom .*: the worker b has version 9"
-    ):
-        cluster.require_package(Cluster({"a": right, "b": "9"}))
-    without = Cluster({"a": right, "b": ModuleNotFoundError("No module named 'nystrom'")})
-    with pytest.raises(ClusterVersionError, match=r"the worker b cannot import it .*No module named 'nystrom'"):
-        cluster.require_package(without)
+    right = f"version {nystrom.__version__}"
+    with pytest.raises(ClusterVersionError, match=r"1 of 2 Dask workers .*: the worker b has version 9"):
+        cluster.require_package(Cluster({"a": right, "b": "version 9"}))
     good = Cluster({"a": right})
     cluster.require_package(good)
     good.answers["c"] = right
@@ -344,13 +339,10 @@ def test_the_probe_needs_no_package_to_be_read():
         import sys
         sys.modules["nystrom"] = None
         import pickle
-        try:
-            pickle.loads({sent!r})()
-        except ImportError:
-            print("asked")
+        print(pickle.loads({sent!r})())
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=120)
-    assert done.stdout == "asked\n", done.stderr
+    assert done.stdout.startswith("none that it can import (ModuleNotFoundError"), done.stderr
 
 
 def test_wrong_engines_and_containers_are_named(client, X):

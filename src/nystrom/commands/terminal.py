@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 
+from nystrom import rich_terminal
+
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
     """Print a table; the first column is a name, the others line up on the right.
@@ -30,7 +32,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, tit
     cells = [[str(value) for value in row] for row in rows]
     if sys.stdout.isatty():
         try:
-            _print_rich(columns, cells, title)
+            rich_terminal.print_table(columns, cells, title)
             return
         except ImportError:
             pass  # rich is optional: the plain table says the same
@@ -51,18 +53,3 @@ def format_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title
 
     lines = [line(columns), "  ".join("-" * width for width in widths), *map(line, cells)]
     return "\n".join([title, "", *lines] if title else lines)
-
-
-def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, header_style="bold")
-    for i, column in enumerate(columns):
-        table.add_column(Text(column), justify="left" if i == 0 else "right", no_wrap=True)
-    for row in rows:
-        # Text, not str: a name with square brackets is no markup.
-        table.add_row(*map(Text, row))
-    Console().print(table)

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted
 
+import nystrom
 from nystrom.certificate import ErrorEstimate, certify, measure_error
 from nystrom.certificate.best import NORMS as BEST_NORMS
 from nystrom.certificate.best import best_error
@@ -353,9 +354,7 @@ class KernelMachine(DisplayMixin):
 
     def save(self, path: str | os.PathLike[str], *, full: bool = False) -> None:
         """Save the fitted estimator in one file without pickle, for :func:`nystrom.load`; see :func:`nystrom.save`."""
-        from nystrom.models import save
-
-        save(self, path, full=full)
+        nystrom.save(self, path, full=full)
 
     def _store_map(self, fitted: NystromMap) -> None:
         self.map_ = fitted

@@ -14,6 +14,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+import nystrom
 from nystrom.exceptions import TableWarning
 from nystrom.preprocessing.columns import KINDS, Column, Summary, settle
 from nystrom.preprocessing.parse import kind_of
@@ -299,9 +300,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     def save(self, path: str | os.PathLike[str], *, full: bool = False) -> None:
         """Save the fitted encoder in one file without pickle; see :func:`nystrom.save`."""
-        from nystrom.models import save
-
-        save(self, path, full=full)
+        nystrom.save(self, path, full=full)
 
     def _check_loaded(self) -> None:
         """Raise ``ValueError`` unless what came from a file describes an encoder."""

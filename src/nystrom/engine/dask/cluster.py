@@ -50,14 +50,15 @@ def require_package(client: Any) -> None:
         new = sorted(set(client.nthreads()) - known)
         if not new:
             return
-        found = client.run(_make_probe(), workers=new, on_error="return")
-    wrong = {worker: answer for worker, answer in found.items() if answer != __version__}
+        # A worker that dies meanwhile does not answer, and is none of ours any more.
+        found = client.run(_make_probe(), workers=new, on_error="ignore")
+    right = f"version {__version__}"
+    wrong = {worker: answer for worker, answer in found.items() if answer != right}
     if wrong:
         worker, answer = next(iter(wrong.items()))
-        what = f"has version {answer}" if isinstance(answer, str) else f"cannot import it ({answer!r})"
         raise ClusterVersionError(
-            f"{len(wrong)} of {len(found)} Dask workers cannot run nystrom {__version__}: the worker {worker} {what}. "
-            f"Install the same version where the scheduler and the workers run, and start them again."
+            f"{len(wrong)} of {len(found)} Dask workers cannot run nystrom {__version__}: the worker {worker} has "
+            f"{answer}. Install the same version where the scheduler and the workers run, and start them again."
         )
     known.update(found)
 
@@ -65,9 +66,13 @@ def require_package(client: Any) -> None:
 def _make_probe() -> Callable[[], str]:
     # A function inside a function is sent as code; one of this module would be sent by name, and need the package.
     def probe() -> str:
-        import nystrom.engine.dask
+        import importlib
 
-        return str(nystrom.__version__)
+        try:
+            importlib.import_module("nystrom.engine.dask")
+            return f"version {importlib.import_module('nystrom').__version__}"
+        except Exception as error:
+            return f"none that it can import ({error!r})"
 
     return probe
 
