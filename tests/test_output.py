@@ -193,6 +193,15 @@ def test_other_suffixes_are_refused(tmp_path: Path) -> None:
         _write(tmp_path / "F.csv", _double)
 
 
+_MARK = """
+import numpy as np
+from nystrom import Nystroem
+from nystrom.output import describe_job
+X = np.random.default_rng(0).normal(size=(100, 3))
+print(describe_job(Nystroem(n_components=3, random_state=0).fit(X).map_, "features", {}))
+"""
+
+
 # -- the content of the rows decides what is taken up ------------------------------------------------------------------
 
 _OTHER = np.random.default_rng(1).normal(size=X.shape).astype(np.float32)
@@ -295,6 +304,16 @@ def test_a_kernel_that_is_a_function_has_no_identity() -> None:
     assert marks[0] is not None
     kernel = FromCallable(lambda a, b: a @ b.T)
     assert describe_job(replace(fits[0].map_, kernel=kernel), "features", {}) is None
+
+
+def test_the_same_map_has_the_same_identity_in_another_process() -> None:
+    done = [subprocess.run([sys.executable, "-c", _MARK], capture_output=True, text=True, check=True) for _ in range(2)]
+    assert done[0].stdout == done[1].stdout != "None\n"
+
+
+def test_maps_of_the_same_landmarks_and_other_rows_differ() -> None:
+    fits = [Nystroem(gamma=0.3, n_components=3, landmarks=X[:9]).fit(rows) for rows in (X[:100], X[100:200])]
+    assert len({describe_job(fit.map_, "features", {}) for fit in fits}) == 2
 
 
 # -- damage, kills during the clean-up, other writers ------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Read damaged files of one format, one after another, in a process that may die of it: ``FORMAT FIRST STOP FOLDER``.
+"""Read damaged files, one after another, in a process that may die of it: ``FORMAT[,FORMAT…] FIRST STOP FOLDER``.
 
 Each file's number is written to the folder before it is read and its outcome after, so that the parent knows which
 file ended the process. Memory is bounded to a gigabyte above what the imports take.
@@ -19,21 +19,22 @@ from fuzz_formats import FORMATS, Format
 _ROOM = 2**30
 
 
-def main(name: str, first: int, stop: int, folder: Path) -> None:
-    form = FORMATS[name]
+def main(names: list[str], first: int, stop: int, folder: Path) -> None:
     warnings.simplefilter("ignore")
-    good, bad = folder / "good", folder / "bad"
-    good.mkdir(exist_ok=True)
-    form.make(good)
-    _copy(good, bad)
-    form.read(bad / name)  # imports everything, and shows that the good file is good
-    _limit_memory()
     log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    for number in range(first, stop):
+    for name in names:
+        form = FORMATS[name]
+        good, bad = folder / f"good {name}", folder / f"bad {name}"
+        good.mkdir(exist_ok=True)
+        form.make(good)
         _copy(good, bad)
-        form.damage(bad / name, np.random.default_rng([number, len(name), sum(name.encode())]))
-        os.write(log, f"{number} begun\n".encode())
-        os.write(log, f"{number} {_outcome(form, bad / name)}\n".encode())
+        form.read(bad / name)  # imports everything, and shows that the good file is good
+        _limit_memory()
+        for number in range(first, stop):
+            _copy(good, bad)
+            form.damage(bad / name, np.random.default_rng([number, len(name), sum(name.encode())]))
+            os.write(log, f"{name} {number} begun\n".encode())
+            os.write(log, f"{name} {number} {_outcome(form, bad / name)}\n".encode())
 
 
 def _copy(good: Path, bad: Path) -> None:
@@ -60,9 +61,9 @@ def _shown(what: str, error: BaseException) -> str:
 def _limit_memory() -> None:
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + _ROOM
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
+    main(sys.argv[1].split(","), int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))

@@ -105,7 +105,7 @@ def write_rows(
 def describe_job(fitted: NystromMap, label: str, results: Mapping[str, Any]) -> str | None:
     """Return a fingerprint of a fitted machine, equal only for machines that give the same numbers.
 
-    ``results`` are what it stores by name; of these, arrays and numbers count.
+    ``results`` are what it stores by name; of these, arrays and numbers count, beside the map itself.
     None for a kernel that holds a function: what that does may change from one process to the next.
     """
     content = io.BytesIO()
@@ -117,11 +117,13 @@ def describe_job(fitted: NystromMap, label: str, results: Mapping[str, Any]) -> 
     Z: Matrix = fitted.landmarks.points
     named = [(name, part) for name, part in sorted(results.items()) if isinstance(part, (np.ndarray, float, int))]
     places = enumerate((Z.data, Z.indices, Z.indptr) if sp.issparse(Z) else (Z,))
+    if "projection_" not in results:  # where it is, a loaded map may lack its own
+        named.append(("projection_", fitted.projection))
     for name, part in (*places, *named):
         array = np.asarray(part)
-        if array.dtype.kind in "fiubU":
-            digest.update(f"{name} {array.shape} {array.dtype}".encode())
-            digest.update(np.ascontiguousarray(array).tobytes())
+        array = array.astype(np.str_) if array.dtype.kind == "O" else array
+        digest.update(f"{name} {array.shape} {array.dtype}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
 
 
