@@ -16,6 +16,7 @@ TITLES = {
     "spectral_shapes": "Seeing",
     "probabilities": "Learning",
     "gp_band": "Learning",
+    "learned_metric": "Learning",
     "sparse_text": "Learning",
     "many_landmarks": "Size",
     "out_of_core": "Size",

@@ -1,0 +1,23 @@
+"""A hook of the documentation site: roles of docstrings become links to the pages of their names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+_ROLE = re.compile(r":(?:class|func|meth|mod|attr|data|exc):(?:<code>|`)([~.\w]+)(?:</code>|`)")
+
+
+def on_page_content(html: str, page: Any, config: Any, **_: Any) -> str:
+    """Return the page with ``:class:`nystrom.Name``` as a link, and other roles as code."""
+    names = {path.stem for path in (Path(config["docs_dir"]) / "api").glob("*.md")} - {"index"}
+    up = "../" * page.url.count("/")
+
+    def link(found: re.Match[str]) -> str:
+        dotted = found[1].lstrip("~")
+        last = dotted.rpartition(".")[2]
+        shown = last if found[1].startswith("~") or last in names else dotted
+        return f'<a href="{up}api/{last}/"><code>{shown}</code></a>' if last in names else f"<code>{shown}</code>"
+
+    return _ROLE.sub(link, html)
