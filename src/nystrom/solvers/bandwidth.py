@@ -131,7 +131,7 @@ def sample_rows(survey: Survey, count: int, rng: np.random.Generator) -> RowBloc
     n = survey.rows.shape[0]
     if n <= count and not survey.rows.on_cluster:
         return survey.rows
-    wanted = np.sort(rng.choice(n, min(count, n), replace=False))
+    wanted = np.arange(n) if n <= count else np.sort(rng.choice(n, count, replace=False))
 
     def step(block: Block) -> tuple[Array, Array | None, Array | None]:
         first, last = np.searchsorted(wanted, (block.start, block.stop))
@@ -143,4 +143,5 @@ def sample_rows(survey: Survey, count: int, rng: np.random.Generator) -> RowBloc
     X = [piece[0] for piece in pieces]
     stacked = sp.vstack(X, format="csr") if survey.rows.is_sparse else np.concatenate(X)
     y, weight = (None if pieces[0][i] is None else np.concatenate([p[i] for p in pieces]) for i in (1, 2))
-    return array_rows(stacked).with_target(y, weight)
+    # All rows of a cluster in the blocks they have there: sums then have the bits of a fit without one.
+    return array_rows(stacked, block_rows=survey.rows.block_rows if n <= count else None).with_target(y, weight)
