@@ -27,7 +27,7 @@ from distributed import Client, LocalCluster
 from nystrom import Nystroem
 from nystrom.calibration import calibrate
 from nystrom.engine import Sums
-from nystrom.engine.dask.cluster import DaskEngine, collection_rows
+from nystrom.engine.dask import DaskEngine, collection_rows
 from nystrom.planning import plan
 
 
