@@ -116,7 +116,7 @@ def test_a_scheduler_without_the_package_is_an_error_and_no_silence():
         stop(*workers, scheduler)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_workers_killed_at_any_time_change_no_bit(seed):
     rng = np.random.default_rng(seed)
     X = lazy_rows()
@@ -124,7 +124,7 @@ def test_workers_killed_at_any_time_change_no_bit(seed):
     expected = Nystroem(**options).fit(X)  # in threads of this process
     with (
         distributed.LocalCluster(
-            n_workers=3, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0"
+            n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0"
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
@@ -132,11 +132,11 @@ def test_workers_killed_at_any_time_change_no_bit(seed):
 
         def kill():
             time.sleep(rng.uniform(0.0, 1.5))
-            os.kill(pids[seed % 3], signal.SIGKILL)
+            os.kill(pids[seed % 2], signal.SIGKILL)
 
         killer = threading.Thread(target=kill)
         killer.start()
-        for _ in range(3):
+        for _ in range(2):
             fitted = Nystroem(**options).fit(X)
             np.testing.assert_array_equal(fitted.projection_, expected.projection_)
             np.testing.assert_array_equal(fitted.landmarks_, expected.landmarks_)

@@ -7,7 +7,7 @@ from typing import Any, Self, Unpack
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_array, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from nystrom.checks import check_optional_count
 from nystrom.engine.survey import Survey
@@ -17,7 +17,7 @@ from nystrom.factor import NystromMap, optimal
 from nystrom.kernels import Precomputed
 from nystrom.landmarks import Landmarks
 from nystrom.linalg import column_signs, psd_eigh
-from nystrom.rows import Block, RowBlocks
+from nystrom.rows import Block, RowBlocks, as_blocks
 from nystrom.rows.mapped import MappedRows
 from nystrom.solvers.path import ridge_problem
 from nystrom.types import Array, Matrix
@@ -145,7 +145,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
         weights, _ = ridge_problem(self.inverse_map_).solve(float(self.alpha))
         self.inverse_coef_ = self.inverse_map_.projection @ weights
 
-    def inverse_transform(self, X: Matrix) -> Array:
+    def inverse_transform(self, X: Matrix) -> Any:
         """Return rows whose components are near those in X (n × ``n_components_``): a ridge regression's guess.
 
         Needs ``fit_inverse_transform=True``. Exact pre-images need not exist.
@@ -155,10 +155,15 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
             raise AttributeError(
                 "inverse_transform needs the way back, which was not learned: set fit_inverse_transform=True and fit."
             )
-        X = check_array(X, dtype=[np.float64, np.float32])
-        if X.shape[1] != self.n_components_:
-            raise ValueError(f"X must have {self.n_components_} columns, one a component; got {X.shape[1]}.")
-        return np.asarray(self.inverse_map_.evaluate(X) @ self.inverse_coef_)
+        rows = as_blocks(X, owner=self)
+        if rows.n_columns != self.n_components_:
+            raise ValueError(f"X must have {self.n_components_} columns, one per component; got {rows.n_columns}.")
+        evaluate, coef = self.inverse_map_.evaluate, self.inverse_coef_
+
+        def function(block: Block) -> Array:
+            return np.asarray(evaluate(block.X) @ coef)
+
+        return self._emit(rows, function, coef.shape[1], np.float64, label="inverse_transform")
 
     @property
     def _n_features_out(self) -> int:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import typing
-import warnings
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import is_dataclass
@@ -253,8 +252,7 @@ def _try_one_row(model: Any, row: Any) -> None:
             raise ValueError("feature_names_in_ does not fit the number of columns")
         del trial.feature_names_in_
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with np.errstate(all="ignore"):
             method = "predict" if hasattr(trial, "predict") else "transform"
             result = np.asarray(getattr(trial, method)(row))
     except Exception as error:

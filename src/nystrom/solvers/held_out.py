@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
 
-from nystrom.exceptions import ConvergenceWarning
 from nystrom.solvers.lbfgs import Problem, minimise
 from nystrom.types import Array
 
@@ -80,17 +78,15 @@ def choose_cost(
     starts = [np.zeros((problem.n_unknowns, problem.n_columns))] * len(pairs)
     tried = AUTO_COSTS if costs is None else np.sort(costs)
     scores: list[float] = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        for C in tried:
-            starts = [
-                minimise(train, C, tol=_TOL, max_iter=max_iter, start=x).x
-                for (train, _), x in zip(pairs, starts, strict=True)
-            ]
-            losses = [test.total_loss(x) for (_, test), x in zip(pairs, starts, strict=True)]
-            scores.append(sum(losses) / sum(test.weight for _, test in pairs))
-            if costs is None and len(scores) - 1 - int(np.argmin(scores)) >= _TURNED:
-                break
+    for C in tried:
+        starts = [
+            minimise(train, C, tol=_TOL, max_iter=max_iter, start=x, announce=False).x
+            for (train, _), x in zip(pairs, starts, strict=True)
+        ]
+        losses = [test.total_loss(x) for (_, test), x in zip(pairs, starts, strict=True)]
+        scores.append(sum(losses) / sum(test.weight for _, test in pairs))
+        if costs is None and len(scores) - 1 - int(np.argmin(scores)) >= _TURNED:
+            break
     return CostPath(tried[: len(scores)], np.array(scores))
 
 

@@ -281,7 +281,9 @@ class _Search:
         self.length = np.where(taken, 1.0, np.where(active, shorter, self.length))
 
 
-def minimise(problem: Problem, C: float, *, tol: float, max_iter: int, start: Array | None = None) -> Solution:
+def minimise(
+    problem: Problem, C: float, *, tol: float, max_iter: int, start: Array | None = None, announce: bool = True
+) -> Solution:
     """Minimise ``C Σ w ℓ + ½‖W‖²`` by limited-memory BFGS; each column of a loss that is not coupled by its own steps.
 
     It ends where half the squared gradient, in the metric of the steps, is at most ``tol`` times the objective: about
@@ -296,6 +298,8 @@ def minimise(problem: Problem, C: float, *, tol: float, max_iter: int, start: Ar
         Share left to gain; most passes.
     start : array, optional
         Unknowns to begin with, such as the solution for another C.
+    announce : bool
+        Whether to warn where ``max_iter`` ended it.
     """
     objective = _Objective(problem, C)
     u = np.zeros((problem.n_unknowns, problem.n_columns)) if start is None else start / objective.scale
@@ -304,7 +308,7 @@ def minimise(problem: Problem, C: float, *, tol: float, max_iter: int, start: Ar
     while (active := search.unfinished(tol)).any() and passes < max_iter:
         search.advance(active)
         passes += 1
-    if active.any():
+    if announce and active.any():
         warnings.warn(
             f"the solver stopped after max_iter={max_iter} passes before it reached tol={tol:g}; raise max_iter or "
             f"tol, or lower C.",
