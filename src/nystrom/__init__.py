@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from nystrom.comparison import compare
     from nystrom.estimators import (
         GaussianProcessRegressor,
         KernelKMeans,
@@ -40,6 +41,7 @@ __all__ = [
     "SpectralClustering",
     "__version__",
     "best_possible",
+    "compare",
     "kernel_eigh",
     "load",
     "open_rows",
@@ -64,6 +66,7 @@ _MODULES = (
 )
 # Names that do not come from nystrom.estimators.
 _HOMES = {
+    "compare": "nystrom.comparison",
     "load": "nystrom.models",
     "save": "nystrom.models",
     "select_landmarks": "nystrom.landmarks",

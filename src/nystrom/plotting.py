@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from nystrom.exceptions import MissingDependencyError
+from nystrom.rows import as_blocks
 from nystrom.types import Array, Matrix
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -24,13 +25,17 @@ PICTURE_FORMATS = ("png", "svg", "pdf")
 _INK, _GREY, _PALE = "#222222", "#6b6b6b", "#d9d9d9"
 
 
-def plot_spectrum(estimator: Any, *, ax: Any = None) -> Any:
+def plot_spectrum(estimator: Any, *, best: Array | None = None, ax: Any = None) -> Any:
     """Plot the eigenvalues of the approximate kernel matrix, largest first, on a logarithmic axis.
+
+    Those that a cut of the rank leaves out are drawn pale, where the fit knows them.
 
     Parameters
     ----------
     estimator : fitted estimator
         Anything with ``eigenvalues_``.
+    best : array, optional
+        The exact eigenvalues of K, or better estimates of them, drawn as a dashed line: the best possible.
     ax : matplotlib Axes, optional
 
     Returns
@@ -39,9 +44,96 @@ def plot_spectrum(estimator: Any, *, ax: Any = None) -> Any:
     """
     eigenvalues = _fitted(estimator, "eigenvalues_")
     ax = _axes(ax)
-    ranks = np.arange(1, len(eigenvalues) + 1)
-    ax.plot(ranks, eigenvalues, color=PALETTE[0], marker="o", markersize=3, linewidth=1.2)
+    kept = len(eigenvalues)
+    spanned = _spanned_eigenvalues(estimator)
+    if best is not None:
+        values = np.asarray(best, dtype=np.float64)
+        ax.plot(np.arange(1, len(values) + 1), values, color=_INK, linestyle="--", linewidth=1.2, label="best possible")
+    if len(spanned) > kept:
+        ranks = np.arange(kept + 1, len(spanned) + 1)
+        ax.plot(ranks, spanned[kept:], color=_GREY, marker="o", markersize=2, linewidth=0, label="cut")
+        ax.axvline(kept + 0.5, color=_PALE, linewidth=1.2, zorder=0)
+    ranks = np.arange(1, kept + 1)
+    ax.plot(ranks, eigenvalues, color=PALETTE[0], marker="o", markersize=3, linewidth=1.2, label="kept")
+    if best is not None or len(spanned) > kept:
+        ax.legend(frameon=False)
     ax.set(yscale="log", xlabel="rank", ylabel="eigenvalue of the kernel matrix")
+    return _tidy(ax)
+
+
+def plot_comparison(comparison: Any, *, score: bool = False, ax: Any = None) -> Any:
+    """Plot the errors of a comparison with their intervals against the number of landmarks, one line per selector.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        What :func:`nystrom.compare` returned.
+    score : bool, default=False
+        Whether to draw the scores with their standard errors instead.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    if score and not comparison.score_name:
+        raise ValueError("the comparison has no scores: it was made without a target.")
+    ax = _axes(ax)
+    groups: dict[str, list[Any]] = {}
+    for row in comparison.rows:
+        groups.setdefault(row.selector, []).append(row)
+    for i, (name, rows) in enumerate(groups.items()):
+        at = [row.n_landmarks for row in rows]
+        value = np.array([row.score if score else row.error.value for row in rows])
+        low = np.array([row.score - row.noise if score else row.error.low for row in rows])
+        high = np.array([row.score + row.noise if score else row.error.high for row in rows])
+        colour, marker = PALETTE[i % len(PALETTE)], MARKERS[i % len(MARKERS)]
+        bars = np.maximum([value - low, high - value], 0.0)
+        ax.errorbar(
+            at, value, yerr=bars, capsize=3, markersize=5, linewidth=1.6, label=name, color=colour, marker=marker
+        )
+    best = comparison.best
+    ring = best.score if score else best.error.value
+    hollow: dict[str, Any] = {"markersize": 15, "markerfacecolor": "none", "markeredgecolor": _INK, "linewidth": 0}
+    ax.plot([best.n_landmarks], [ring], marker="o", label="recommended", **hollow)
+    ax.set(xscale="log", yscale="linear" if score else "log", xlabel="number of landmarks")
+    ax.set_ylabel(f"{comparison.score_name} on held-out rows" if score else "relative error")
+    sizes = sorted({row.n_landmarks for row in comparison.rows})
+    ax.set_xticks(sizes, [f"{size:,}" for size in sizes])
+    ax.minorticks_off()
+    ax.legend(frameon=False)
+    return _tidy(ax)
+
+
+def plot_residuals(estimator: Any, X: Matrix, *, ax: Any = None) -> Any:
+    """Plot how much of each row the landmarks leave, largest first: one pass over X.
+
+    A row above the dotted line is explained by less than a tenth: it is rare, or far from all others.
+
+    Parameters
+    ----------
+    estimator : fitted estimator
+        With :meth:`residual`.
+    X : rows
+        Any rows.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    _fitted(estimator, "landmarks_")
+    left = np.asarray(estimator.residual(X), dtype=np.float64)
+    whole = _diagonal(estimator, X)
+    share = np.sort(np.divide(left, whole, out=np.zeros_like(left), where=whole > 0))[::-1]
+    ax = _axes(ax)
+    ax.plot(100 * np.arange(1, len(share) + 1) / len(share), share, color=PALETTE[0], linewidth=1.6)
+    ax.axhline(0.9, color=_GREY, linestyle=":", linewidth=1.2)
+    lost = int(np.sum(share > 0.9))
+    ax.annotate(
+        f"{lost:,} of {len(share):,} rows lost", (0.97, 0.92), xycoords="axes fraction", ha="right", va="center"
+    )
+    ax.set(xlabel="rows, per cent", ylabel="share of k(x, x) not explained", ylim=(0, 1.02), xlim=(0, 100))
     return _tidy(ax)
 
 
@@ -298,6 +390,23 @@ def _fitted(estimator: Any, name: str) -> Any:
         )
     value = getattr(estimator, name)
     return value if sp.issparse(value) else np.asarray(value)
+
+
+def _spanned_eigenvalues(estimator: Any) -> Array:
+    """Return all eigenvalues that the landmarks span; none where the fit has not kept what they follow from."""
+    statistics = getattr(getattr(estimator, "map_", None), "statistics", None)
+    gram = getattr(statistics, "gram", None)
+    if gram is None or len(gram) <= estimator.n_components_:
+        return np.empty(0)
+    values = np.linalg.eigvalsh(np.asarray(gram))[::-1]
+    return np.asarray(values[values > 4 * np.finfo(np.float64).eps * values[0]])
+
+
+def _diagonal(estimator: Any, X: Matrix) -> Array:
+    """Return k(x, x) of each row."""
+    rows = as_blocks(X)
+    parts = [estimator.kernel_.diag(block.X, start=block.start) for block in rows.iterate()]
+    return np.concatenate(parts)
 
 
 def _to_plane(estimator: Any, points: Matrix, components: tuple[int, int]) -> Array:

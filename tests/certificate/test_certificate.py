@@ -102,6 +102,7 @@ HARD = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::nystrom.exceptions.ApproximationWarning")
 @pytest.mark.parametrize("name", HARD)
 def test_the_interval_covers_where_few_pairs_hold_the_error(name):
     make, params = HARD[name]

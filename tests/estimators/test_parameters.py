@@ -94,6 +94,6 @@ def test_a_subclass_that_takes_shared_parameters_shows_all_of_its_base():
     names = list(inspect.signature(Tuned).parameters)
     assert names[:2] == ["extra", "n_landmarks"]
     assert set(names) == {"extra", *inspect.signature(nystrom.KernelRidge).parameters}
-    assert "n_landmarks : int or None, default=50" in Tuned.__doc__
+    assert 'n_landmarks : int, "auto" or None, default=50' in Tuned.__doc__
     assert "alpha : float, list of float" in Tuned.__doc__
     assert clone(Tuned(extra=3, alpha=0.1)).get_params()["alpha"] == 0.1

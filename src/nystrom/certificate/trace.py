@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from nystrom.rows.base import Block, RowBlocks, require_finite
 
 @dataclass(frozen=True)
 class Certificate:
-    """The exact trace-norm error of a fit, as the pass that made it leaves it.
+    """The exact trace-norm error of a fit, as the pass that made it leaves it, and a look at some of the rows.
 
     Attributes
     ----------
@@ -24,11 +24,20 @@ class Certificate:
         ``‖K‖_* = Σ k(x, x)``.
     n_rows : int
         Rows of the fit.
+    landmark_norm : float
+        What the landmarks leave in trace norm with every direction that they span; the rest of ``trace_norm`` is the
+        rank's fault.
+    n_looked, n_lost : int
+        Rows drawn after the fit and looked at, and those of them of which the landmarks explain less than a tenth. None
+        are drawn from a source that can only be read from its beginning, or on a cluster.
     """
 
     trace_norm: float
     kernel_trace: float
     n_rows: int
+    landmark_norm: float = 0.0
+    n_looked: int = field(default=0, compare=False)
+    n_lost: int = field(default=0, compare=False)
 
     @property
     def trace(self) -> ErrorEstimate:
@@ -36,12 +45,27 @@ class Certificate:
         value = ratio_of(self.trace_norm, self.kernel_trace)
         return ErrorEstimate(value, value, value, "trace")
 
+    @property
+    def unexplained(self) -> float:
+        """The share of the kernel that the landmarks leave, whatever the rank."""
+        return ratio_of(self.landmark_norm, self.kernel_trace)
+
+    def __str__(self) -> str:
+        lines = [f"error {self.trace} on {self.n_rows:,} rows"]
+        if self.trace_norm > self.landmark_norm > 0:
+            lines.append(f"of it {self.unexplained:.4g} left by the landmarks, the rest by the rank")
+        if self.n_looked:
+            lines.append(f"{self.n_lost:,} of {self.n_looked:,} rows looked at are not explained (less than a tenth)")
+        return "\n".join(lines)
+
 
 def certify(fitted: NystromMap) -> Certificate:
     """Return the certificate of a fitted map. Costs nothing: the fold has summed the diagonal of K."""
     trace = fitted.statistics.trace
     # Rounding can leave the difference a hair below zero when nothing is left over.
-    return Certificate(max(trace - float(fitted.eigenvalues.sum()), 0.0), trace, fitted.statistics.count)
+    left = max(trace - float(fitted.eigenvalues.sum()), 0.0)
+    spanned = float(np.trace(fitted.statistics.gram))
+    return Certificate(left, trace, fitted.statistics.count, min(max(trace - spanned, 0.0), left))
 
 
 def trace_error(rows: RowBlocks, fitted: NystromMap, engine: Engine) -> ErrorEstimate:

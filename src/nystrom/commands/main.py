@@ -24,6 +24,7 @@ COMMANDS = (
     "nystrom.commands.score",
     "nystrom.commands.inspect",
     "nystrom.commands.error",
+    "nystrom.commands.compare",
     "nystrom.commands.demo",
     "nystrom.commands.data",
     "nystrom.commands.reproduce",

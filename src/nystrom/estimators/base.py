@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
@@ -19,6 +18,7 @@ from nystrom.certificate import ErrorEstimate, certify, measure_error
 from nystrom.certificate.best import NORMS as BEST_NORMS
 from nystrom.certificate.best import best_error
 from nystrom.certificate.frobenius import DEFAULT_PAIRS
+from nystrom.certificate.voice import look_at_rows, lost_rows, warn_caller, warn_if_unexplained
 from nystrom.checks import check_choice, check_optional_count
 from nystrom.engine import (
     Engine,
@@ -29,7 +29,6 @@ from nystrom.engine.survey import Survey
 from nystrom.estimators.columns import check_columns
 from nystrom.estimators.display import DisplayMixin, StageRecord
 from nystrom.estimators.parameters import check_names, complete
-from nystrom.exceptions import ApproximationWarning
 from nystrom.factor import FACTORS, NystromMap, extend
 from nystrom.generator import make_generator
 from nystrom.kernels import InMetric, Kernel, Precomputed, make_kernel
@@ -214,6 +213,8 @@ class KernelMachine(DisplayMixin):
         fitted = FACTORS[self.factor](survey, kernel, landmarks, rank if cut_rank else None, keep=C)
         self._stages += (StageRecord("factor", survey.n_passes - before, time.perf_counter() - began),)
         self._store_map(fitted)
+        self.certificate_ = look_at_rows(certify(fitted), rows, fitted)
+        warn_if_unexplained(self.certificate_, rows, fitted)
         return fitted, C
 
     def _choose_landmarks(self, rows: RowBlocks) -> tuple[Survey, Kernel, Landmarks, int | None]:
@@ -255,12 +256,10 @@ class KernelMachine(DisplayMixin):
         found = self._enough_landmarks(survey, selector, kernel, rng, least=least, most=max(most, least))
         self.sizes_tried_: tuple[tuple[int, Any], ...] = found.tried
         if not found.settled:
-            warnings.warn(
+            warn_caller(
                 f"n_landmarks='auto' stopped at {len(found.landmarks)} landmarks, the most that "
                 f"{'max_memory allows' if most < MOST_LANDMARKS else 'it takes'}; more would still help. Give "
-                f"n_landmarks a number to take more.",
-                ApproximationWarning,
-                stacklevel=5,
+                f"n_landmarks a number to take more."
             )
         return rank, len(found.landmarks)
 
@@ -473,6 +472,39 @@ class KernelMachine(DisplayMixin):
         here = gather(Survey(rows, self._engine(rows)), np.asarray(self.landmark_indices_))
         here, there = (A.toarray() if sp.issparse(A) else np.asarray(A) for A in (here, self.landmarks_))
         return np.array_equal(here.astype(there.dtype), there)
+
+    def unexplained_rows(self, X: Matrix) -> Array:
+        """Return the numbers of the rows of which the landmarks explain less than a tenth: one pass.
+
+        Such rows are rare or far from all others. Give them landmarks (``landmarks="rpcholesky"``, or their own rows
+        among ``landmarks``), or leave them out.
+        """
+        check_is_fitted(self)
+        fitted, rows = self.map_, self._check_X(X, reset=False)
+        name = rows.name
+
+        def step(block: Block) -> Array:
+            require_finite(block.X, name, block.start)
+            residual = fitted.residual(block.X, start=block.start)
+            lost = lost_rows(residual, fitted.kernel.diag(block.X, start=block.start))
+            return block.start + np.flatnonzero(lost)
+
+        engine = self._emit_engine(rows, 1, np.float64, to_file=True)
+        return np.concatenate([part for _, part in engine.map(rows, step, label="rows not explained")])
+
+    @property
+    def quality_(self) -> str:
+        """One line on how good the approximation is: what is explained, and the rows that are not."""
+        check_is_fitted(self)
+        certificate = getattr(self, "certificate_", None)
+        if certificate is None:
+            raise AttributeError("quality_ needs a factor of the kernel matrix, and conjugate gradients make none.")
+        line = f"{1 - certificate.trace.value:.1%} of the kernel explained"
+        if certificate.unexplained < certificate.trace.value * (1 - 1e-9):
+            line += f" ({1 - certificate.unexplained:.1%} without the cut of the rank)"
+        if certificate.n_looked:
+            line += f"; {certificate.n_lost:,} of {certificate.n_looked:,} rows looked at are lost"
+        return line
 
     def residual(self, X: Matrix, *, diag: Any = None, out: Any = None) -> Any:
         """Return ``k(x, x) − ‖φ(x)‖²`` of each row: 0 where the landmarks explain it, k(x, x) where they do not.

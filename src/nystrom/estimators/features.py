@@ -41,10 +41,8 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GrowingMachine
     Parameters
     ----------
     n_components : int or None, default=100
-        The rank r: columns of the features. None keeps every direction that the landmarks span.
-    n_landmarks : int, "auto" or None, default=None
-        m; by default twice ``n_components``, and at most the number of rows. "auto" doubles it from 100 until the
-        leading ``n_components`` components stay as they are.
+        The rank r: columns of the features. None keeps every direction that the landmarks span. Twice as many landmarks
+        are taken by default, also where that is fewer than 100.
     tol : float or None, default=None
         The relative error to reach, such as 0.01. Rank and landmarks are then found: ``n_components`` is not used, and
         ``n_landmarks`` is the most landmarks to take (by default 5,000, and what ``max_memory`` allows). Where these

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
+import time
 
 from nystrom.certificate.tolerance import Sized, cut_rank, find_size
+from nystrom.certificate.trace import certify
+from nystrom.certificate.voice import look_at_rows, warn_caller
 from nystrom.checks import check_choice, check_optional_count
 from nystrom.engine.survey import Survey
 from nystrom.estimators.base import MOST_LANDMARKS, KernelMachine
-from nystrom.exceptions import ApproximationWarning
+from nystrom.estimators.display import StageRecord
 from nystrom.factor import FACTORS, NystromMap, truncate
 from nystrom.generator import make_generator
 from nystrom.landmarks import make_selector
@@ -24,6 +26,7 @@ class GrowingMachine(KernelMachine):
     ) -> tuple[NystromMap, Array | None]:
         """Find landmarks enough for the tolerance, fit the map to all rows, and cut the rank as far as it allows."""
         check_choice(self.factor, "factor", FACTORS)
+        began = time.perf_counter()
         selector = make_selector(self.landmarks)
         asked = None if self.n_landmarks == "auto" else check_optional_count(self.n_landmarks, "n_landmarks")
         most = self._most_landmarks(rows, selector, asked or MOST_LANDMARKS)
@@ -39,7 +42,10 @@ class GrowingMachine(KernelMachine):
         else:
             self._warn_not_met(found, tol, most, rows.shape[0])
         self.error_, self.sizes_tried_ = found.error, found.tried
+        seconds = time.perf_counter() - began
+        self._stages = (StageRecord("search and factor", survey.n_passes, seconds),)
         self._store_map(fitted)
+        self.certificate_ = look_at_rows(certify(fitted), rows, fitted)
         return fitted, C
 
     def _warn_not_met(self, found: Sized, tol: float, most: int, n_rows: int) -> None:
@@ -53,4 +59,4 @@ class GrowingMachine(KernelMachine):
             limit = "n_landmarks" if self.n_landmarks == most else limit
             cause = f"{limit} allows no more; it would take about {found.needed:,}"
         advice = "Raise tol, allow more, or take a wider kernel (a smaller gamma)."
-        warnings.warn(f"{reached}: {cause}. {advice}", ApproximationWarning, stacklevel=4)
+        warn_caller(f"{reached}: {cause}. {advice}")

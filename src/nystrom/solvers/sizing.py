@@ -58,9 +58,10 @@ def grow_by_score(
     """
     n = survey.rows.shape[0]
     judged = min(_JUDGE_ROWS, max(n // 4, 1))
-    X, y = _fetch(survey, draw_rows(n, min(_LEARN_ROWS + judged, n), None, rng)[0])
+    X, y = fetch_rows(survey, draw_rows(n, min(_LEARN_ROWS + judged, n), None, rng)[0])
     if y is None:
         raise ValueError("n_landmarks='auto' judges sizes by how well they predict, and the rows hold no target.")
+    y = y.astype(np.float64)
     order = rng.permutation(len(y))
     judge, learn = order[:judged], order[judged:]
 
@@ -89,7 +90,7 @@ def grow_by_components(
     They do when 99.5 % of their variance lies in the span of those with half the landmarks; the larger size is taken.
     Scores are these shares.
     """
-    X, _ = _fetch(survey, draw_rows(survey.rows.shape[0], _JUDGE_ROWS, None, rng)[0])
+    X, _ = fetch_rows(survey, draw_rows(survey.rows.shape[0], _JUDGE_ROWS, None, rng)[0])
 
     def components(landmarks: Landmarks) -> Array:
         F = _features(kernel, landmarks)(X)
@@ -174,14 +175,14 @@ def _judge(F: Array, y: Array, G: Array, z: Array) -> Array:
     return min(errors, key=lambda e: float(e.mean()))
 
 
-def _fetch(survey: Survey, numbers: Array) -> _Sample:
+def fetch_rows(survey: Survey, numbers: Array, *, with_target: bool = True) -> _Sample:
     """Return the rows with these numbers, which are sorted, and their targets as a matrix: one pass."""
     name = survey.rows.name
 
     def step(block: Block) -> tuple[Matrix, Array | None]:
         first, last = np.searchsorted(numbers, (block.start, block.stop))
         own = numbers[first:last] - block.start
-        y = None if block.y is None else np.asarray(block.y, dtype=np.float64)[own]
+        y = None if block.y is None or not with_target else np.asarray(block.y)[own]
         return block.X[own], None if y is None else y.reshape(len(own), -1)
 
     parts = [part for _, part in survey.map(step, label="rows on trial")]

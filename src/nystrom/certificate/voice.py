@@ -1,0 +1,87 @@
+"""What a fit says of itself when the approximation fails: how much is left, the likely cause, and the next step."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from dataclasses import replace
+
+import numpy as np
+
+from nystrom.certificate.trace import Certificate
+from nystrom.exceptions import ApproximationWarning
+from nystrom.factor import NystromMap, landmark_kernel
+from nystrom.kernels import Precomputed
+from nystrom.rows.base import RowBlocks
+from nystrom.types import Array
+
+# A fit that leaves a larger share of the kernel unexplained, whatever its rank, warns. Below it a machine can still be
+# good: what it predicts may lie in the part that is explained.
+WARN_ABOVE = 0.75
+# Of fewer landmarks nobody expects that they explain the kernel.
+_LEAST_LANDMARKS = 10
+# A row of which less than this share is explained is lost.
+LOST_BELOW = 0.1
+_LOOKED_ROWS = 1000
+# Looking at one row in so many takes a small part of the fit's time.
+_ROWS_PER_LOOK = 16
+# Landmarks alike by less than this see only themselves.
+_NARROW = 1e-3
+
+
+def look_at_rows(certificate: Certificate, rows: RowBlocks, fitted: NystromMap) -> Certificate:
+    """Return the certificate with the number of lost rows among some that are spread evenly over all."""
+    n = rows.shape[0]
+    if rows.on_cluster or not rows.random_access or isinstance(fitted.kernel, Precomputed):
+        return certificate
+    count = min(_LOOKED_ROWS, max(n // _ROWS_PER_LOOK, min(n, 50)))
+    X = rows.take(np.linspace(0, n - 1, count).astype(np.intp))
+    lost = lost_rows(fitted.residual(X), fitted.kernel.diag(X))
+    return replace(certificate, n_looked=count, n_lost=int(lost.sum()))
+
+
+def lost_rows(residual: Array, diagonal: Array) -> Array:
+    """Return which rows the landmarks explain less than a tenth of."""
+    return np.asarray(residual > (1 - LOST_BELOW) * diagonal)
+
+
+def warn_caller(message: str) -> None:
+    """Warn of a poor approximation, from the line that called this library."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "nystrom":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, ApproximationWarning, stacklevel=level)
+
+
+def warn_if_unexplained(certificate: Certificate, rows: RowBlocks, fitted: NystromMap) -> None:
+    """Warn where the landmarks leave most of the kernel unexplained."""
+    m, n = len(fitted.landmarks), certificate.n_rows
+    if certificate.unexplained <= WARN_ABOVE or m < _LEAST_LANDMARKS:
+        return
+    cause, advice = likely_cause(rows, fitted)
+    warn_caller(
+        f"{m:,} landmarks leave {certificate.unexplained:.0%} of the kernel of {n:,} rows unexplained (trace norm). "
+        f"Likely cause: {cause}. Next: {advice}."
+    )
+
+
+def likely_cause(rows: RowBlocks, fitted: NystromMap) -> tuple[str, str]:
+    """Return why so much is left, and what to do."""
+    W = landmark_kernel(fitted.kernel, fitted.landmarks)
+    scale = np.sqrt(np.diag(W))
+    alike = np.abs(W) / np.maximum(np.multiply.outer(scale, scale), np.finfo(np.float64).tiny)
+    np.fill_diagonal(alike, 0.0)
+    if rows.is_sparse and not rows.shape[1] < rows.shape[0] / 100:
+        return (
+            "sparse rows of very many columns, such as text, have few neighbours",
+            "a linear model on the columns is often better there (scikit-learn's, or kernel='linear')",
+        )
+    if len(W) > 1 and float(np.median(alike.max(axis=1))) < _NARROW:
+        return (
+            "the bandwidth is so narrow that rows resemble only themselves",
+            "a smaller gamma (gamma='scale' or 'auto')",
+        )
+    return (
+        "too few landmarks for how the rows spread",
+        "more landmarks (a larger n_landmarks, or Nystroem(tol=...) to learn how many), or a smaller gamma",
+    )

@@ -1,0 +1,86 @@
+"""``nystrom compare``: ways to choose landmarks, and numbers of them, on the user's own rows."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from typing import Any
+
+from nystrom.commands.data_in import Source, matrix_rows, open_source
+from nystrom.commands.data_out import print_json
+from nystrom.commands.options import parse_count, parse_names, parse_number_or_word
+from nystrom.commands.terminal import print_table
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    """Add the ``compare`` subcommand."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "compare",
+        help="compare landmark selectors and sizes on a data file, and recommend one",
+        description="Fit the kernel of the rows of a data file with several selectors and numbers of landmarks: error "
+        "with its interval, time and memory; with --target also the score on held-out rows. Then recommend one.",
+        epilog="example: nystrom compare houses.csv --target price --picture houses.png",
+    )
+    parser.add_argument("data", metavar="DATA", help="the file, or - for a table on standard input")
+    parser.add_argument("--target", metavar="COL", help="a column to learn: its name, or its number in a matrix")
+    parser.add_argument("--selectors", type=parse_names, metavar="NAMES", help="such as auto,uniform,rpcholesky")
+    parser.add_argument("--sizes", type=_parse_sizes, metavar="SIZES", help="numbers of landmarks, such as 50,100,200")
+    parser.add_argument("--kernel", default="gaussian", help="(default: %(default)s)")
+    parser.add_argument("--gamma", type=parse_number_or_word, default="scale", help="bandwidth (default: %(default)s)")
+    parser.add_argument("--most-rows", type=parse_count, metavar="N", help="rows to work with at most (100000)")
+    parser.add_argument("--picture", metavar="FILE", help="write errors, and scores, as .png, .svg or .pdf")
+    parser.add_argument("--n-jobs", type=int, metavar="N", help="threads (default: all cores)")
+    parser.add_argument("--seed", type=int, default=0, help="of all random choices (default: 0)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compare, and print the table with a recommendation."""
+    from nystrom.comparison import compare
+    from nystrom.plotting import check_picture_path, new_figure, save_figure
+
+    if args.picture is not None:
+        check_picture_path(args.picture)
+    given = {"selectors": args.selectors, "sizes": args.sizes, "most_rows": args.most_rows}
+    with open_source(args.data) as source:
+        found = compare(
+            _rows(args, source),
+            kernel=args.kernel,
+            gamma=args.gamma,
+            n_jobs=args.n_jobs,
+            random_state=args.seed,
+            **{name: value for name, value in given.items() if value},
+        )
+    if args.picture is not None:
+        figure, axes = new_figure(5.5 * (1 + bool(found.score_name)), 4, 1 + bool(found.score_name))
+        for score, ax in enumerate(axes):
+            found.plot(score=bool(score), ax=ax)
+        save_figure(figure, args.picture)
+    if args.json:
+        print_json({**dataclasses.asdict(found), "advice": found.advice})
+        return 0
+    print_table(found.columns, found.cells, title=f"{found.n_rows:,} rows of {args.data}")
+    print(found.advice)
+    if args.picture is not None:
+        print(f"picture: {args.picture}")
+    return 0
+
+
+def _rows(args: argparse.Namespace, source: Source) -> Any:
+    if not source.is_table:
+        return matrix_rows(source, args.target)
+    from nystrom.preprocessing import TableEncoder
+
+    encoder = TableEncoder(args.target).fit(source.path)
+    return encoder.rows(source.path)
+
+
+def _parse_sizes(text: str) -> list[int]:
+    try:
+        return [int(parse_count(part)) for part in text.split(",")]
+    except argparse.ArgumentTypeError:
+        raise
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers such as 50,100,200") from error

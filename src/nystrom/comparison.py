@@ -1,0 +1,256 @@
+"""Selectors and sizes on the user's own rows: error, time, memory and score, and which to take."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nystrom.certificate import ErrorEstimate
+from nystrom.checks import check_count
+from nystrom.engine import make_engine
+from nystrom.engine.survey import Survey
+from nystrom.estimators import KernelRidge, KernelRidgeClassifier, Nystroem
+from nystrom.exceptions import ApproximationWarning, FewerLandmarksWarning
+from nystrom.generator import make_generator
+from nystrom.kmeans.lloyd import draw_rows
+from nystrom.landmarks import make_selector
+from nystrom.memory import fit_footprint, format_memory
+from nystrom.rows import array_rows, as_blocks
+from nystrom.solvers.sizing import fetch_rows
+from nystrom.types import Array, Matrix
+
+SELECTORS = ("auto", "uniform", "kmeans++", "rpcholesky")
+SIZES = (50, 100, 200, 400)
+# More rows change the figures little, and would take long.
+MOST_ROWS = 100_000
+_HELD_OUT = 0.25
+_MOST_CLASSES = 20
+# Errors within this factor of the best are as good.
+_AS_GOOD = 1.1
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One selector at one size.
+
+    Attributes
+    ----------
+    selector, n_landmarks : str, int
+        What was tried; the landmarks found may be fewer than asked for.
+    error : ErrorEstimate
+        Relative Frobenius error with its interval, every direction kept.
+    seconds : float
+        Of the fit.
+    memory : int
+        Bytes that a fit adds to the process, with one thread.
+    score, noise : float or None
+        On held-out rows, R² or accuracy, and its standard error; None without a target.
+    """
+
+    selector: str
+    n_landmarks: int
+    error: ErrorEstimate
+    seconds: float
+    memory: int
+    score: float | None = None
+    noise: float | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What :func:`compare` found: ``rows``, the ``best`` of them with a ``reason``, and how many rows were used."""
+
+    rows: tuple[Compared, ...]
+    best: Compared
+    reason: str
+    n_rows: int
+    score_name: str = ""
+
+    @property
+    def columns(self) -> list[str]:
+        """Headings of the table."""
+        scored = [self.score_name] if self.score_name else []
+        return ["landmarks by", "m", "error", "95 % interval", "seconds", "memory", *scored]
+
+    @property
+    def cells(self) -> list[list[str]]:
+        """The table as text, a row per selector and size."""
+        return [
+            [
+                row.selector,
+                f"{row.n_landmarks:,}",
+                f"{row.error.value:.4f}",
+                f"{row.error.low:.4f} to {row.error.high:.4f}",
+                f"{row.seconds:.2f}",
+                format_memory(row.memory),
+                *([f"{row.score:.4f} ± {row.noise:.4f}"] if row.score is not None else []),
+            ]
+            for row in self.rows
+        ]
+
+    @property
+    def advice(self) -> str:
+        """The recommendation in one sentence."""
+        return f"Take landmarks={self.best.selector!r}, n_landmarks={self.best.n_landmarks}: {self.reason}."
+
+    def __str__(self) -> str:
+        widths = [max(map(len, column)) for column in zip(self.columns, *self.cells, strict=True)]
+        lines = [
+            "  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in self._table
+        ]
+        return "\n".join([*lines, "", self.advice])
+
+    @property
+    def _table(self) -> list[list[str]]:
+        return [self.columns, *self.cells]
+
+    def plot(self, *, score: bool = False, ax: Any = None) -> Any:
+        """Plot errors with their intervals (or scores) against the number of landmarks, and return the Axes."""
+        from nystrom.plotting import plot_comparison
+
+        return plot_comparison(self, score=score, ax=ax)
+
+
+def compare(
+    X: Matrix,
+    y: Any = None,
+    *,
+    selectors: Sequence[Any] = SELECTORS,
+    sizes: Sequence[int] = SIZES,
+    kernel: Any = "gaussian",
+    gamma: Any = "scale",
+    most_rows: int = MOST_ROWS,
+    n_jobs: int | None = None,
+    random_state: Any = 0,
+) -> Comparison:
+    """Compare ways to choose landmarks, and numbers of them, on these rows.
+
+    Parameters
+    ----------
+    X : rows
+        Any rows; more than ``most_rows`` are represented by a sample.
+    y : array of shape (n,), optional
+        A target: numbers (kernel ridge regression, R²), or classes (kernel ridge classifier, accuracy). Each is scored
+        on a quarter of the rows that its fit has not seen. Rows from a file may hold their target.
+    selectors : sequence of str or selector
+        Ways to choose landmarks.
+    sizes : sequence of int
+        Numbers of landmarks.
+    kernel, gamma, n_jobs
+        As in :class:`nystrom.Nystroem`.
+    most_rows : int
+        Rows to work with at most.
+    random_state : int, Generator, RandomState or None
+        Seed.
+
+    Returns
+    -------
+    Comparison
+        Prints as a table with a recommendation; ``rows``, ``best``, ``reason`` and ``plot()``.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).normal(size=(500, 3))
+    >>> found = compare(X, selectors=["auto", "uniform"], sizes=[20, 40])
+    >>> len(found.rows), found.best.n_landmarks
+    (4, 40)
+    """
+    names = [selector if isinstance(selector, str) else type(selector).__name__ for selector in selectors]
+    ways = [make_selector(selector) for selector in selectors]
+    counts = [check_count(size, "sizes") for size in sizes]
+    if not ways or not counts:
+        raise ValueError("selectors and sizes must each name at least one; got none.")
+    rng = make_generator(random_state)
+    X, y = _in_memory(X, y, check_count(most_rows, "most_rows", least=10), n_jobs, rng)
+    counts = sorted({min(size, X.shape[0]) for size in counts})
+    seed = int(rng.integers(2**31))
+    classes = y is not None and _is_classes(y)
+    held_out = rng.permutation(X.shape[0]) if y is not None else None
+    rows = []
+    with warnings.catch_warnings():
+        # The table says what these would.
+        warnings.simplefilter("ignore", ApproximationWarning)
+        warnings.simplefilter("ignore", FewerLandmarksWarning)
+        for name, way in zip(names, ways, strict=True):
+            for size in counts:
+                params = {"kernel": kernel, "gamma": gamma, "landmarks": way, "n_landmarks": size, "n_jobs": n_jobs}
+                rows.append(_one(X, y, name, params, held_out, seed, classes=classes))
+    score_name = "" if y is None else "accuracy" if classes else "R²"
+    best, reason = recommend(rows, score_name)
+    return Comparison(tuple(rows), best, reason, X.shape[0], score_name)
+
+
+def recommend(rows: Sequence[Compared], score_name: str = "") -> tuple[Compared, str]:
+    """Return the cheapest of those that are as good as the best, and why."""
+    if score_name:
+        top = max(rows, key=lambda row: row.score or 0.0)
+        good = [row for row in rows if (row.score or 0.0) >= (top.score or 0.0) - (top.noise or 0.0)]
+        best = min(good, key=lambda row: (row.n_landmarks, row.error.value))
+        more = "; more than were tried may still help" if best.n_landmarks == max(r.n_landmarks for r in rows) else ""
+        return best, (
+            f"its {score_name} of {best.score:.4f} is within one standard error of the best ({top.score:.4f} with "
+            f"{top.selector!r}, {top.n_landmarks}), at the fewest landmarks{more}"
+        )
+    top = min(rows, key=lambda row: row.error.value)
+    good = [row for row in rows if row.error.value <= _AS_GOOD * top.error.value]
+    best = min(good, key=lambda row: (row.seconds, row.n_landmarks))
+    return best, (
+        f"its error of {best.error.value:.4f} is within {_AS_GOOD - 1:.0%} of the best ({top.error.value:.4f} with "
+        f"{top.selector!r}, {top.n_landmarks}), at the least time ({best.seconds:.2f} s); for a given error try "
+        f"Nystroem(tol=...)"
+    )
+
+
+def _one(
+    X: Matrix, y: Array | None, name: str, params: dict[str, Any], order: Array | None, seed: int, *, classes: bool
+) -> Compared:
+    began = time.perf_counter()
+    fitted = Nystroem(n_components=None, random_state=seed, **params).fit(X)
+    seconds = time.perf_counter() - began
+    rows, m = array_rows(X), len(fitted.landmarks_)
+    error = fitted.approximation_error(X, random_state=seed)
+    memory = fit_footprint(rows, m, params["landmarks"].held_bytes(rows, m)).least
+    if y is None or order is None:
+        return Compared(name, m, error, seconds, memory)
+    cut = max(int(_HELD_OUT * len(order)), 1)
+    machine = (KernelRidgeClassifier if classes else KernelRidge)(
+        alpha="auto", solver="factor", fit_intercept=True, random_state=seed, **params
+    ).fit(X[order[cut:]], y[order[cut:]])
+    score, noise = _score(y[order[:cut]], np.asarray(machine.predict(X[order[:cut]])), classes=classes)
+    return Compared(name, m, error, seconds, memory, score, noise)
+
+
+def _score(y: Array, predicted: Array, *, classes: bool) -> tuple[float, float]:
+    """Return accuracy or R², and its standard error."""
+    losses = (predicted != y).astype(np.float64) if classes else (predicted - y) ** 2
+    scale = 1.0 if classes else max(float(np.var(y)), np.finfo(np.float64).tiny)
+    return 1 - float(losses.mean()) / scale, float(losses.std()) / np.sqrt(len(losses)) / scale
+
+
+def _is_classes(y: Array) -> bool:
+    """Return whether a target names classes: text, truths, or few whole numbers."""
+    if y.dtype.kind not in "fiu":
+        return True
+    return len(np.unique(y)) <= _MOST_CLASSES and bool(np.all(y == np.round(y)))
+
+
+def _in_memory(
+    X: Any, y: Any, most_rows: int, n_jobs: int | None, rng: np.random.Generator
+) -> tuple[Matrix, Array | None]:
+    """Return at most so many rows as one matrix, with their target."""
+    rows = as_blocks(X)
+    survey = Survey(rows, make_engine(rows, n_jobs))
+    numbers, _ = draw_rows(rows.shape[0], most_rows, None, rng)
+    if y is not None:
+        y = np.asarray(y)
+        if y.shape != (rows.shape[0],):
+            raise ValueError(f"y must have one entry per row, shape ({rows.shape[0]},); got shape {y.shape}.")
+    sample, inside = fetch_rows(survey, numbers, with_target=y is None and rows.has_target)
+    if y is not None:
+        return sample, y[numbers]
+    return sample, None if inside is None else inside[:, 0]

@@ -1,0 +1,68 @@
+"""A fit says so when the approximation fails, and keeps quiet when it does not."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.datasets import load_digits
+
+from nystrom import KernelRidge, Nystroem
+from nystrom.exceptions import ApproximationWarning
+
+
+def test_a_bandwidth_too_narrow_is_named():
+    X = np.random.default_rng(0).normal(size=(500, 10))
+    with pytest.warns(
+        ApproximationWarning, match="100% of the kernel of 500 rows .*bandwidth is so narrow.*smaller gamma"
+    ):
+        Nystroem(gamma=50.0, n_components=20, random_state=0).fit(X)
+
+
+def test_sparse_text_is_sent_to_a_linear_model():
+    X = sp.random(600, 5000, 0.005, format="csr", random_state=0)
+    with pytest.warns(ApproximationWarning, match="sparse rows of very many columns.*linear model"):
+        KernelRidge(n_landmarks=60, random_state=0).fit(X, np.ones(600))
+
+
+def test_too_few_landmarks_are_named():
+    X = np.random.default_rng(0).normal(size=(600, 40))
+    with pytest.warns(ApproximationWarning, match="12 landmarks leave .* too few landmarks.*tol="):
+        Nystroem(n_components=5, n_landmarks=12, random_state=0).fit(X)
+
+
+def test_the_warning_comes_once_and_from_the_callers_line():
+    X = np.random.default_rng(0).normal(size=(300, 10))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        Nystroem(gamma=50.0, n_components=20, random_state=0).fit(X)
+    assert [w.category for w in caught] == [ApproximationWarning]
+    assert caught[0].filename == __file__
+
+
+def test_a_rank_that_the_user_cut_is_not_the_landmarks_fault():
+    X, _ = load_digits(return_X_y=True)
+    features = Nystroem(n_components=1, n_landmarks=200, random_state=0).fit(X)
+    certificate = features.certificate_
+    assert certificate.unexplained < certificate.trace.value
+    assert "the rest by the rank" in str(certificate)
+    assert "without the cut of the rank" in features.quality_
+
+
+def test_rows_far_from_all_others_are_counted():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 3))
+    X[::20] += 1e3 * rng.normal(size=(100, 3))
+    features = Nystroem(gamma=0.1, n_components=50, landmarks=X[1::20][:50]).fit(X)
+    certificate = features.certificate_
+    assert certificate.n_looked == 125
+    assert certificate.n_lost >= 1
+    assert f"{certificate.n_lost} of 125 rows looked at are not explained" in str(certificate)
+    assert f"{certificate.n_lost} of 125 rows looked at are lost" in features.quality_
+    assert features.unexplained_rows(X).tolist() == sorted(np.flatnonzero(features.residual(X) > 0.9))
+
+
+def test_the_quality_is_in_the_notebook_display():
+    X, _ = load_digits(return_X_y=True)
+    features = Nystroem(n_components=20, random_state=0).fit(X)
+    assert "of the kernel explained" in features._repr_html_()

@@ -1,0 +1,111 @@
+"""Selectors and sizes compared on the user's rows."""
+
+import json
+
+import numpy as np
+import pytest
+
+from nystrom import Nystroem, compare, open_rows
+from nystrom.commands.main import main
+from nystrom.comparison import Compared, ErrorEstimate, recommend
+from nystrom.plotting import plot_residuals, plot_spectrum
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(12, 4))[rng.integers(12, size=400)] * 2 + rng.normal(size=(400, 4))
+    return X, np.sin(X[:, 0])
+
+
+SMALL = {"selectors": ["auto", "uniform"], "sizes": [20, 60]}
+
+
+def test_a_fit_with_the_recommendation_confirms_the_figures(rows):
+    X, _ = rows
+    found = compare(X, **SMALL)
+    assert [(row.selector, row.n_landmarks) for row in found.rows] == [
+        ("auto", 20),
+        ("auto", 60),
+        ("uniform", 20),
+        ("uniform", 60),
+    ]
+    best = found.best
+    fitted = Nystroem(n_components=None, landmarks=best.selector, n_landmarks=best.n_landmarks, random_state=1).fit(X)
+    assert fitted.approximation_error(X).value == pytest.approx(best.error.value, rel=0.25)
+    assert f"n_landmarks={best.n_landmarks}" in str(found)
+    assert all(cell in str(found) for cell in found.columns)
+
+
+def test_a_target_is_scored_on_rows_not_seen(rows):
+    X, y = rows
+    found = compare(X, y, **SMALL)
+    assert found.score_name == "R²"
+    assert max(row.score for row in found.rows) > 0.8
+    noise = np.random.default_rng(0).normal(size=400)
+    assert max(row.score for row in compare(X, noise, **SMALL).rows) < 0.2
+    classes = compare(X, np.where(y > 0, "up", "down"), **SMALL)
+    assert classes.score_name == "accuracy"
+    assert 0.7 < classes.best.score <= 1
+
+
+def test_rows_from_a_file_and_few_of_many_rows(rows, tmp_path):
+    X, _ = rows
+    np.save(tmp_path / "rows.npy", X)
+    found = compare(open_rows(tmp_path / "rows.npy"), most_rows=100, **SMALL)
+    assert found.n_rows == 100
+
+
+def test_the_cheapest_of_those_as_good_as_the_best_is_recommended():
+    def row(m, error, seconds, score=None):
+        return Compared(
+            "auto", m, ErrorEstimate(error, error, error, "fro"), seconds, 1, score, None if score is None else 0.01
+        )
+
+    best, reason = recommend([row(50, 0.2, 1.0), row(100, 0.105, 2.0), row(200, 0.1, 4.0)])
+    assert best.n_landmarks == 100
+    assert "within 10% of the best" in reason
+    best, reason = recommend([row(50, 0.2, 1.0, 0.7), row(100, 0.1, 2.0, 0.895), row(200, 0.05, 4.0, 0.9)], "accuracy")
+    assert best.n_landmarks == 100
+    assert "one standard error" in reason
+
+
+@pytest.mark.parametrize(
+    ("bad", "match"),
+    [({"sizes": []}, "at least one"), ({"sizes": [0]}, "sizes must be"), ({"y": np.ones(3)}, "one entry per row")],
+)
+def test_wrong_arguments_of_a_comparison_are_named(rows, bad, match):
+    with pytest.raises(ValueError, match=match):
+        compare(rows[0], **{**SMALL, **bad})
+
+
+def test_the_command_prints_a_table_a_recommendation_and_a_picture(rows, tmp_path, capsys):
+    pytest.importorskip("pyarrow")
+    pytest.importorskip("matplotlib")
+    X, y = rows
+    path, picture = tmp_path / "rows.csv", tmp_path / "picture.png"
+    lines = [",".join(f"{v:.5f}" for v in [*x, t]) for x, t in zip(X, y, strict=True)]
+    path.write_text("a,b,c,d,price\n" + "\n".join(lines))
+    options = ["--selectors", "auto,uniform", "--sizes", "20,60"]
+    assert main(["compare", str(path), "--target", "price", "--picture", str(picture), *options]) == 0
+    assert "Take landmarks=" in capsys.readouterr().out
+    assert picture.stat().st_size > 1000
+    assert main(["compare", str(path), "--json", *options]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["rows"]) == 4
+    assert found["best"]["selector"] in ("auto", "uniform")
+
+
+def test_pictures_show_the_cut_the_best_possible_and_the_lost_rows(rows):
+    pytest.importorskip("matplotlib")
+    X, y = rows
+    fitted = Nystroem(n_components=10, n_landmarks=60, random_state=0).fit(X)
+    labels = [line.get_label() for line in plot_spectrum(fitted, best=np.ones(20)).get_lines()]
+    assert {"kept", "cut", "best possible"} <= set(labels)
+    ax = plot_residuals(fitted, X)
+    assert any("of 400 rows lost" in text.get_text() for text in ax.texts)
+    found = compare(X, y, **SMALL)
+    assert found.plot().get_ylabel() == "relative error"
+    assert "R²" in found.plot(score=True).get_ylabel()
+    with pytest.raises(ValueError, match="no scores"):
+        compare(X, **SMALL).plot(score=True)
