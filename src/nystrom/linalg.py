@@ -72,7 +72,9 @@ def psd_eigh(A: Array) -> Eigen:
     peak = float(np.max(np.abs(np.diag(A)), initial=0.0))
     scale = 2.0 ** np.round(np.log2(peak)) if peak > 0 and np.isfinite(peak) else 1.0
     with algebra_threads(A.shape[0]):
-        values, vectors = scipy.linalg.eigh(A / scale, driver="evd", check_finite=False)
+        # Older SciPy gives "evd" too little room for a single row.
+        driver = "evd" if A.shape[0] > 1 else "ev"
+        values, vectors = scipy.linalg.eigh(A / scale, driver=driver, check_finite=False)
     vectors = vectors[:, ::-1]
     return Eigen(values[::-1] * scale, vectors * column_signs(vectors))
 

@@ -277,7 +277,7 @@ def test_wrong_arguments_are_named():
 
 def test_the_listing_marks_what_is_here_and_what_is_a_stand_in(data_home, capsys):
     write_dna(data_home)
-    assert run(type("Arguments", (), {"name": []})()) == 0
+    assert run(type("Arguments", (), {"name": [], "json": False})()) == 0
     assert "stand-in for protein;" in capsys.readouterr().out
     assert _line(datasets.info("dna")).startswith("here")
     assert not _line(DatasetInfo(name="mnist", task="none", p=1, file="absent-file")).startswith("here")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 from nystrom import loops
 from nystrom.loops import extension
+from nystrom.loops.sparse import SparseProduct
+from nystrom.loops.sums import sum_by_label
 
 
 @pytest.fixture(params=["float32", "float64"])
@@ -205,3 +209,25 @@ class TestFunctions:
         sums, counts, _ = loops.sum_by_label(np.zeros(20, int), whole, 1)
         assert np.array_equal(sums[0], whole.sum(axis=0))
         assert counts.tolist() == [20]
+
+
+def test_arrays_that_are_not_aligned_are_taken() -> None:
+    def shifted(values: Any) -> Any:
+        """Return the same numbers one byte off, as they may come over a network."""
+        raw = np.empty(values.nbytes + 1, np.uint8)[1:]
+        moved = raw.view(values.dtype).reshape(values.shape)
+        moved[...] = values
+        assert not moved.flags.aligned
+        return moved
+
+    rng = np.random.default_rng(0)
+    X, labels = rng.normal(size=(50, 3)), np.arange(50) % 4
+    found = sum_by_label(shifted(labels), shifted(X), 4, shifted(X[0]))
+    for value, expected in zip(found, sum_by_label(labels, X, 4, X[0]), strict=True):
+        np.testing.assert_array_equal(value, expected)
+    Z = sp.random(20, 30, density=0.3, format="csr", random_state=0)
+    rows = sp.random(40, 30, density=0.3, format="csr", random_state=1)
+    moved = rows.copy()
+    moved.data, moved.indices, moved.indptr = map(shifted, (rows.data, rows.indices, rows.indptr))
+    product = SparseProduct(Z, np.dtype(np.float64))
+    np.testing.assert_array_equal(product(moved), product(rows))

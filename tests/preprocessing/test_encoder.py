@@ -17,6 +17,7 @@ import nystrom
 from nystrom.exceptions import DataFileError, ModelFileError, TableWarning
 from nystrom.preprocessing import TableEncoder
 from nystrom.preprocessing.columns import Moments
+from nystrom.preprocessing.tables import open_table
 
 pd = pytest.importorskip("pandas")
 pa = pytest.importorskip("pyarrow")
@@ -181,6 +182,15 @@ def test_nested_columns_are_refused_by_name() -> None:
         TableEncoder().fit({"x": [1, 2], "tags": [[1], [2, 3]]})
 
 
+def test_lines_longer_than_a_block_are_read(tmp_path: Path) -> None:
+    width = 40_000
+    lines = [",".join(f"column{j}" for j in range(width))]
+    lines += [",".join(f"{(i * j) % 97}.5" for j in range(width)) for i in range(1, 4)]
+    (tmp_path / "wide.csv").write_text("\n".join(lines))
+    table = open_table(tmp_path / "wide.csv")
+    assert sum(batch.num_rows for batch in table.batches(table.names[:3])) == 3
+
+
 def test_rows_without_a_target_are_left_out_with_a_warning() -> None:
     frame = FRAME.copy()
     frame.loc[:9, "price"] = np.nan
@@ -257,7 +267,7 @@ def test_scikit_learn_knows_the_encoder() -> None:
 def test_encoded_rows_stream_within_a_memory_budget(tmp_path: Path) -> None:
     FRAME.to_csv(tmp_path / "t.csv", index=False)
     encoder = TableEncoder(target="price").fit(tmp_path / "t.csv")
-    model = nystrom.KernelRidge(n_landmarks=50, random_state=0, max_memory="80MB")
+    model = nystrom.KernelRidge(n_landmarks=50, random_state=0, max_memory="75MB")
     streamed = model.fit(encoder.rows(tmp_path / "t.csv"))
     held = nystrom.KernelRidge(n_landmarks=50, random_state=0).fit(encoder.transform(FRAME), FRAME["price"])
     np.testing.assert_array_equal(streamed.landmark_coef_, held.landmark_coef_)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -54,6 +54,11 @@ def by_rows(X: Array) -> Array:
     if X.strides[1] != size or X.strides[0] % size or not X.flags.aligned:
         return X.copy(order="C")
     return X
+
+
+def aligned(values: Array, dtype: Any = None) -> Array:
+    """Return an array as the loops read it: contiguous and aligned, which what comes over a network need not be."""
+    return np.require(values, dtype, ["C_CONTIGUOUS", "ALIGNED"])
 
 
 def check_columns(X: Array, n_columns: int) -> None:

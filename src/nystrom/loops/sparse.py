@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from nystrom.loops.extension import Columns, check_columns, native, takes
+from nystrom.loops.extension import Columns, aligned, check_columns, native, takes
 from nystrom.loops.products import finish
 from nystrom.types import Array, Matrix
 
@@ -93,13 +93,13 @@ class SparseExponentials(SparseProduct):
 
     def __init__(self, Z: Matrix, norms: Array) -> None:
         super().__init__(Z, norms.dtype)
-        self.norms = np.ascontiguousarray(norms)
+        self.norms = aligned(norms)
 
     def __call__(self, X: Matrix, row_norms: Array, *, exp: bool) -> Array:  # type: ignore[override]
         """Return the exponents or their exponentials, with ``row_norms`` γ‖x‖² of each row."""
         check_columns(X, self.shape[1])
         X = X.tocsr().astype(self.dtype, copy=False)
-        row_norms = np.ascontiguousarray(row_norms, self.dtype)
+        row_norms = aligned(row_norms, self.dtype)
         if native is None or not takes(self.dtype) or (self._dense is None and self._sparse is None):
             return finish(self._by_scipy(X), row_norms, self.norms, exp)
         return self._by_loops(X, row_norms, self.norms, exp)
@@ -110,7 +110,7 @@ def _parts(A: Matrix, *, wide: bool = False) -> tuple[Array, Array, Array]:
     indptr, indices = A.indptr, A.indices
     if wide or indptr.dtype != indices.dtype or indices.dtype not in (np.int32, np.int64):
         indptr, indices = indptr.astype(np.int64), indices.astype(np.int64)
-    return np.ascontiguousarray(indptr), np.ascontiguousarray(indices), np.ascontiguousarray(A.data)
+    return aligned(indptr), aligned(indices), aligned(A.data)
 
 
 __all__ = ["SparseExponentials", "SparseProduct"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from nystrom.loops.extension import by_rows, check_columns, native, takes
+from nystrom.loops.extension import aligned, by_rows, check_columns, native, takes
 from nystrom.types import Array
 
 # Up to this many columns a float32 block is summed in float64 at once: it costs little, and repeated rows stay exact.
@@ -31,9 +31,9 @@ def sum_by_label(labels: Array, X: Array, n_clusters: int, shift: Array | None =
     X = by_rows(X)
     if native is None or not takes(X.dtype):
         return _by_products(labels, X, n_clusters, shift)
-    shift = None if shift is None else np.ascontiguousarray(shift, X.dtype)
+    shift = None if shift is None else aligned(shift, X.dtype)
     sums, counts = np.zeros((n_clusters, X.shape[1])), np.zeros(n_clusters, np.int64)
-    squares = native.cluster_sums(X, np.ascontiguousarray(labels, np.int32), shift, sums, counts)
+    squares = native.cluster_sums(X, aligned(labels, np.int32), shift, sums, counts)
     return sums, counts, float("nan") if shift is None else squares
 
 

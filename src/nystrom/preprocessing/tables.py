@@ -19,7 +19,9 @@ from nystrom.rows.stamp import Stamp, require_file
 
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "null", "NULL", "None", "?")
 _BATCH_ROWS = 8192
-_CSV_BLOCK_BYTES = 4 * 2**20
+# Text of a CSV file that is decoded at a time; pyarrow holds about forty times as much. A block holds several lines.
+_CSV_BLOCK_BYTES = 2**18
+_LINES_A_BLOCK = 16
 _BUFFER_BYTES = 2**20
 _SUFFIXES = {
     ".csv": "csv",
@@ -225,6 +227,8 @@ def _open_csv(paths: list[Path], name: str, missing: tuple[str, ...]) -> Table:
     if repeated:
         raise DataFileError(f"{paths[0]}: two columns have the name {repeated[0]!r}.")
 
+    block_bytes = max(_CSV_BLOCK_BYTES, _LINES_A_BLOCK * _line_bytes(paths[0]))
+
     def read(columns: Sequence[str]) -> Iterator[Any]:
         convert = reader.ConvertOptions(
             column_types={column: arrow.string() for column in names},
@@ -237,12 +241,12 @@ def _open_csv(paths: list[Path], name: str, missing: tuple[str, ...]) -> Table:
                 raise DataFileError(f"{path}: its header is not that of {paths[0].name}.")
             yield from reader.open_csv(
                 path,
-                read_options=reader.ReadOptions(block_size=_CSV_BLOCK_BYTES, use_threads=False),
+                read_options=reader.ReadOptions(block_size=block_bytes, use_threads=False),
                 parse_options=reader.ParseOptions(delimiter=delimiter, newlines_in_values=True),
                 convert_options=convert,
             )
 
-    held = 6 * _CSV_BLOCK_BYTES
+    held = 40 * block_bytes
     return Table(name, names, typed=False, read=read, stamp=Stamp.of(paths), held_bytes=held)
 
 
@@ -255,6 +259,12 @@ def _delimiter(path: Path) -> str:
     except (EOFError, OSError) as error:
         raise DataFileError(f"{path}: its header cannot be read ({_short(error)}).") from error
     return max(",;\t", key=line.count)
+
+
+def _line_bytes(path: Path) -> int:
+    """Return the length of the longer one of the first two lines."""
+    with _open_text(path) as stream:
+        return max(len(stream.readline().encode()) for _ in range(2))
 
 
 def _header(path: Path, delimiter: str) -> list[str]:
