@@ -154,6 +154,8 @@ class _Process:
     def __init__(self) -> None:
         self._creating = threading.Lock()
         self._limiter: BlasLimiter | None = None
+        # The same while it is locked for a fork; the other may come into being meanwhile.
+        self._locked: BlasLimiter | None = None
 
     def limiter(self) -> BlasLimiter:
         if self._limiter is None:
@@ -164,12 +166,13 @@ class _Process:
 
     def before_fork(self) -> None:
         # Nobody is changing a setting while the process is copied.
-        if self._limiter is not None:
-            self._limiter.lock.acquire()
+        self._locked = self._limiter
+        if self._locked is not None:
+            self._locked.lock.acquire()
 
     def after_fork_in_parent(self) -> None:
-        if self._limiter is not None:
-            self._limiter.lock.release()
+        if self._locked is not None:
+            self._locked.lock.release()
 
     def after_fork_in_child(self) -> None:
         self._creating = threading.Lock()

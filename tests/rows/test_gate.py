@@ -214,6 +214,18 @@ def test_names_that_are_partly_text_are_refused():
     assert as_blocks(pandas(X, [0, 1, 2, 3])).feature_names is None
 
 
+def test_two_columns_of_one_name_are_refused():
+    with pytest.raises(ValueError, match="two columns have the name 'a'"):
+        as_blocks(pandas(X, ["a", "b", "a", "c"]))
+
+
+@pytest.mark.parametrize("value", [None, 5.0, {"a": 1}, "rows"])
+@pytest.mark.parametrize("entry", ["fit", "select_landmarks", "kernel_eigh"])
+def test_what_is_no_container_is_refused(entry, value):
+    with pytest.raises((ValueError, TypeError), match=r"Expected 2D array|not numbers|open_rows"):
+        ENTRIES[entry](value)
+
+
 def all_machines():
     names = [name for name in nystrom.__all__ if hasattr(getattr(nystrom, name), "fit")]
     return [getattr(nystrom, name) for name in names]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -90,7 +91,7 @@ def _rows_of(X: Any, block_rows: int | None, dtype: Any, name: str, owner: Any) 
     if _is_lazy_frame(X):
         X = X.collect()
     names = column_names(X)
-    matrix = _numbers(X, names, name, owner)
+    matrix = _numbers(X, name, owner)
     kind = check_dtype(matrix.dtype, dtype, name)
     if dtype is not None and kind != matrix.dtype:
         matrix = matrix.astype(kind)
@@ -116,6 +117,8 @@ def column_names(X: Any) -> tuple[str, ...] | None:
     ------
     TypeError
         If some names are text and others are not, as scikit-learn does.
+    ValueError
+        If two columns have the same name.
     """
     columns = getattr(X, "column_names", None)
     if columns is None:
@@ -130,10 +133,17 @@ def column_names(X: Any) -> tuple[str, ...] | None:
             f"Feature names are only supported if all input features have string names, but your input has {kinds} as "
             f"feature name / column name types. Convert them with X.columns = X.columns.astype(str), for example."
         )
+    twice = _repeated(names) if text else None
+    if twice is not None:
+        raise ValueError(f"two columns have the name {twice!r}; names must differ, so that columns can be told apart.")
     return names if text else None
 
 
-def _numbers(X: Any, names: tuple[str, ...] | None, name: str, owner: Any) -> Matrix:
+def _repeated(names: tuple[str, ...]) -> str | None:
+    return None if len(set(names)) == len(names) else Counter(names).most_common(1)[0][0]
+
+
+def _numbers(X: Any, name: str, owner: Any) -> Matrix:
     """Return X as a dense array or a CSR matrix of numbers with at least one row and one column."""
     if isinstance(X, np.ma.MaskedArray) and np.ma.getmaskarray(X).any():
         raise ValueError(f"{name} is a masked array with masked entries: fill them in first, with {name}.filled().")
