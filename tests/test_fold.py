@@ -1,5 +1,7 @@
 """What docs/numerics.md promises of the fold, on both sides of every switch between its ways."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn import kernel_ridge
@@ -11,7 +13,7 @@ from nystrom.exceptions import AccuracyWarning, NotPositiveSemidefiniteError
 from nystrom.factor import optimal, standard
 from nystrom.kernels import FromCallable, Gaussian, Kernel, Linear, Matern, Polynomial, Precomputed
 from nystrom.landmarks import Landmarks
-from nystrom.linalg import whitened
+from nystrom.linalg import whiten, whitened
 from nystrom.rows import as_blocks
 
 RNG = np.random.default_rng(1)
@@ -287,7 +289,7 @@ def test_the_same_features_are_found_whether_whitened_first_or_later(monkeypatch
     X = np.random.default_rng(0).normal(size=(500, 4)).astype(dtype)
     y = X[:, 0]
     fits = [KernelRidge(0.1, gamma=0.3, landmarks=np.arange(60), fit_intercept=True).fit(X, y)]
-    monkeypatch.setattr(factor, "choose_way", lambda *_: fold.WHITEN_FIRST)
+    monkeypatch.setattr(factor, "plan_way", lambda *_: (fold.WHITEN_FIRST, None))
     fits.append(KernelRidge(0.1, gamma=0.3, landmarks=np.arange(60), fit_intercept=True).fit(X, y))
     assert fits[1].map_.statistics.margin < np.inf
     np.testing.assert_allclose(fits[0].predict(X), fits[1].predict(X), atol=200 * np.finfo(dtype).eps)
@@ -310,3 +312,59 @@ def test_a_kernel_that_varies_from_call_to_call_is_refused():
         pytest.raises(NotPositiveSemidefiniteError, match="give the rows as float64"),
     ):
         optimal(survey_of(X), Grows(1.0), Landmarks(X[:20]), None)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(("p", "gamma"), [(2, 20.0), (5, 1.0), (10, 0.05), (10, 0.2), (20, 0.02), (20, 0.1)])
+def test_the_promise_holds_where_leading_directions_leave_first(p, gamma, dtype, monkeypatch):
+    X = np.random.default_rng(p).normal(size=(3000, p)).astype(dtype)
+    Z = X[:320]
+    exact_rows = X.astype(np.float64)
+    found = optimal(survey_of(X), Gaussian(gamma), Landmarks(Z), None)
+    W = factor.landmark_kernel(found.kernel, found.landmarks)
+    way = fold.choose_way(W, found.whitening, found.kernel, np.dtype(dtype))
+    monkeypatch.setattr(factor, "plan_way", lambda *_: (fold.WHITEN_FIRST, None))
+    exact = optimal(survey_of(exact_rows), Gaussian(gamma), Landmarks(Z.astype(np.float64)), None)
+    if found.n_components < len(Z):
+        pytest.skip("directions were dropped")
+    condition = np.linalg.cond(W)
+    rounding = value_error(Z.astype(np.float64), gamma, dtype)
+    error = np.abs(found.eigenvalues / exact.eigenvalues - 1)
+    assert error.max() <= fold.PROMISE[np.dtype(dtype).name] + rounding * condition, (way, condition)
+
+
+def test_leading_directions_leave_first_in_either_precision():
+    ways = set()
+    for dtype, p, gamma in ((np.float32, 20, 0.02), (np.float64, 10, 0.05)):
+        X = np.random.default_rng(5).normal(size=(320, p)).astype(dtype)
+        found = optimal(survey_of(X), Gaussian(gamma), Landmarks(X), None)
+        W = factor.landmark_kernel(found.kernel, found.landmarks)
+        ways.add(fold.choose_way(W, found.whitening, found.kernel, np.dtype(dtype)))
+    assert {way.sum_dtype.name for way in ways if way.n_leading > 1} == {"float32", "float64"}
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_fold_with_leading_directions_is_the_fold_without(dtype):
+    rng = np.random.default_rng(0)
+    X, y, weight = rng.normal(size=(900, 4)).astype(dtype), rng.normal(size=900), rng.integers(0, 3, 900).astype(float)
+    Z = Landmarks(X[:40])
+    kernel = Gaussian(0.5)
+    W = factor.landmark_kernel(kernel, Z)
+    T, values, _ = whiten(W, block_dtype=np.float64)
+    T = T[:, values > 1e-3 * values[0]]
+    Q = np.linalg.qr(rng.normal(size=(40, 3)))[0].astype(dtype)
+    plain = factor._make_fold(kernel, factor.prepare(kernel, Z), W, T, np.dtype(dtype))
+    results = []
+    for way, leading in (
+        (fold.WHITEN_FIRST, None),
+        (fold.Way(False, np.dtype(dtype)), None),
+        (fold.Way(False, np.dtype(dtype), 3), Q),
+    ):
+        survey = Survey(as_blocks(X, y, weight=weight, block_rows=250), LocalEngine())
+        results.append(replace(plain, way=way, leading=leading).over(survey))
+    for other in results[1:]:
+        tolerance = 1e4 * np.finfo(dtype).eps
+        for name in ("count", "weight", "trace", "mean", "scatter", "cross", "target_mean", "target_scatter"):
+            exact = np.asarray(getattr(results[0], name))
+            scale = np.abs(exact).max()
+            np.testing.assert_allclose(getattr(other, name), exact, rtol=0, atol=tolerance * scale, err_msg=name)

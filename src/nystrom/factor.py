@@ -23,7 +23,7 @@ from nystrom.engine.base import Engine, Sums
 from nystrom.engine.survey import Survey
 from nystrom.exceptions import AccuracyWarning, NotPositiveSemidefiniteError
 from nystrom.feature_sums import Statistics
-from nystrom.fold import Fold, choose_way, excess
+from nystrom.fold import Fold, excess, plan_way
 from nystrom.kernels import Kernel, Precomputed
 from nystrom.landmarks.base import Landmarks
 from nystrom.linalg import algebra_threads, column_signs, correct_orthonormal, psd_eigh, whiten, whiten_quickly
@@ -283,7 +283,8 @@ def _make_fold(
     shift = W.mean(axis=0).astype(dtype).astype(np.float64)
     tolerance = float(np.sqrt(np.finfo(dtype).eps) * len(W) ** 0.25)
     top = float(np.max(np.diag(W)))
-    return Fold(kernel, evaluate, T, shift, top, tolerance, choose_way(W, T, kernel, dtype), keep)
+    way, leading = plan_way(W, T, kernel, dtype)
+    return Fold(kernel, evaluate, T, shift, top, tolerance, way, keep, leading)
 
 
 def _whitening(W: Array, dtype: np.dtype, caution: float, cut: int | None) -> Array:

@@ -169,7 +169,14 @@ class BlockSums:
         self._target_scatter = np.einsum("ij,ij->j", self._wy[heavy], centred)
         self._sum, self._gram, self._cross = np.zeros(k), np.zeros((k, k)), np.zeros((k, y.shape[1]))
         self._product: Array | None = None
+        self._room: Array | None = None
         self._trace, self._margin = 0.0, np.inf
+
+    def room(self, n: int, dtype: np.dtype) -> Array:
+        """Return memory for the features of n rows, the same for each tile: to fill fresh memory takes longer."""
+        if self._room is None or self._room.dtype != dtype or len(self._room) < n:
+            self._room = np.empty((n, len(self._sum)), dtype)
+        return self._room[:n]
 
     def add(self, F: Array, diagonal: Array, first: int, *, margin: float = np.inf) -> None:
         """Add the rows from ``first`` on, with features ``F``, which are overwritten, and ``k(x, x)``."""

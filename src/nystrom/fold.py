@@ -2,6 +2,8 @@
 
 Whitening may come before the Gram matrix, ``B = C T`` and ``Σ BᵀB``, or after it, ``Tᵀ (Σ CᵀC) T``. The second saves a
 product, and multiplies rounding errors of the sums by ``‖T‖²``: :func:`choose_way` says where that is allowed.
+It is allowed far longer if the few leading directions Q leave C first: ``A = C Q`` and ``D = C − A Qᵀ`` are folded as
+``[A, D]``, and the errors that whitening multiplies are those of the small part D.
 docs/numerics.md has the bounds and the tests that hold them.
 """
 
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +19,7 @@ from nystrom.engine.survey import Survey
 from nystrom.exceptions import NotPositiveSemidefiniteError
 from nystrom.feature_sums import BlockSums, Statistics, margin_of
 from nystrom.kernels import Kernel
-from nystrom.linalg import whitened, whitening_norm
+from nystrom.linalg import row_sum_norm, whitened, whitening_norm
 from nystrom.rows.base import Block
 from nystrom.types import Array, Matrix
 
@@ -30,6 +33,10 @@ _SQUARABLE32 = (1e-15, 1e15)
 # Fewer rows than the least would cost more in adding up the m × m results than they save.
 _TILE_BYTES = 16 * 2**20
 _MIN_TILE_ROWS = 1024
+# From this many landmarks on, leading directions may leave first; up to one in so many: more would cost what they save.
+_MANY = 256
+_LEADING_SHARE = 8
+_MOST_LEADING = 128
 
 
 @dataclass(frozen=True)
@@ -42,10 +49,13 @@ class Way:
         Whether each block is whitened before its Gram matrix is taken. Only then is every row checked.
     sum_dtype : dtype
         Of the products of a block; blocks are added up in float64.
+    n_leading : int
+        How many leading directions leave the kernel values before they are summed; only where whitening comes after.
     """
 
     whiten_first: bool
     sum_dtype: np.dtype
+    n_leading: int = 0
 
 
 WHITEN_FIRST = Way(True, np.dtype(np.float64))
@@ -63,22 +73,61 @@ def choose_way(W: Array, T: Array, kernel: Kernel, dtype: np.dtype) -> Way:
     to that.
     Kernels that are positive semidefinite by theorem alone are summed so, for no row of theirs needs to be checked.
     """
+    return plan_way(W, T, kernel, dtype)[0]
+
+
+def plan_way(W: Array, T: Array, kernel: Kernel, dtype: np.dtype) -> tuple[Way, Array | None]:
+    """Return what :func:`choose_way` says, and the directions that leave first, if any do."""
     m, k = T.shape
     top = float(np.max(np.diag(W)))
     saves = 2 * m * k + k * k > m * m
     if not saves or not kernel.is_psd or not _SQUARABLE[0] < top < _SQUARABLE[1]:
-        return WHITEN_FIRST
-    growth = float(np.linalg.norm(W - W.mean(axis=0))) * whitening_norm(T)
-    for sum_dtype in (np.dtype(np.float32), np.dtype(np.float64)):
-        if sum_dtype.itemsize > dtype.itemsize or (sum_dtype == np.float32 and not _in(top, _SQUARABLE32)):
-            continue
+        return WHITEN_FIRST, None
+    size = whitening_norm(T)
+    growth = float(np.linalg.norm(W - W.mean(axis=0))) * size
+    narrow = dtype == np.float32 and _in(top, _SQUARABLE32)
+    candidates: list[np.dtype[Any]] = [np.dtype(np.float32)] if narrow else []
+    for sum_dtype in [*candidates, np.dtype(np.float64)]:
         if float(np.finfo(sum_dtype).eps) * growth**2 <= PROMISE[dtype.name]:
-            return Way(False, sum_dtype)
-    return Way(False, np.dtype(np.float64)) if dtype == np.float32 else WHITEN_FIRST
+            return Way(False, sum_dtype), None
+        leading = _enough_leading(W, size, sum_dtype) if m >= _MANY and sum_dtype == dtype else None
+        if leading is not None:
+            return Way(False, sum_dtype, leading.shape[1]), leading
+    return (Way(False, np.dtype(np.float64)) if dtype == np.float32 else WHITEN_FIRST), None
+
+
+def _enough_leading(W: Array, size: float, dtype: np.dtype) -> Array | None:
+    """Return as many directions as must leave first for the promise to hold, in ``dtype``; None if too many."""
+    m, eps = len(W), float(np.finfo(dtype).eps)
+    allowed, share = PROMISE[dtype.name], 1.0
+    if dtype == np.float32:
+        # A tenth of what the rounding of the values costs is not seen beside it.
+        allowed += 0.1 * eps * row_sum_norm(W) * size
+        # Rounding errors of m × m sums are independent: along one direction they are 1/m of their Frobenius norm.
+        share = 1.0 / m
+    Q, left = leading_directions(W)
+    enough = np.flatnonzero(eps * share * (left * size) ** 2 <= allowed)
+    return Q[:, : int(enough[0]) + 1].astype(dtype) if enough.size else None
 
 
 def _in(value: float, bounds: tuple[float, float]) -> bool:
     return bounds[0] < value < bounds[1]
+
+
+def leading_directions(W: Array) -> tuple[Array, Array]:
+    """Return orthonormal directions that hold most of ``W − s``, and the Frobenius norm of what j of them leave of it.
+
+    One step of subspace iteration from random directions, in order of what they hold. Cost: O(m² · 128).
+    """
+    centred = W - W.mean(axis=0)
+    width = min(len(W) // _LEADING_SHARE, _MOST_LEADING)
+    start = np.random.default_rng(0).standard_normal((len(W), width))
+    basis, _ = np.linalg.qr(centred.T @ (centred @ start))
+    _, held, turn = np.linalg.svd(np.linalg.qr(centred @ basis, mode="r"))
+    left = np.linalg.norm(centred) ** 2 - np.cumsum(held**2)
+    # Below this the difference of squares is rounding.
+    least = float(np.finfo(np.float64).eps) * np.linalg.norm(centred) ** 2 * len(W)
+    return basis @ turn.T, np.sqrt(np.maximum(left, least))
 
 
 @dataclass(frozen=True)
@@ -101,6 +150,8 @@ class Fold:
         When to whiten.
     keep : array (n, m) or None
         Filled with C.
+    leading : array (m, n_leading) or None
+        Q, rounded to the dtype of the sums.
     """
 
     kernel: Kernel
@@ -111,6 +162,7 @@ class Fold:
     tolerance: float
     way: Way
     keep: Array | None = None
+    leading: Array | None = None
 
     def over(self, survey: Survey) -> Statistics:
         """Return the statistics of all rows, finite and symmetric: one pass."""
@@ -118,12 +170,16 @@ class Fold:
         _require_sound(statistics, survey.rows.dtype)
         if self.way.whiten_first:
             return statistics.moved(self.shift @ self.T)
+        if self.leading is not None:
+            # C T = A (Qᵀ T) + D T, for Q as it was rounded.
+            both = np.concatenate([self.leading.T.astype(np.float64) @ self.T, self.T])
+            return statistics.in_basis(both).moved(self.shift @ self.T)
         return statistics.moved(self.shift).in_basis(self.T)
 
     def __call__(self, block: Block) -> Statistics:
         m, k = self.T.shape
         tile_rows = max(_TILE_BYTES // (8 * m), _MIN_TILE_ROWS)
-        sums = BlockSums(block, k if self.way.whiten_first else m)
+        sums = BlockSums(block, k if self.way.whiten_first else m + self.way.n_leading)
         # Overflow is found in the sums, where it is an error with advice.
         with np.errstate(over="ignore", invalid="ignore"):
             for tile in block.split(tile_rows):
@@ -141,10 +197,21 @@ class Fold:
         dtype = self.way.sum_dtype
         if dtype == np.float32 and not float(diagonal.max()) < _SQUARABLE32[1]:
             dtype = np.dtype(np.float64)
-        # Kernel values that nobody else holds are shifted in place: to fill fresh memory takes as long again.
-        own = C.flags.owndata and C.dtype == dtype and C is not tile.X
-        shifted = np.subtract(C, self.shift, out=C if own else None, dtype=dtype, casting="same_kind")
-        sums.add(shifted, diagonal, first)
+        sums.add(self._shifted(C, sums.room(len(C), dtype)), diagonal, first)
+
+    def _shifted(self, C: Array, room: Array) -> Array:
+        """Return the kernel values minus the shift, or ``[A, D]`` of that, in ``room``."""
+        if self.leading is None:
+            return np.subtract(C, self.shift, out=room, dtype=room.dtype, casting="same_kind")
+        k, dtype = self.way.n_leading, room.dtype
+        Q = self.leading.astype(dtype, copy=False)
+        # With a column of ones the same product takes the shift away.
+        A = np.ones((len(C), k + 1), dtype)
+        np.subtract(C @ Q, (self.shift @ Q).astype(dtype), out=A[:, :k])
+        room[:, :k] = A[:, :k]
+        rest = np.matmul(A, np.concatenate([Q.T, self.shift[None].astype(dtype)]), out=room[:, k:])
+        np.subtract(C, rest, out=rest)
+        return room
 
     def _add_whitened(self, sums: BlockSums, C: Array, diagonal: Array, tile: Block, first: int) -> None:
         F = whitened(C, self.T).astype(np.float64, copy=False)

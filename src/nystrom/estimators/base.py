@@ -31,7 +31,7 @@ from nystrom.estimators.display import DisplayMixin, StageRecord
 from nystrom.estimators.parameters import check_names, complete
 from nystrom.factor import FACTORS, NystromMap, extend
 from nystrom.generator import make_generator
-from nystrom.kernels import InMetric, Kernel, Precomputed, make_kernel
+from nystrom.kernels import Gaussian, InMetric, Kernel, Precomputed, make_kernel
 from nystrom.kernels.custom import PrecomputedBeside
 from nystrom.landmarks import Landmarks, Selector, make_selector
 from nystrom.landmarks.base import gather
@@ -40,10 +40,13 @@ from nystrom.memory import Footprint, emit_footprint, fit_footprint, parse_memor
 from nystrom.output import describe_job, write_rows
 from nystrom.progress import make_progress
 from nystrom.rows import Block, RowBlocks, as_blocks, require_finite
+from nystrom.rows.arrays import ArrayRows
 from nystrom.solvers.sizing import Grown, grow_by_components
 from nystrom.threads import limit_methods, resolve_n_jobs
 from nystrom.types import Array, Matrix
 
+# Up to this many columns a Gaussian kernel of rows in memory is computed again sooner than fresh memory is filled.
+_QUICK_COLUMNS = 128
 _FIT_ADVICE = "Fewer landmarks, or rows opened with a smaller block_rows, need less."
 _EMIT_ADVICE = "The result itself counts: transform(X, out='features.npy') writes it to a file instead."
 
@@ -208,7 +211,7 @@ class KernelMachine(DisplayMixin):
         Without ``cut_rank`` the map keeps every direction, for a machine that cuts to ``n_components`` afterwards.
         """
         survey, kernel, landmarks, rank = self._choose_landmarks(rows)
-        C = self._room_for_kernel(survey, landmarks.points.shape[0]) if keep_kernel else None
+        C = self._room_for_kernel(survey, kernel, landmarks.points.shape[0]) if keep_kernel else None
         before, began = survey.n_passes, time.perf_counter()
         fitted = FACTORS[self.factor](survey, kernel, landmarks, rank if cut_rank else None, keep=C)
         self._stages += (StageRecord("factor", survey.n_passes - before, time.perf_counter() - began),)
@@ -297,8 +300,12 @@ class KernelMachine(DisplayMixin):
         rank = check_optional_count(self.n_components, "n_components")
         return FACTORS[self.factor](survey, kernel, landmarks, rank)
 
-    def _room_for_kernel(self, survey: Survey, m: int) -> Array | None:
+    def _room_for_kernel(self, survey: Survey, kernel: Kernel, m: int) -> Array | None:
+        """Return room for C, or None where it would be large, or where it takes less time to compute it again."""
         rows = survey.rows
+        in_memory = isinstance(rows, ArrayRows) and not rows.is_sparse
+        if in_memory and isinstance(kernel, Gaussian) and rows.shape[1] <= _QUICK_COLUMNS:
+            return None
         left = getattr(survey.engine, "room", None)
         room = 256 * 2**20 if left is None else min(256 * 2**20, left)
         if rows.on_cluster or rows.shape[0] * m * rows.dtype.itemsize > room:

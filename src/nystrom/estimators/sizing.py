@@ -35,7 +35,7 @@ class GrowingMachine(KernelMachine):
         kernel = self._checked_kernel(rows)
         kernel = kernel.resolve(survey.moments) if kernel.needs_moments else kernel
         found = find_size(survey, selector, kernel, tol, rng, norm=norm, most=most)
-        C = self._room_for_kernel(survey, len(found.landmarks)) if keep_kernel else None
+        C = self._room_for_kernel(survey, kernel, len(found.landmarks)) if keep_kernel else None
         fitted = FACTORS[self.factor](survey, kernel, found.landmarks, None, keep=C)
         if found.met:
             fitted = truncate(fitted, cut_rank(fitted.eigenvalues, found.error, tol))
