@@ -12,6 +12,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from nystrom.estimators import GaussianProcessRegressor
 from nystrom.kernels import Gaussian, Matern
 from nystrom.rows import as_blocks
+from nystrom.solvers.choice import Choice
 
 
 @parametrize_with_checks([GaussianProcessRegressor(), GaussianProcessRegressor(gamma="scale", normalize_y=True)])
@@ -244,3 +245,23 @@ def test_a_likelihood_of_no_variance_is_refused(value, name):
     model = GaussianProcessRegressor(gamma=0.1, alpha=0.1, n_landmarks=20, random_state=0).fit(WAVES, HEIGHTS)
     with pytest.raises(ValueError, match=f"{name} must be a positive finite number"):
         model.log_marginal_likelihood(**{name: value})
+
+
+def test_many_landmarks_give_the_mean_of_all_and_mostly_a_larger_variance(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3, 3, size=(900, 2))
+    y = np.sin(2 * X[:, 0]) * X[:, 1] + 0.1 * rng.normal(size=900) + 50
+    settings = {"gamma": 1.0, "alpha": 0.05, "amplitude": 1.0, "normalize_y": True, "landmarks": X[:300]}
+    whole = GaussianProcessRegressor(**settings).fit(X, y)
+    monkeypatch.setattr("nystrom.estimators.gp.choose_solver", lambda *_: Choice("cg", "for the test"))
+    monkeypatch.setattr("nystrom.estimators.gp._VARIANCE_LANDMARKS", 80)
+    apart = GaussianProcessRegressor(**settings).fit(X, y)
+    assert len(apart.landmarks_) == 80
+    assert len(apart.mean_map_.landmarks) == 300
+    new = rng.uniform(-3, 3, size=(200, 2))
+    (mean, std), (expected, least) = (model.predict(new, return_std=True) for model in (apart, whole))
+    np.testing.assert_allclose(mean, expected, atol=1e-5 * np.std(y))
+    assert np.median(std / least) > 1
+    assert (std > 0.8 * least).all()
+    monkeypatch.undo()
+    assert not hasattr(apart.set_params(gamma=0.5).fit(X, y), "mean_map_")

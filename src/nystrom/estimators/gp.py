@@ -11,21 +11,30 @@ from sklearn.utils.validation import check_is_fitted
 
 from nystrom.checks import check_positive, check_variance
 from nystrom.engine.survey import Survey
+from nystrom.estimators.base import resolve_sizes
 from nystrom.estimators.parameters import CommonParameters
 from nystrom.estimators.scikit_kernels import ANYWHERE, Covariance, Variance, is_scikit_kernel, translate
-from nystrom.estimators.supervised import SupervisedMachine, require_finite_squares
+from nystrom.estimators.supervised import SupervisedMachine, gather_target, require_finite_squares
 from nystrom.factor import NystromMap
 from nystrom.generator import make_generator
 from nystrom.kernels import Kernel, Precomputed, make_kernel
 from nystrom.landmarks import Landmarks
+from nystrom.memory import room_for_values
 from nystrom.rows import Block, RowBlocks
 from nystrom.solvers.bandwidth import search_gamma
+from nystrom.solvers.choice import choose_solver
+from nystrom.solvers.conjugate import warn_unless_converged
+from nystrom.solvers.landmark_cg import landmark_problem
 from nystrom.solvers.likelihood import Optimum, log_likelihood, optimum
 from nystrom.solvers.path import RidgeProblem, ridge_problem
+from nystrom.solvers.unfactored import UnfactoredMap
 from nystrom.types import Array, Matrix
 
 # Draws at more rows than this take what the landmarks leave unexplained as independent from row to row.
 _JOINT_ROWS = 3000
+# Landmarks of the variance where the mean has thousands, and the residual to which that mean is found.
+_VARIANCE_LANDMARKS = 1000
+_MEAN_TOL = 1e-6
 
 
 class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachine):
@@ -58,6 +67,8 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
         Noise and amplitude, of the normalised target.
     landmark_coef_ : array of shape (m, t)
         The mean is ``k(x, Z) @ landmark_coef_``, of the normalised target.
+    mean_map_ : UnfactoredMap
+        Z of the mean, where landmarks are so many that it is found apart; else there is none, and Z is ``landmarks_``.
     log_marginal_likelihood_value_ : float
         Of the normalised target under ``amplitude · L Lᵀ + alpha · I``; the sum of the targets.
     likelihood_bound_ : float
@@ -70,6 +81,11 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
     The variance of f is ``amplitude (k(x, x) − ‖φ‖² + λ Σ φ²/(S + λ))`` with λ = alpha / amplitude: what the landmarks
     leave unexplained counts as unknown, so it is never negative, and the prior's far from all rows. Cost: as
     :class:`nystrom.KernelRidge`.
+
+    With thousands of landmarks, where :class:`nystrom.KernelRidge` takes conjugate gradients, the mean is found so on
+    all of them. Bandwidth, noise, amplitude and variance are those of 1,000 of the landmarks: what these leave
+    unexplained counts as unknown, so the variance is mostly larger than that with all. It is no bound: amid many rows
+    it can be some percent smaller.
 
     Examples
     --------
@@ -149,10 +165,36 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
         """Fit to the rows X and the target y, which may be None where the rows hold it."""
         self._covariance_asked()
         rows, y, _ = self._check_X_y(X, y)
-        self._fit_map(rows if y is None else rows.with_target(y))
-        self._solve_merged()
+        rows = rows if y is None else rows.with_target(y)
+        self.__dict__.pop("mean_map_", None)
+        if self._takes_many_landmarks(rows):
+            self._fit_mean_apart(rows)
+        else:
+            self._fit_map(rows)
+            self._solve_merged()
         self._one_target = y.ndim == 1 if y is not None else self.landmark_coef_.shape[1] == 1
         return self
+
+    def _takes_many_landmarks(self, rows: RowBlocks) -> bool:
+        if self.n_components is not None or self.n_landmarks == "auto" or isinstance(self._kernel(), Precomputed):
+            return False
+        _, m = resolve_sizes(None, self.n_landmarks, rows.shape[0])
+        return choose_solver(*rows.shape, m).solver == "cg"
+
+    def _fit_mean_apart(self, rows: RowBlocks) -> None:
+        """Fit the process on some of the landmarks, and its mean on all of them by conjugate gradients."""
+        survey, kernel, landmarks, _ = self._choose_landmarks(rows)
+        few = np.linspace(0, len(landmarks) - 1, min(_VARIANCE_LANDMARKS, len(landmarks))).astype(int)
+        self._store_map(self._factorise(survey, kernel, Landmarks(landmarks.points[few])))
+        self._solve_merged()
+        Y = gather_target(rows, survey.engine).reshape(rows.shape[0], -1)
+        room = room_for_values(getattr(survey.engine, "room", None))
+        targeted = rows.with_target((Y - self._y_mean) / self._y_deviation)
+        problem = landmark_problem(targeted, survey.engine, kernel, landmarks, room=room)
+        solution, _ = problem.solve(self._ratio, tol=_MEAN_TOL)
+        warn_unless_converged(solution.residuals, solution.converged, _MEAN_TOL, "Give alpha a larger value.")
+        self.mean_map_ = UnfactoredMap(landmarks, kernel)
+        self.landmark_coef_ = solution.coefficients
 
     def _solve_merged(self) -> None:
         """Find noise, amplitude and coefficients from the sums of the map."""
@@ -223,11 +265,14 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
         noise = self.alpha_ if include_noise else 0.0
         fitted = self._map_beside(rows, diag) if return_std else self.map_
 
+        apart = getattr(self, "mean_map_", None)
+
         def function(block: Block) -> Array:
-            C = self.map_.evaluate(block.X)
+            C = (apart or self.map_).evaluate(block.X)
             mean = C @ self.landmark_coef_ * self._y_deviation + self._y_mean
             if not return_std:
                 return np.asarray(mean)
+            C = C if apart is None else self.map_.evaluate(block.X)
             deviation = np.sqrt(self._variance(fitted, block, C) + noise)
             return np.hstack([mean, deviation[:, None] * self._y_deviation])
 
