@@ -1,4 +1,4 @@
-"""Run the contests: ``python -m benchmarks [suite …] [--repeat N] [--output DIR]``."""
+"""Run the contests: ``python -m benchmarks [suite …] [--repeat N] [--output DIR] [--check | --store]``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import sys
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 import scipy
 import sklearn
 
-from benchmarks import scaling
+from benchmarks import ratios, scaling
 from benchmarks.measure import Result
 from benchmarks.suites import SUITES
 from nystrom import __version__
@@ -30,15 +31,16 @@ def table(results: list[Result]) -> str:
         first = rows[0]
         lines += [
             f"\n**{case}**\n",
-            "| contestant | seconds | ours ÷ theirs, time | added MB | error | ours ÷ theirs, error |",
+            "| contestant | seconds | processor | ours ÷ theirs, time | added MB | error | ours ÷ theirs, error |",
         ]
-        lines.append("|---|---|---|---|---|---|")
+        lines.append("|---|---|---|---|---|---|---|")
         for row in rows:
             error = "" if row.error is None else f"{row.error:.4g}"
             ratio = f"{first.error / row.error:.2f}" if row.error and first.error is not None else ""
             name = f"{row.contestant} ({row.note})" if row.note else row.contestant
             lines.append(
-                f"| {name} | {row.seconds:.3f} | {first.seconds / row.seconds:.2f} | {row.added_mb:.0f} "
+                f"| {name} | {row.seconds:.3f} | {'' if row.processor is None else f'{row.processor:.3f}'} "
+                f"| {first.seconds / row.seconds:.2f} | {row.added_mb:.0f} "
                 f"| {error} | {ratio} |"
             )
     return "\n".join(lines)
@@ -65,6 +67,9 @@ def main() -> None:
     )
     parser.add_argument("--repeat", type=int, default=5, help="rounds; the best of each contestant counts")
     parser.add_argument("--output", type=Path, default=Path("benchmark-results"), help="folder for the results")
+    stored = parser.add_mutually_exclusive_group()
+    stored.add_argument("--check", action="store_true", help="compare the ratios with those stored, and fail if slower")
+    stored.add_argument("--store", action="store_true", help=f"store the ratios in {ratios.STORED.name}")
     args = parser.parse_args()
     chosen = args.suites or list(SUITES)
     unknown = sorted(set(chosen) - {*SUITES, "scaling"})
@@ -72,14 +77,21 @@ def main() -> None:
         parser.error(f"no suite {unknown[0]!r}; there are {', '.join([*SUITES, 'scaling'])}")
     print(json.dumps(machine()), "load", os.getloadavg())
     args.output.mkdir(parents=True, exist_ok=True)
+    slower: list[str] = []
     for name in chosen:
         if name == "scaling":
             scaling.main(args.repeat, args.output)
             continue
         results = list(SUITES[name](args.repeat))
         print(table(results), flush=True)
-        stored = {"machine": machine(), "results": [asdict(result) for result in results]}
-        (args.output / f"{name}.json").write_text(json.dumps(stored, indent=1) + "\n")
+        kept = {"machine": machine(), "results": [asdict(result) for result in results]}
+        (args.output / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n")
+        if args.store:
+            ratios.store(name, results)
+        elif args.check:
+            slower += ratios.check(name, results)
+    if slower:
+        sys.exit("Slower than stored:\n" + "\n".join(slower))
 
 
 if __name__ == "__main__":

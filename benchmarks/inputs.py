@@ -23,6 +23,21 @@ def image_like(n: int, p: int, seed: int = 0) -> np.ndarray:
     return np.maximum(out, 0)
 
 
+def wide_floats(n: int, p: int) -> np.ndarray:
+    """Return the rows of :func:`image_like` in float64."""
+    return image_like(n, p).astype(np.float64)
+
+
+def random_sparse(n: int, p: int, per_row: int, seed: int = 0) -> Any:
+    """Return float32 rows with about so many entries each, at random places."""
+    rng = np.random.default_rng(seed)
+    places = rng.integers(p, size=(n, per_row))
+    ends = np.arange(0, n * per_row + 1, per_row)
+    X = sp.csr_matrix((rng.random(n * per_row, np.float32), places.ravel(), ends), shape=(n, p))
+    X.sum_duplicates()
+    return X
+
+
 def text_like(n: int, p: int, seed: int = 0) -> Any:
     """Return sparse rows of unit length with the word frequencies of text (Zipf), 300 words a row, 30 topics."""
     rng = np.random.default_rng(seed)

@@ -14,7 +14,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Result:
-    """One contestant of one case. ``seconds`` is the best of the repeats, ``added_mb`` the peak above the start."""
+    """One contestant of one case.
+
+    ``seconds`` is the best of the repeats, ``processor`` the least processor time (all threads), ``added_mb`` the peak
+    above the start, and ``times`` the seconds of each round.
+    """
 
     case: str
     contestant: str
@@ -22,6 +26,8 @@ class Result:
     added_mb: float
     error: float | None
     note: str = ""
+    processor: float | None = None
+    times: tuple[float, ...] = ()
 
 
 def contest(
@@ -37,7 +43,8 @@ def contest(
     ``judge`` turns what a contestant returns into its error; it is not timed. A contestant whose first run takes over
     20 seconds is run once: noise matters little there. ``pause`` seconds go by before each run.
     """
-    best: dict[str, float] = {}
+    times: dict[str, list[float]] = {name: [] for name in contestants}
+    processor: dict[str, list[float]] = {name: [] for name in contestants}
     added: dict[str, float] = {}
     error: dict[str, float | None] = {}
     slow: set[str] = set()
@@ -49,19 +56,31 @@ def contest(
             # BLAS threads of the one before spin for some 30 ms after their last call; each starts on idle cores.
             time.sleep(pause)
             before = _reset_peak()
-            start = time.perf_counter()
+            start, used = time.perf_counter(), time.process_time()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 value = run()
-            seconds = time.perf_counter() - start
+            seconds, used = time.perf_counter() - start, time.process_time() - used
             added[name] = max(added.get(name, 0.0), _peak() - before)
-            if name not in best:
+            if not times[name]:
                 error[name] = judge(value) if judge else None
-            best[name] = min(best.get(name, seconds), seconds)
+            times[name].append(seconds)
+            processor[name].append(used)
             if seconds > 20:
                 slow.add(name)
             del value
-    return [Result(case, name, best[name], added[name], error[name]) for name in contestants]
+    return [
+        Result(
+            case,
+            name,
+            min(times[name]),
+            added[name],
+            error[name],
+            processor=min(processor[name]),
+            times=tuple(times[name]),
+        )
+        for name in contestants
+    ]
 
 
 def _status(field: str) -> float:

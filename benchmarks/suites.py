@@ -66,7 +66,20 @@ def features(repeat: int) -> Iterator[Result]:
 
 
 def shapes(repeat: int) -> Iterator[Result]:
-    """The same on other shapes: wide, sparse, and a million rows; m to 2,000."""
+    """The same on other shapes: sparse, small, many landmarks, float64, wide, and a million rows."""
+    sparse_rows = inputs.random_sparse(50_000, 20_000, 80)
+    yield from _features(
+        "sparse 50,000 × 20,000, 80 entries per row", sparse_rows, ((100, 50),), repeat, slow_peers=False
+    )
+    yield from _features(
+        "2,000 × 50 float64", inputs.wide_floats(2000, 50), ((200, 100),), 3 * repeat, slow_peers=False
+    )
+    rows = inputs.image_like(200_000, 50)
+    yield from _features("100,000 × 50 float32", rows[:100_000], ((2000, 1000),), repeat, slow_peers=False)
+    yield from _features("200,000 × 50 float32", rows, ((1000, 500),), repeat, slow_peers=False)
+    yield from _features(
+        "100,000 × 50 float64", inputs.wide_floats(100_000, 50), ((500, 250),), repeat, slow_peers=False
+    )
     yield from _features(
         "60,000 × 2,000 (generated)", inputs.image_like(60_000, 2000), ((100, 50),), repeat, slow_peers=False
     )
@@ -74,7 +87,6 @@ def shapes(repeat: int) -> Iterator[Result]:
     yield from _features(f"{name}, sparse {X.shape[0]:,} × {X.shape[1]:,}", X, ((100, 50),), repeat, slow_peers=False)
     X = inputs.image_like(1_000_000, 50)
     yield from _features("1,000,000 × 50 (generated)", X, ((200, 100),), repeat, slow_peers=False)
-    yield from _features("200,000 × 50 (generated)", X[:200_000], ((2000, 1000),), 1, slow_peers=False)
 
 
 def landmarks(repeat: int) -> Iterator[Result]:
