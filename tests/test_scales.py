@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from nystrom import KernelRidge, Nystroem
-from nystrom.kernels import Gaussian, Laplacian, Matern
+from nystrom.kernels import Cosine, Gaussian, Laplacian, Matern
 from nystrom.kernels.pairwise import Exponents
 from nystrom.moments import block_moments
 from nystrom.rows.offset import minus_columns, offset_columns
@@ -165,3 +165,27 @@ def test_kernel_values_at_the_end_of_the_range_are_refused_by_that_name(landmark
 def test_a_kernel_that_is_zero_everywhere_is_refused_by_that_name(landmarks, kernel):
     with pytest.raises(ValueError, match="is zero"):
         Nystroem(kernel, n_components=5, n_landmarks=5, landmarks=landmarks, random_state=0).fit(np.zeros((50, 3)))
+
+
+@pytest.mark.parametrize("landmarks", ["rpcholesky", "leverage", "column-norm", "diagonal", "uniform", "auto"])
+def test_landmarks_are_found_where_float32_has_no_room_for_the_kernel(landmarks):
+    X = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
+    options = {"degree": 5, "coef0": 0, "n_components": 10, "landmarks": landmarks, "random_state": 0}
+    near, far = (Nystroem("polynomial", **options).fit(X * np.float32(s)) for s in (1, 2.0**40))
+    assert len(far.landmarks_) == 20
+    # In float64, where the far one is taken, fewer directions are dropped.
+    assert far.certificate_.trace.value <= near.certificate_.trace.value + 0.05
+
+
+@pytest.mark.parametrize("landmarks", ["rpcholesky", "leverage", "column-norm", "diagonal", "uniform", "auto"])
+def test_a_kernel_that_overflows_is_refused_by_every_selector(landmarks):
+    X = np.random.default_rng(0).normal(size=(60, 3)) * 1e140
+    with pytest.raises(ValueError, match=r"not finite.*overflow.*Scale the rows down"):
+        Nystroem("polynomial", n_components=5, landmarks=landmarks, random_state=0).fit(X)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-200, 1e200, 1e300])
+@pytest.mark.parametrize("wrap", WRAPS.values(), ids=WRAPS)
+def test_the_cosine_does_not_depend_on_the_size_of_rows(wrap, scale):
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    np.testing.assert_allclose(Cosine()(wrap(X * scale), wrap(X)), Cosine()(X, X), rtol=1e-12)

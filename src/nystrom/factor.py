@@ -25,6 +25,7 @@ from nystrom.exceptions import AccuracyWarning, NotPositiveSemidefiniteError
 from nystrom.feature_sums import Statistics
 from nystrom.fold import Fold, excess, plan_way
 from nystrom.kernels import Kernel, Precomputed
+from nystrom.kernels.ranges import kernel_dtype, with_room
 from nystrom.landmarks.base import Landmarks
 from nystrom.linalg import algebra_threads, column_signs, correct_orthonormal, psd_eigh, whiten, whiten_quickly
 from nystrom.rows.arrays import ArrayRows
@@ -38,8 +39,6 @@ _CHOLESKY_LIMIT = {"float32": np.inf, "float64": 5e6}
 CAUTIONS = (1.0, 10.0, 100.0, 1000.0)
 # So many times the rounding that is possible: the kernel itself is to blame, and a higher cut-off would hide it.
 _CLEARLY = 1e3
-# Kernel values of this size are taken in float64 also of float32 rows.
-_FLOAT32_KERNEL = (1e-30, 1e30)
 # Kernel values below this have lost digits, or are about to in products.
 _LEAST_KERNEL = 1e-300
 # Cholesky-QR steps that take eigenvectors from orthonormal to within rounding to orthonormal.
@@ -120,26 +119,7 @@ def prepare(kernel: Kernel, landmarks: Landmarks) -> Callable[[Matrix], Array]:
     Z = landmarks.points
     center = None if sp.issparse(Z) else np.asarray(Z, dtype=np.float64).mean(axis=0)
     evaluate = kernel.prepare(Z, center=center)
-    return _Wide(evaluate) if kernel_dtype(kernel, landmarks, Z.dtype) != Z.dtype else evaluate
-
-
-def kernel_dtype(kernel: Kernel, landmarks: Landmarks, dtype: np.dtype) -> np.dtype:
-    """Return the dtype in which the kernel of rows of ``dtype`` is taken: float64 where float32 has no room for it."""
-    if dtype != np.float32 or isinstance(kernel, Precomputed):
-        return np.dtype(dtype)
-    largest = float(np.max(kernel.diag(landmarks.points), initial=0.0))
-    inside = largest == 0 or _FLOAT32_KERNEL[0] < largest < _FLOAT32_KERNEL[1]
-    return np.dtype(np.float32 if inside else np.float64)
-
-
-@dataclass(frozen=True)
-class _Wide:
-    """Kernel values of float32 rows in float64."""
-
-    evaluate: Callable[[Matrix], Array]
-
-    def __call__(self, X: Matrix) -> Array:
-        return self.evaluate(X.astype(np.float64))
+    return with_room(evaluate, kernel, Z)
 
 
 def narrowed(features: Array, dtype: np.dtype) -> Array:
@@ -239,7 +219,7 @@ def _fit(
     kernel = bind(kernel, landmarks)
     W = landmark_kernel(kernel, landmarks)
     evaluate = prepare(kernel, landmarks)
-    dtype = kernel_dtype(kernel, landmarks, survey.rows.dtype)
+    dtype = kernel_dtype(kernel, landmarks.points, survey.rows.dtype)
     for caution in CAUTIONS:
         T = _whitening(W, dtype, caution, rank if cut_first else None)
         fold = _make_fold(kernel, evaluate, W, T, dtype, keep)
@@ -305,7 +285,7 @@ def _whitening(W: Array, dtype: np.dtype, caution: float, cut: int | None) -> Ar
 def extend(fitted: NystromMap, survey: Survey) -> NystromMap:
     """Return the map of the rows it was fitted to and those of ``survey``, for the same landmarks: one pass."""
     kernel, T = fitted.kernel, fitted.whitening
-    dtype = kernel_dtype(kernel, fitted.landmarks, survey.rows.dtype)
+    dtype = kernel_dtype(kernel, fitted.landmarks.points, survey.rows.dtype)
     fold = _make_fold(kernel, fitted.evaluate, landmark_kernel(kernel, fitted.landmarks), T, dtype)
     added = fold.over(survey)
     over = excess(added, fold)

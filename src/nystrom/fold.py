@@ -19,6 +19,7 @@ from nystrom.engine.survey import Survey
 from nystrom.exceptions import NotPositiveSemidefiniteError
 from nystrom.feature_sums import BlockSums, Statistics, margin_of
 from nystrom.kernels import Kernel
+from nystrom.kernels.ranges import overflow_error
 from nystrom.linalg import row_sum_norm, whitened, whitening_norm
 from nystrom.rows.base import Block
 from nystrom.types import Array, Matrix
@@ -230,11 +231,7 @@ def _require_sound(statistics: Statistics, dtype: np.dtype) -> None:
         if asymmetry <= bound:
             return
         raise NotPositiveSemidefiniteError(f"the Gram matrix of the features is asymmetric by {asymmetry:.3g}.")
-    wider = " or give them as float64" if dtype == np.float32 else ""
-    raise ValueError(
-        f"the kernel of the rows is not finite in {dtype.name}: its values, or their sums, overflow. Scale the rows "
-        f"down (for example with sklearn.preprocessing.StandardScaler){wider}, or lower gamma, degree or coef0."
-    )
+    raise overflow_error(dtype)
 
 
 def excess(statistics: Statistics, fold: Fold) -> float:

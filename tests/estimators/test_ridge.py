@@ -34,7 +34,7 @@ def test_scikit_learn_accepts_the_estimator(estimator, check):
     check(estimator)
 
 
-@parametrize_with_checks([KernelRidge(), KernelRidge("auto")])
+@parametrize_with_checks([KernelRidge(), KernelRidge("auto", selection="gcv")])
 def test_scikit_learn_accepts_the_defaults(estimator, check):
     check(estimator)
 

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from nystrom.moments import Moments
 
 
+# Norms outside this range have squares that are too near the ends of that of float64.
+_ROOTS = (1e-140, 1e140)
+
+
 @dataclass(frozen=True)
 class Polynomial(GammaKernel):
     """The polynomial kernel ``(γ⟨x, y⟩ + coef0)^degree``.
@@ -142,5 +146,17 @@ class _Cosine:
 
 
 def _inverse_norms(A: Matrix) -> Array:
-    norms = np.sqrt(quick_norms(A))
+    with np.errstate(over="ignore"):
+        norms = np.sqrt(quick_norms(A))
+    if not _ROOTS[0] < float(np.min(norms, initial=1.0)) <= float(np.max(norms, initial=1.0)) < _ROOTS[1]:
+        norms = _careful_norms(A)
     return np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0)
+
+
+def _careful_norms(A: Matrix) -> Array:
+    """Return ``‖a‖`` for each row, the largest entry of which is taken out before squares are."""
+    peaks = np.asarray(abs(A).max(axis=1).toarray() if sp.issparse(A) else np.abs(A).max(axis=1, initial=0.0))
+    peaks = peaks.ravel().astype(np.float64)
+    inverse = 1 / np.where(peaks > 0, peaks, 1.0)
+    unit = sp.diags(inverse) @ A if sp.issparse(A) else A * inverse[:, None]
+    return np.asarray(peaks * np.sqrt(squared_norms(unit)))

@@ -17,6 +17,7 @@ from nystrom.checks import is_whole
 from nystrom.engine.survey import Survey
 from nystrom.exceptions import FewerLandmarksWarning, NotFiniteError, NotPositiveSemidefiniteError
 from nystrom.kernels import Kernel, Precomputed
+from nystrom.kernels.ranges import Finite, with_room
 from nystrom.kmeans.lloyd import draw_rows
 from nystrom.linalg import INDEFINITE, algebra_threads, least_ritz_share
 from nystrom.rows.base import Block, RowBlocks, require_finite
@@ -284,13 +285,14 @@ def evaluator(kernel: Kernel, points: Matrix, indices: Array) -> Callable[[Matri
     """Return the function from rows to their kernel values with ``points``, the rows numbered ``indices``."""
     if isinstance(kernel, Precomputed):
         return kernel.at(indices).prepare(points)
-    return kernel.prepare(points)
+    return Finite(with_room(kernel.prepare(points), kernel, points))
 
 
 def kernel_diagonal(survey: Survey, kernel: Kernel) -> Array:
     """Return every k(x_i, x_i) in float64; one pass."""
 
     def step(block: Block) -> Array:
-        return np.asarray(kernel.diag(block.X, start=block.start), dtype=np.float64)
+        with np.errstate(over="ignore"):
+            return np.asarray(kernel.diag(block.X, start=block.start), dtype=np.float64)
 
     return np.concatenate([part for _, part in survey.map(step, label="kernel diagonal")])

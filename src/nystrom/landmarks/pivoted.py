@@ -15,6 +15,7 @@ from nystrom.checks import check_count
 from nystrom.engine.survey import Survey
 from nystrom.kernels import Kernel, Precomputed
 from nystrom.kernels.pairwise import Exponents
+from nystrom.kernels.ranges import near_one
 from nystrom.landmarks.base import (
     Landmarks,
     Selector,
@@ -121,7 +122,7 @@ def cholesky_pivots(
     """Return the row numbers of at most m pivots; fewer if the residual falls to rounding before."""
     proposals = n_proposals(proposals, m)
     rows = survey.rows
-    residual = kernel_diagonal(survey, kernel)
+    kernel, residual = near_one(kernel, kernel_diagonal(survey, kernel), rows.dtype)
     weight = row_weights(survey)
     masses = np.ones(rows.shape[0]) if weight is None else weight
     residual[masses == 0] = 0.0

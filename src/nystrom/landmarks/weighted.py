@@ -8,6 +8,7 @@ import numpy as np
 
 from nystrom.engine.survey import Survey
 from nystrom.kernels import Kernel
+from nystrom.kernels.ranges import near_one
 from nystrom.landmarks.base import (
     Landmarks,
     Selector,
@@ -109,7 +110,8 @@ def column_norms(survey: Survey, kernel: Kernel) -> Array:
         tile = np.arange(first, last)
         points = gather(survey, tile)
         # One scale for all tiles keeps squares within range, and the norms in proportion.
-        scale = scale or _scale(float(np.max(kernel.diag(points, start=first))))
+        with np.errstate(over="ignore"):
+            scale = scale or _scale(float(np.max(kernel.diag(points, start=first))))
         step = _TileNorms(evaluator(kernel, points, tile), first, last, masses, scale)
         for start, (own, across) in survey.map(step, label=f"column norms, {last} of {n}"):
             stop = min(start + rows.block_rows, n)
@@ -169,7 +171,7 @@ class Leverage(Selector):
             )
         kernel = resolve(kernel, survey)
         n = survey.rows.shape[0]
-        diagonal = kernel_diagonal(survey, kernel)
+        kernel, diagonal = near_one(kernel, kernel_diagonal(survey, kernel), survey.rows.dtype)
         weight = row_weights(survey)
         counted = np.ones(n, dtype=bool) if weight is None else weight > 0
         # Row i is in the subset of level l if its height is at least l: each level holds half of the one before.
