@@ -23,7 +23,7 @@ from nystrom.engine.base import Engine, Sums
 from nystrom.engine.survey import Survey
 from nystrom.exceptions import AccuracyWarning, NotPositiveSemidefiniteError
 from nystrom.feature_sums import Statistics
-from nystrom.fold import Fold, excess, plan_way
+from nystrom.fold import Fold, Keeper, excess, plan_way
 from nystrom.kernels import Kernel, Precomputed
 from nystrom.kernels.ranges import kernel_dtype, with_room
 from nystrom.landmarks.base import Landmarks
@@ -164,7 +164,7 @@ def bind(kernel: Kernel, landmarks: Landmarks) -> Kernel:
 
 
 def standard(
-    survey: Survey, kernel: Kernel, landmarks: Landmarks, rank: int | None, *, keep: Array | None = None
+    survey: Survey, kernel: Kernel, landmarks: Landmarks, rank: int | None, *, keep: Keeper | None = None
 ) -> NystromMap:
     """Fit Algorithm 1: ``C W_(r)⁺ Cᵀ``, the rank cut in W alone.
 
@@ -175,7 +175,7 @@ def standard(
 
 
 def optimal(
-    survey: Survey, kernel: Kernel, landmarks: Landmarks, rank: int | None, *, keep: Array | None = None
+    survey: Survey, kernel: Kernel, landmarks: Landmarks, rank: int | None, *, keep: Keeper | None = None
 ) -> NystromMap:
     """Fit Algorithm 2: the best rank-r approximation of ``C W⁺ Cᵀ``.
 
@@ -189,7 +189,7 @@ def optimal(
         Z.
     rank : int or None
         r; None keeps every direction.
-    keep : array (n, m), optional
+    keep : array (n, m) or Keeper, optional
         Filled with C, for callers that go on to emit features.
 
     Returns
@@ -214,7 +214,7 @@ def _fit(
     rank: int | None,
     *,
     cut_first: bool,
-    keep: Array | None,
+    keep: Keeper | None,
 ) -> NystromMap:
     kernel = bind(kernel, landmarks)
     W = landmark_kernel(kernel, landmarks)
@@ -257,7 +257,7 @@ def exceeded(kernel: Kernel, over: float) -> NotPositiveSemidefiniteError:
 
 
 def _make_fold(
-    kernel: Kernel, evaluate: Callable[[Matrix], Array], W: Array, T: Array, dtype: np.dtype, keep: Array | None = None
+    kernel: Kernel, evaluate: Callable[[Matrix], Array], W: Array, T: Array, dtype: np.dtype, keep: Keeper | None = None
 ) -> Fold:
     # The landmarks' own kernel means stand near the column means of C.
     shift = W.mean(axis=0).astype(dtype).astype(np.float64)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -131,6 +131,12 @@ def leading_directions(W: Array) -> tuple[Array, Array]:
     return basis @ turn.T, np.sqrt(np.maximum(left, least))
 
 
+class Keeper(Protocol):
+    """What takes kernel values as they are made: an array (n, m), or something that looks at them."""
+
+    def __setitem__(self, rows: slice, C: Array, /) -> None: ...
+
+
 @dataclass(frozen=True)
 class Fold:
     """The step of the pass: from a block of rows to the statistics of their whitened features.
@@ -149,7 +155,7 @@ class Fold:
         What rounding may take from ``k(x, x) − ‖f‖²``, in units of :func:`nystrom.feature_sums.margin_of`.
     way : Way
         When to whiten.
-    keep : array (n, m) or None
+    keep : array (n, m), Keeper or None
         Filled with C.
     leading : array (m, n_leading) or None
         Q, rounded to the dtype of the sums.
@@ -162,7 +168,7 @@ class Fold:
     top: float
     tolerance: float
     way: Way
-    keep: Array | None = None
+    keep: Keeper | None = None
     leading: Array | None = None
 
     def over(self, survey: Survey) -> Statistics:

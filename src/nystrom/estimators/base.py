@@ -34,6 +34,7 @@ from nystrom.generator import make_generator
 from nystrom.kernels import Gaussian, InMetric, Kernel, Precomputed, make_kernel
 from nystrom.kernels.custom import PrecomputedBeside
 from nystrom.landmarks import Landmarks, Selector, make_selector
+from nystrom.landmarks.auto import Auto
 from nystrom.landmarks.base import gather
 from nystrom.landmarks.in_metric import select_in_metric
 from nystrom.memory import Footprint, emit_footprint, fit_footprint, parse_memory
@@ -41,6 +42,7 @@ from nystrom.output import describe_job, write_rows
 from nystrom.progress import make_progress
 from nystrom.rows import Block, RowBlocks, as_blocks, require_finite
 from nystrom.rows.arrays import ArrayRows
+from nystrom.solvers.rare import Likeness, can_watch, with_rare_rows
 from nystrom.solvers.sizing import Grown, grow_by_components
 from nystrom.threads import limit_methods, resolve_n_jobs
 from nystrom.types import Array, Matrix
@@ -213,12 +215,24 @@ class KernelMachine(DisplayMixin):
         survey, kernel, landmarks, rank = self._choose_landmarks(rows)
         C = self._room_for_kernel(survey, kernel, landmarks.points.shape[0]) if keep_kernel else None
         before, began = survey.n_passes, time.perf_counter()
-        fitted = FACTORS[self.factor](survey, kernel, landmarks, rank if cut_rank else None, keep=C)
+        fitted = self._factorise_all(survey, kernel, landmarks, rank if cut_rank else None, C)
         self._stages += (StageRecord("factor", survey.n_passes - before, time.perf_counter() - began),)
         self._store_map(fitted)
         self.certificate_ = look_at_rows(certify(fitted), rows, fitted)
         warn_if_unexplained(self.certificate_, rows, fitted)
         return fitted, C
+
+    def _factorise_all(
+        self, survey: Survey, kernel: Kernel, landmarks: Landmarks, rank: int | None, C: Array | None
+    ) -> NystromMap:
+        """Return the map of all rows; rare clusters that "auto" has missed are given some of its landmarks."""
+        factorise = FACTORS[self.factor]
+        if not isinstance(make_selector(self.landmarks), Auto) or not can_watch(survey, kernel, landmarks):
+            return factorise(survey, kernel, landmarks, rank, keep=C)
+        seen = Likeness(survey.rows.shape[0], C)
+        fitted = factorise(survey, kernel, landmarks, rank, keep=seen)
+        better = with_rare_rows(survey, fitted, seen.unlike)
+        return fitted if better is None else factorise(survey, kernel, better, rank, keep=C)
 
     def _choose_landmarks(self, rows: RowBlocks) -> tuple[Survey, Kernel, Landmarks, int | None]:
         """Return the surveyed rows, the kernel with numbers for its parameters, the landmarks and the rank."""

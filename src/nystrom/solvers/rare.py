@@ -1,0 +1,118 @@
+"""Landmarks for rows that a sample does not show: rare clusters, seen in the pass that factorises.
+
+"auto" chooses from a sample, and a cluster of 40 rows in 100,000 may have none in it. The pass over all rows evaluates
+the kernel with every landmark anyway, so the rows that resemble none of them are known after it, at no cost. Where they
+resemble each other, some of the most redundant landmarks are given to them and the pass is made again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg.lapack
+
+from nystrom.engine.survey import Survey
+from nystrom.factor import NystromMap
+from nystrom.kernels import Kernel
+from nystrom.landmarks.base import Landmarks, gather, stack_points
+from nystrom.types import Array, Matrix
+
+# A row like its nearest landmark by less than this (squared) is explained by none alone.
+_UNLIKE = 0.3
+# Rare is at most this share of the rows; of more of them, this many are looked at.
+_RARE = 0.05
+_MOST_LOOKED = 2000
+# A landmark must bring as much as this many rows, and this share of what a landmark leaves on average.
+_LEAST_ROWS = 3.0
+_LEAST_SHARE = 0.1
+# At most this share of the landmarks is given away.
+_MOST_GIVEN = 1 / 3
+_LEAST_LANDMARKS = 20
+
+
+class Likeness:
+    """Takes kernel values as they are made, and keeps each row's largest; the values too if there is an array for them.
+
+    Parameters
+    ----------
+    n_rows : int
+        Rows.
+    values : array (n, m) or None
+        Filled with the kernel values.
+    """
+
+    def __init__(self, n_rows: int, values: Array | None = None) -> None:
+        self.values = values
+        self.largest = np.empty(n_rows, dtype=np.float32)
+
+    def __setitem__(self, rows: slice, C: Array) -> None:
+        self.largest[rows] = C.max(axis=1)
+        if self.values is not None:
+            self.values[rows] = C
+
+    @property
+    def unlike(self) -> Array:
+        """The numbers of the rows that resemble no landmark."""
+        return np.flatnonzero(self.largest < np.sqrt(_UNLIKE))
+
+
+def can_watch(survey: Survey, kernel: Kernel, landmarks: Landmarks) -> bool:
+    """Return whether rare rows can be told by kernel values: k(x, x) = 1, rows here, none of them weighted."""
+    rows = survey.rows
+    if rows.on_cluster or rows.has_weight or len(landmarks) < _LEAST_LANDMARKS or landmarks.indices is not None:
+        return False
+    return bool(np.all(kernel.diag(landmarks.points[:1]) == 1.0))
+
+
+def with_rare_rows(survey: Survey, fitted: NystromMap, unlike: Array) -> Landmarks | None:
+    """Return the landmarks with some given to rare clusters; None where there are none that are worth it.
+
+    Parameters
+    ----------
+    survey : Survey
+        The rows.
+    fitted : NystromMap
+        With the landmarks so far.
+    unlike : array of int
+        The rows that resemble none of these.
+    """
+    n, m = survey.rows.shape[0], len(fitted.landmarks)
+    if not 1 < len(unlike) <= _RARE * n:
+        return None
+    step = -(-len(unlike) // _MOST_LOOKED)
+    X = gather(survey, unlike[::step])
+    left = _left(fitted, X)
+    average = max(fitted.statistics.trace - float(np.trace(fitted.statistics.gram)), 0.0) / m
+    least = max(_LEAST_ROWS, _LEAST_SHARE * average) / step
+    pivots = _worthwhile(left, least, int(_MOST_GIVEN * m))
+    if not pivots:
+        return None
+    kept = _least_redundant(fitted, m - len(pivots))
+    return Landmarks(stack_points(fitted.landmarks.points[kept], X[np.array(pivots)].astype(survey.rows.dtype)), None)
+
+
+def _left(fitted: NystromMap, X: Matrix) -> Array:
+    """Return the kernel between these rows, without what all directions of the landmarks explain."""
+    features = np.asarray(fitted.evaluate(X), dtype=np.float64) @ fitted.whitening
+    return np.asarray(fitted.kernel(X, X), dtype=np.float64) - features @ features.T
+
+
+def _worthwhile(left: Array, least: float, most: int) -> list[int]:
+    """Return the rows that, one after another, explain most of what is left, while that is at least ``least``."""
+    pivots: list[int] = []
+    while len(pivots) < most:
+        diagonal = np.diag(left)
+        gains = np.einsum("ij,ij->j", left, left) / np.maximum(diagonal, np.finfo(np.float32).eps)
+        best = int(np.argmax(gains))
+        if gains[best] < least or diagonal[best] <= np.finfo(np.float32).eps:
+            break
+        pivots.append(best)
+        column = left[:, best] / np.sqrt(diagonal[best])
+        left = left - np.multiply.outer(column, column)
+    return pivots
+
+
+def _least_redundant(fitted: NystromMap, count: int) -> Array:
+    """Return the numbers of the landmarks that a pivoted Cholesky factorisation of W takes first, in order."""
+    Z = fitted.landmarks.points.astype(np.float64)
+    _, pivots, _, _ = scipy.linalg.lapack.dpstrf(np.asarray(fitted.kernel(Z, Z), dtype=np.float64), lower=1)
+    return np.sort(pivots[:count] - 1)

@@ -1,0 +1,54 @@
+"""Rows that a sample does not show get landmarks where there are enough of them, and are counted where not."""
+
+import numpy as np
+import pytest
+
+from nystrom import KernelRidge, Nystroem, open_rows
+
+
+def hidden_clusters(n, seed, n_clusters=12, size=15):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 6))
+    centres = rng.normal(size=(n_clusters, 6))
+    centres *= 20 / np.linalg.norm(centres, axis=1, keepdims=True)
+    hidden = rng.choice(n, n_clusters * size, replace=False)
+    X[hidden] = np.repeat(centres, size, axis=0) + 0.2 * rng.normal(size=(len(hidden), 6))
+    return X, hidden
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_no_row_of_a_hidden_cluster_is_lost(seed):
+    X, hidden = hidden_clusters(60_000, seed)
+    features = Nystroem(gamma=0.05, n_components=None, n_landmarks=100, random_state=seed).fit(X)
+    assert len(features.landmarks_) == 100
+    assert features.residual(X[hidden]).max() < 0.9
+
+
+def test_rows_alone_are_counted_and_take_no_landmarks():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20_000, 4))
+    far = rng.choice(20_000, 30, replace=False)
+    X[far] = 50 * rng.normal(size=(30, 4))
+    features = Nystroem(gamma=0.1, n_components=None, n_landmarks=60, random_state=0).fit(X)
+    lost = features.unexplained_rows(X)
+    assert len(set(lost) & set(far)) >= 20
+    near = np.linalg.norm(features.landmarks_, axis=1) < 10
+    assert near.sum() >= 50
+
+
+def test_files_and_machines_with_a_target_see_hidden_clusters_too(tmp_path):
+    X, hidden = hidden_clusters(30_000, 2, n_clusters=6, size=12)
+    np.save(tmp_path / "rows.npy", X)
+    here = Nystroem(gamma=0.05, n_components=None, n_landmarks=60, random_state=0).fit(X)
+    there = Nystroem(gamma=0.05, n_components=None, n_landmarks=60, random_state=0).fit(
+        open_rows(tmp_path / "rows.npy")
+    )
+    np.testing.assert_array_equal(here.landmarks_, there.landmarks_)
+    ridge = KernelRidge(gamma=0.05, n_landmarks=60, random_state=0, solver="factor").fit(X, X[:, 0])
+    assert ridge.residual(X[hidden]).max() < 0.9
+
+
+def test_what_fit_transform_keeps_is_of_the_landmarks_that_were_taken():
+    X, _ = hidden_clusters(30_000, 3, n_clusters=6, size=12)
+    features = Nystroem(gamma=0.05, n_components=20, n_landmarks=60, random_state=0)
+    np.testing.assert_allclose(features.fit_transform(X), features.transform(X), atol=1e-9)
