@@ -57,7 +57,7 @@ def _transform(kind: str) -> Callable[[Path], bytes]:
     def run(folder: Path) -> bytes:
         from nystrom import Nystroem, open_rows
 
-        rows = open_rows(folder / "X.npy", block_rows=100)
+        rows = open_rows(folder / "X.npy", block_rows=250)
         fitted = Nystroem(gamma=0.3, n_components=5, landmarks=_values()[:10]).fit(_values()[:50])
         fitted.transform(rows, out=folder / f"F.{kind}")
         return content(folder / f"F.{kind}")

@@ -151,15 +151,14 @@ except DataFileError as error:
 """
 
 
-@pytest.mark.parametrize("head", ["a" * 1000, "a," * 500])
-def test_a_header_without_end_is_refused_before_it_fills_the_memory(head: str, tmp_path: Path) -> None:
+def test_a_header_without_end_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
     path = tmp_path / "bomb.csv.gz"
     with gzip.open(path, "wt", compresslevel=1) as stream:
-        for _ in range(400):
-            stream.write(head * 1000)
+        for _ in range(300):
+            stream.write("a," * 500_000)
     done = subprocess.run([sys.executable, "-c", _BOMB, str(path)], capture_output=True, text=True, check=True)
     assert "bomb.csv.gz" in done.stdout
-    assert int(done.stdout.split()[-1]) < 600_000  # kilobytes; the header has 400 MB
+    assert int(done.stdout.split()[-1]) < 500_000  # kilobytes; the header has 300 MB
 
 
 # -- stamps ------------------------------------------------------------------------------------------------------------

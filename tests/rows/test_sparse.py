@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from nystrom import KernelRidge, Nystroem, open_rows, select_landmarks
 from nystrom.engine import LocalEngine
+from nystrom.engine.dask.rows import ChunkForm
 from nystrom.exceptions import DataFileError
 from nystrom.kernels import make_kernel
 from nystrom.kmeans.assignment import assign
@@ -65,6 +66,7 @@ ENTRANCES = {
     "kernel of rows": lambda S: make_kernel("gaussian", gamma=1.0)(S, _matrix(1)),
     "kernel of landmarks": lambda S: make_kernel("gaussian", gamma=1.0)(_matrix(1), S),
     "assign": lambda S: assign(S, _matrix(1)[:4]),
+    "a chunk of Dask": lambda S: ChunkForm(np.dtype(np.float64), True, "X").matrix(S),
     "centres": lambda S: assign(_matrix(1), S),
 }
 
