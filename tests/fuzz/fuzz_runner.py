@@ -85,17 +85,26 @@ def _run_child(names: Sequence[str], first: int, stop: int, folder: Path) -> dic
 
 def _wait(child: subprocess.Popen[bytes], log: Path) -> bool:
     """Wait for the child's end; kill it, and return True, if a file takes too long."""
-    size, since = -1, time.monotonic()
+    seen, since = b"", time.monotonic()
     while child.poll() is None:
         time.sleep(0.05)
-        now = log.stat().st_size if log.exists() else 0
-        if now != size:
-            size, since = now, time.monotonic()
-        elif time.monotonic() - since > (_PATIENCE if size else _SLOW_START):
+        now = _last_bytes(log)
+        if now != seen:
+            seen, since = now, time.monotonic()
+        # Between two formats there are imports, which a busy machine may take long for.
+        elif time.monotonic() - since > (_PATIENCE if seen.endswith(b"begun\n") else _SLOW_START):
             child.kill()
             child.wait()
             return True
     return False
+
+
+def _last_bytes(log: Path) -> bytes:
+    if not log.exists():
+        return b""
+    with log.open("rb") as stream:
+        stream.seek(max(log.stat().st_size - 100, 0))
+        return stream.read()
 
 
 def _read(log: Path) -> tuple[set[tuple[str, int]], dict[tuple[str, int], str]]:
