@@ -59,7 +59,8 @@ class Statistics:
     @property
     def raw_cross(self) -> Array:
         """``Σ w f yᵀ``."""
-        return self.cross + self.weight * np.outer(self.mean, self.target_mean)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.cross + self.weight * np.outer(self.mean, self.target_mean)
 
     @property
     def raw_target_squares(self) -> Array:

@@ -184,6 +184,12 @@ def row_sum_norm(W: Array) -> float:
 
 def whitening_norm(T: Array) -> float:
     """Return ``‖T‖²``, one over the least eigenvalue that T whitens, to about a percent: some Lanczos steps."""
+    # Of size 1, so that the products stay in range whatever the size of the kernel.
+    scale = float(np.max(np.abs(T), initial=0.0)) or 1.0
+    return scale * _unit_norm(T / scale) * scale
+
+
+def _unit_norm(T: Array) -> float:
     if T.shape[1] < 3:
         return float(np.linalg.norm(T) ** 2)
     gram = LinearOperator((T.shape[1],) * 2, matvec=lambda v: T.T @ (T @ v), dtype=T.dtype)

@@ -94,7 +94,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
         mean = Q.T @ s.mean
         values, V = psd_eigh(Q.T @ s.scatter @ Q)
         # Centring takes one direction away; what is left of it is rounding.
-        kept = values > 4 * len(values) * np.finfo(np.float64).eps * max(float(values[0]), 0.0)
+        kept = values > 4 * len(values) * np.finfo(np.float64).eps * max(float(np.max(values, initial=0.0)), 0.0)
         r = min(int(kept.sum()), check_optional_count(self.n_components, "n_components") or len(values))
         projection = fitted.projection @ V[:, :r]
         signs = column_signs(projection)

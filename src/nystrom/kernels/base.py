@@ -127,7 +127,8 @@ class Product(Kernel):
         return _Combined(np.multiply, self.left.prepare(Z, center), self.right.prepare(Z, center))
 
     def diag(self, A: Matrix, start: int = 0) -> Array:
-        return self.left.diag(A, start) * self.right.diag(A, start)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.left.diag(A, start) * self.right.diag(A, start)
 
     def __repr__(self) -> str:
         return f"{_factor(self.left)} * {_factor(self.right)}"
@@ -162,7 +163,8 @@ class Scaled(Kernel):
         return _Multiple(float(self.factor), self.kernel.prepare(Z, center))
 
     def diag(self, A: Matrix, start: int = 0) -> Array:
-        return float(self.factor) * self.kernel.diag(A, start)
+        with np.errstate(over="ignore"):
+            return float(self.factor) * self.kernel.diag(A, start)
 
     def __repr__(self) -> str:
         return f"{self.factor!r} * {_factor(self.kernel)}"
@@ -180,7 +182,9 @@ class _Combined:
 
     def __call__(self, X: Matrix) -> Array:
         out = self.left(X)
-        self.operation(out, self.right(X), out=out)
+        # 0 · inf is NaN: found, as overflow is, by whoever sums the values.
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.operation(out, self.right(X), out=out)
         return out
 
 

@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from nystrom.moments import Moments
 
 
-# Norms outside this range have squares that are too near the ends of that of float64.
-_ROOTS = (1e-140, 1e140)
-
-
 @dataclass(frozen=True)
 class Polynomial(GammaKernel):
     """The polynomial kernel ``(γ⟨x, y⟩ + coef0)^degree``.
@@ -75,8 +71,9 @@ class Polynomial(GammaKernel):
         return _Polynomial(InnerProducts(Z, self._number(Z.shape[1])), float(self.coef0), int(self.degree))
 
     def diag(self, A: Matrix, start: int = 0) -> Array:
-        base = self._number(A.shape[1]) * squared_norms(A) + float(self.coef0)
-        return _whole_power(base, int(self.degree))
+        with np.errstate(over="ignore"):
+            base = self._number(A.shape[1]) * squared_norms(A) + float(self.coef0)
+            return _whole_power(base, int(self.degree))
 
 
 @dataclass(frozen=True)
@@ -88,7 +85,9 @@ class _Polynomial:
     def __call__(self, X: Matrix) -> Array:
         base = self.products(X)
         base += self.coef0
-        return _whole_power(base, self.degree)
+        # Overflow is found by whoever sums the values, where it is an error with advice.
+        with np.errstate(over="ignore"):
+            return _whole_power(base, self.degree)
 
 
 def _whole_power(base: Array, degree: int) -> Array:
@@ -146,17 +145,26 @@ class _Cosine:
 
 
 def _inverse_norms(A: Matrix) -> Array:
+    """Return ``1 / ‖a‖`` for each row, 0 for a row of zeros; right also where squares leave the range of float64."""
     with np.errstate(over="ignore"):
-        norms = np.sqrt(quick_norms(A))
-    if not _ROOTS[0] < float(np.min(norms, initial=1.0)) <= float(np.max(norms, initial=1.0)) < _ROOTS[1]:
-        norms = _careful_norms(A)
-    return np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0)
+        squares = quick_norms(A).astype(np.float64, copy=False)
+    norms = np.sqrt(squares)
+    far = np.flatnonzero(~((squares > _SQUARES[0]) & (squares < _SQUARES[1])))
+    if far.size:
+        norms[far] = _scaled_norms(A[far])
+    # The reciprocal of a denormal norm is infinite: such a row counts as zeros.
+    return np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > _LEAST)
 
 
-def _careful_norms(A: Matrix) -> Array:
-    """Return ``‖a‖`` for each row, the largest entry of which is taken out before squares are."""
-    peaks = np.asarray(abs(A).max(axis=1).toarray() if sp.issparse(A) else np.abs(A).max(axis=1, initial=0.0))
-    peaks = peaks.ravel().astype(np.float64)
-    inverse = 1 / np.where(peaks > 0, peaks, 1.0)
-    unit = sp.diags(inverse) @ A if sp.issparse(A) else A * inverse[:, None]
-    return np.asarray(peaks * np.sqrt(squared_norms(unit)))
+def _scaled_norms(A: Matrix) -> Array:
+    """Return ``‖a‖`` for each row by way of its largest entry."""
+    A = A.astype(np.float64)
+    peaks = np.asarray(abs(A).max(axis=1).todense() if sp.issparse(A) else np.abs(A).max(axis=1, initial=0.0)).ravel()
+    scale = np.divide(1.0, peaks, out=np.zeros_like(peaks), where=peaks > _LEAST)
+    with np.errstate(invalid="ignore"):
+        return peaks * np.sqrt(squared_norms(sp.diags(scale) @ A if sp.issparse(A) else A * scale[:, None]))
+
+
+# Squared norms in this range have all their digits.
+_SQUARES = (1e-280, 1e280)
+_LEAST = 4 * float(np.finfo(np.float64).tiny)

@@ -74,7 +74,9 @@ def quick_norms(A: Matrix) -> Array:
     """Return ``‖a‖²`` for each row, in the dtype of dense rows unless their squares leave its range."""
     if sp.issparse(A) or A.dtype == np.float64 or A.shape[0] == 0:
         return squared_norms(A)
-    norms = _row_dots(A)
+    # What overflows is computed again.
+    with np.errstate(over="ignore"):
+        norms = _row_dots(A)
     low, high = _FLOAT32_RANGE
     return norms if low < norms.min() and norms.max() < high else squared_norms(A)
 

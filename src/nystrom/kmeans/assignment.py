@@ -24,6 +24,9 @@ _TILE_SCORES = 2**20
 # Squares of numbers in these ranges, and sums of them, stay within that of the dtype.
 _SIZES = {"float32": (1e-15, 1e15), "float64": (1e-140, 1e140)}
 
+# Powers of two that the dtype holds: denormal numbers are brought as near to 1 as these allow.
+_MOST_BITS = {"float32": 120, "float64": 1000}
+
 
 def range_factor(X: Matrix, dtype: np.dtype[Any]) -> float:
     """Return 1, or the power of two that brings numbers to where their squares stay within the range of the dtype."""
@@ -31,7 +34,7 @@ def range_factor(X: Matrix, dtype: np.dtype[Any]) -> float:
     low, high = _SIZES[np.dtype(dtype).name]
     if low < largest < high or not 0 < largest < np.inf:
         return 1.0
-    return float(2.0 ** -np.floor(np.log2(largest)))
+    return float(2.0 ** min(-np.floor(np.log2(largest)), _MOST_BITS[np.dtype(dtype).name]))
 
 
 class Nearest:

@@ -164,7 +164,8 @@ def kmeans(
                 announce=announce,
                 weight=weight,
             )
-            return replace(found, centers=found.centers / found.centers.dtype.type(factor))
+            inertia = found.inertia / factor / factor
+            return replace(found, centers=found.centers / found.centers.dtype.type(factor), inertia=inertia)
         if attempt == 0:
             shift = _shift_of(near, rows.dtype)
         with blas_threads(1):

@@ -189,6 +189,10 @@ def _rejection_cholesky(H: Array, proposed: Array, floor: Array, rng: np.random.
     return kept, L[np.ix_(kept, kept)]
 
 
+# Squared distances below this have no reciprocal in float64.
+_LEAST_SPREAD = 4 * float(np.finfo(np.float64).tiny)
+
+
 def distant_rows(survey: Survey, m: int, rng: np.random.Generator, proposals: int | None = None) -> Array:
     """Return the numbers of at most m rows drawn by D² sampling; fewer if no more rows differ."""
     proposals = n_proposals(proposals, m)
@@ -198,7 +202,7 @@ def distant_rows(survey: Survey, m: int, rng: np.random.Generator, proposals: in
     weight = row_weights(survey)
     masses = np.ones(rows.shape[0]) if weight is None else weight
     chosen = drawn = rng.integers(rows.shape[0], size=1) if weight is None else draw(masses, 1, rng)
-    if moments.spread == 0:
+    if moments.spread < _LEAST_SPREAD:
         return chosen
     if not 1 / _RANGE < moments.spread < _RANGE:
         raise ValueError(

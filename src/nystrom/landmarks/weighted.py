@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from nystrom.engine.survey import Survey
+from nystrom.exceptions import NotPositiveSemidefiniteError
 from nystrom.kernels import Kernel
 from nystrom.kernels.ranges import near_one
 from nystrom.landmarks.base import (
@@ -36,7 +37,7 @@ def draw_weighted(survey: Survey, weights: Array, m: int, rng: np.random.Generat
     Each row gets the time of an exponential clock of rate w_i, and the first m to ring are taken: the same
     distribution as drawing one row after another, at O(n). Rows of weight zero are never drawn.
     """
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):
         times = rng.exponential(size=len(weights)) / weights
     m = min(m, int(np.count_nonzero(np.isfinite(times))))
     head = np.argpartition(times, m - 1)[:m] if m else np.empty(0, dtype=np.intp)
@@ -140,10 +141,12 @@ class _TileNorms:
         skip = min(max(self.first - block.start, 0), block.X.shape[0])
         if skip == block.X.shape[0]:
             return np.zeros(0), np.zeros(self.last - self.first)
-        squares = np.square(self.evaluate(block.X[skip:]) * self.scale, dtype=np.float64)
         beyond = max(self.last - block.start - skip, 0)
         here = self.masses[block.start + skip + beyond : block.stop]
-        return squares @ self.masses[self.first : self.last], here @ squares[beyond:]
+        # Overflow is found in the weights of the rows.
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = np.square(self.evaluate(block.X[skip:]) * self.scale, dtype=np.float64)
+            return squares @ self.masses[self.first : self.last], here @ squares[beyond:]
 
 
 class Leverage(Selector):
@@ -213,20 +216,40 @@ class Leverage(Selector):
         points = gather(survey, chosen)
         evaluate = evaluator(kernel, points, chosen)
         K_SS = np.asarray(evaluate(points), dtype=np.float64)
+        if not np.isfinite(K_SS).all():
+            raise ValueError(
+                "the kernel of the rows is not finite: its values overflow. Scale the rows down (for example with "
+                "sklearn.preprocessing.StandardScaler), or lower gamma, degree or coef0."
+            )
+        # In units of the largest k(x, x): squares and inverses stay in range.
+        unit = float(np.max(np.diag(K_SS))) or 1.0
+        K_SS, diagonal = K_SS / unit, diagonal / unit
         root = np.sqrt(weights)
         values = np.linalg.eigvalsh(K_SS * root[:, None] * root)[::-1]
         top = max(1, int(np.ceil(rank)))
         tail = values[top:].clip(min=0).sum() / top
-        ridge = self.regularization or max(tail, 1e-6 * values[0], np.finfo(np.float64).tiny)
-        inverse_root = np.linalg.inv(np.linalg.cholesky(K_SS + np.diag(ridge / weights + 1e-12 * values[0])))
+        given = None if self.regularization is None else self.regularization / unit
+        ridge = given or max(tail, 1e-6 * values[0], np.finfo(np.float64).tiny)
+        inverse_root = _inverse_root(K_SS + np.diag(ridge / weights + 1e-12 * values[0]))
 
         def step(block: Block) -> Array:
             inside = np.flatnonzero(members[block.start : block.stop])
             scores = np.zeros(block.X.shape[0])
             if inside.size:
-                explained = np.asarray(evaluate(block.X[inside]), dtype=np.float64) @ inverse_root.T
+                explained = (np.asarray(evaluate(block.X[inside]), dtype=np.float64) / unit) @ inverse_root.T
                 rest = diagonal[block.start + inside] - np.einsum("ij,ij->i", explained, explained)
                 scores[inside] = np.clip(rest / ridge, 0.0, 1.0)
             return scores
 
         return np.concatenate([part for _, part in survey.map(step, label="leverage scores")])
+
+
+def _inverse_root(K: Array) -> Array:
+    """Return ``R⁻¹`` with ``R Rᵀ = K``."""
+    try:
+        return np.linalg.inv(np.linalg.cholesky(K))
+    except np.linalg.LinAlgError as error:
+        raise NotPositiveSemidefiniteError(
+            "the kernel is not positive semidefinite between the rows that landmarks='leverage' looked at: use a "
+            "positive definite kernel such as 'gaussian', shift a precomputed one, or give landmarks='uniform'."
+        ) from error

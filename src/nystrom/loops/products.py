@@ -105,7 +105,9 @@ def finish(product: Array, row_norms: Array, norms: Array, exp: bool) -> Array:
 
 def _row_dots(A: Array) -> Array:
     # vecdot (NumPy 2) takes half the time of einsum.
-    dots: Array = np.vecdot(A, A) if hasattr(np, "vecdot") else np.einsum("ij,ij->i", A, A)
+    # Rows too long for their squares are infinitely far: their exponent is minus infinity.
+    with np.errstate(over="ignore"):
+        dots: Array = np.vecdot(A, A) if hasattr(np, "vecdot") else np.einsum("ij,ij->i", A, A)
     return dots
 
 

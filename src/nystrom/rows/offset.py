@@ -20,7 +20,8 @@ def offset_columns(mean: Array, spread: float) -> Array | None:
     >>> offset_columns(np.array([1e6, 0.5]), 2.0)
     array([1000000.,       0.])
     """
-    far = np.square(mean) > _WORTH * max(spread, np.finfo(np.float64).tiny)
+    # By the root: squares of means above 1e154 would overflow.
+    far = np.abs(mean) > np.sqrt(_WORTH) * np.sqrt(max(spread, np.finfo(np.float64).tiny))
     return np.where(far, mean, 0.0) if far.any() else None
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from nystrom.engine import Engine, Sums
 from nystrom.exceptions import ConvergenceWarning
 from nystrom.factor import NystromMap
+from nystrom.kernels.ranges import kernel_dtype
 from nystrom.rows import Block, RowBlocks
 from nystrom.solvers.losses import Loss
 from nystrom.solvers.path import ridge_problem
@@ -37,6 +38,8 @@ _MEMORY = 10
 _DECREASE = 1e-4
 _SHORTEST = 1e-10
 _EPS = float(np.finfo(np.float64).eps)
+# Numbers below this have no reciprocal.
+_LEAST = 4 * float(np.finfo(np.float64).tiny)
 _TINY = float(np.finfo(np.float64).tiny)
 _ROUNDING = 8 * _EPS
 
@@ -117,7 +120,13 @@ def _loss_step(loss: Loss, A: Array, c: Array, evaluate: Callable[[Matrix], Arra
     def step(block: Block) -> Sums:
         K = block.X if evaluate is None else evaluate(block.X)
         values, products, sums = np.zeros(1 if loss.coupled else t), np.zeros((m, t)), np.zeros(t)
-        for piece in Block(block.index, block.start, K, block.y, block.weight).split(tile_rows):
+        # Overflow is found in the sum of the losses, where it is an error with advice.
+        with np.errstate(over="ignore", invalid="ignore"):
+            add_pieces(Block(block.index, block.start, K, block.y, block.weight), values, products, sums)
+        return Sums(values, products, sums)
+
+    def add_pieces(block: Block, values: Array, products: Array, sums: Array) -> None:
+        for piece in block.split(tile_rows):
             tile = piece.X.astype(np.float64, copy=False)
             y = np.asarray(piece.y).reshape(len(tile), -1)
             value, gradient = loss.evaluate(y, tile @ A + c)
@@ -128,7 +137,6 @@ def _loss_step(loss: Loss, A: Array, c: Array, evaluate: Callable[[Matrix], Arra
             values += value.sum(axis=0)
             products += tile.T @ gradient
             sums += gradient.sum(axis=0)
-        return Sums(values, products, sums)
 
     return step
 
@@ -157,10 +165,11 @@ def make_problem(
     vectors = np.eye(len(shape.values)) if shape.vectors is None else shape.vectors
     n, m = rows.shape[0], len(fitted.landmarks)
     room = getattr(engine, "room", None)
-    held = n * m * rows.dtype.itemsize <= (_HELD_BYTES if room is None else room)
+    dtype = kernel_dtype(fitted.kernel, fitted.landmarks.points, rows.dtype)
+    held = n * m * dtype.itemsize <= (_HELD_BYTES if room is None else room)
     evaluate = fitted.evaluate
     if held:
-        rows = engine.map_rows(rows, lambda block: evaluate(block.X), m, rows.dtype, label="kernel values")
+        rows = engine.map_rows(rows, lambda block: evaluate(block.X), m, dtype, label="kernel values")
     return Problem(
         rows.with_target(y, weight),
         None if held else evaluate,
@@ -223,7 +232,7 @@ class _Memory:
     def add(self, step: Array, change: Array, moved: Array) -> None:
         """Take in a step; columns that did not move, or whose slope did not change, leave no trace."""
         along, squares = self.dot(step, change), self.dot(change, change)
-        sound = moved & (along > _EPS * squares)
+        sound = moved & (along > np.maximum(_EPS * squares, _LEAST))
         inverse = np.where(sound, 1 / np.where(sound, along, 1.0), 0.0)
         self.scale = np.where(sound, along / np.where(sound, squares, 1.0), self.scale)
         self.pairs = [*self.pairs[1 - _MEMORY :], (step, change, inverse)]
@@ -256,7 +265,10 @@ class _Search:
     def unfinished(self, tol: float) -> Array:
         """Return which columns have more than the share ``tol`` to gain, and can still move."""
         if not np.isfinite(self.value).all():
-            raise ValueError("the loss is not finite: check y and sample_weight for very large numbers.")
+            raise ValueError(
+                "the loss is not finite: y, sample_weight or the kernel of the rows is too large. Scale the rows (for "
+                "example with sklearn.preprocessing.StandardScaler), or divide y by a constant."
+            )
         gain = self.objective.dot(self.gradient, self.gradient) / 2
         return np.asarray((gain > tol * self.value) & (self.length > _SHORTEST))
 
@@ -303,11 +315,14 @@ def minimise(
     """
     objective = _Objective(problem, C)
     u = np.zeros((problem.n_unknowns, problem.n_columns)) if start is None else start / objective.scale
-    search = _Search(objective, u)
+    with np.errstate(over="ignore", invalid="ignore"):
+        search = _Search(objective, u)
     passes = 1
-    while (active := search.unfinished(tol)).any() and passes < max_iter:
-        search.advance(active)
-        passes += 1
+    # Overflow makes the objective infinite, which is an error with advice.
+    with np.errstate(over="ignore", invalid="ignore"):
+        while (active := search.unfinished(tol)).any() and passes < max_iter:
+            search.advance(active)
+            passes += 1
     if announce and active.any():
         warnings.warn(
             f"the solver stopped after max_iter={max_iter} passes before it reached tol={tol:g}; raise max_iter or "

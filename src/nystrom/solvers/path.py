@@ -81,7 +81,7 @@ class RidgeProblem:
         floor = _ROUNDING * _EPS
         seen = self.values > floor * np.max(self.values, initial=0.0)
         inverse = np.divide(1.0, self.values, out=np.zeros_like(self.values), where=seen)
-        inside = self.cross**2 * inverse[:, None]
+        inside = np.square(self.cross * np.sqrt(inverse)[:, None])
         return inside, np.maximum(self.squares - inside.sum(axis=0), floor * self.squares)
 
     def choose(self, alphas: Array, scores: Array) -> int:
