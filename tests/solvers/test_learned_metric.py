@@ -57,7 +57,15 @@ def survey_of(n, p, function, seed=0):
 def test_a_direction_that_matters_is_found():
     direction = np.array([3.0, 4.0, 0, 0, 0, 0, 0, 0]) / 5
     survey = survey_of(1500, 8, lambda rows: np.sin(2 * rows @ direction))
-    found = learn_metric(survey, [Gaussian("scale")], ("full",), fit_intercept=True, rng=np.random.default_rng(1))
+    found = learn_metric(
+        survey,
+        [Gaussian("scale")],
+        ("full",),
+        n_landmarks=200,
+        fit_intercept=True,
+        classes=False,
+        rng=np.random.default_rng(1),
+    )
     M = found.root @ found.root.T
     values, vectors = np.linalg.eigh(M)
     assert abs(vectors[:, -1] @ direction) > 0.99
@@ -72,24 +80,42 @@ def test_a_direction_that_matters_is_found():
 def test_noise_keeps_the_plain_metric():
     survey = survey_of(800, 5, lambda rows: 5 * np.random.default_rng(3).normal(size=len(rows)))
     found = learn_metric(
-        survey, [Gaussian("scale")], ("diagonal", "full"), fit_intercept=True, rng=np.random.default_rng(1)
+        survey,
+        [Gaussian("scale")],
+        ("diagonal", "full"),
+        n_landmarks=200,
+        fit_intercept=True,
+        classes=False,
+        rng=np.random.default_rng(1),
     )
     assert found.root is None
 
 
 def test_all_columns_alike_keep_the_plain_metric():
     survey = survey_of(1000, 4, lambda rows: np.exp(-np.square(rows).sum(axis=1) / 4))
-    found = learn_metric(survey, [Gaussian("scale")], ("diagonal",), fit_intercept=True, rng=np.random.default_rng(1))
+    found = learn_metric(
+        survey,
+        [Gaussian("scale")],
+        ("diagonal",),
+        n_landmarks=200,
+        fit_intercept=True,
+        classes=False,
+        rng=np.random.default_rng(1),
+    )
     assert found.root is None or found.root.max() < 1.5 * found.root.min()
 
 
 def test_the_kernel_is_chosen_by_the_rows_held_out():
     smooth = survey_of(800, 2, lambda rows: np.sin(rows).sum(axis=1))
     kernels = plain_kernels(Gaussian("scale"), several=True)
-    found = learn_metric(smooth, kernels, (), fit_intercept=True, rng=np.random.default_rng(1))
+    found = learn_metric(
+        smooth, kernels, (), n_landmarks=200, fit_intercept=True, classes=False, rng=np.random.default_rng(1)
+    )
     assert isinstance(found.kernel, Gaussian)
     rough = survey_of(800, 2, lambda rows: np.sign(rows[:, 0] * rows[:, 1]))
-    found = learn_metric(rough, kernels, (), fit_intercept=True, rng=np.random.default_rng(1))
+    found = learn_metric(
+        rough, kernels, (), n_landmarks=200, fit_intercept=True, classes=False, rng=np.random.default_rng(1)
+    )
     assert isinstance(found.kernel, Matern)
     assert found.root is None
 
@@ -99,7 +125,9 @@ def test_sparse_rows_learn_scales():
     S = sp.random(900, 30, 0.3, format="csr", random_state=0, data_rvs=rng.standard_normal)
     y = np.sin(3 * S[:, [0]].toarray())
     survey = Survey(as_blocks(S).with_target(y, None), LocalEngine())
-    found = learn_metric(survey, [Gaussian("scale")], ("diagonal",), fit_intercept=True, rng=rng)
+    found = learn_metric(
+        survey, [Gaussian("scale")], ("diagonal",), n_landmarks=200, fit_intercept=True, classes=False, rng=rng
+    )
     assert found.root.argmax() == 0
     assert found.root[0] > 2 * np.sort(found.root)[-2]
 

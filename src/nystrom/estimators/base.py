@@ -197,7 +197,7 @@ class KernelMachine(DisplayMixin):
         check_columns(self, rows, reset=reset, from_file=isinstance(X, RowBlocks))
         return place_rows(rows, self.engine)
 
-    def _settle_metric(self, survey: Survey, kernel: Kernel, rng: np.random.Generator) -> Kernel:
+    def _settle_metric(self, survey: Survey, kernel: Kernel, n_landmarks: int, rng: np.random.Generator) -> Kernel:
         """Return the kernel in the metric to be used; a machine with a target may learn it here."""
         return kernel
 
@@ -245,7 +245,7 @@ class KernelMachine(DisplayMixin):
         rng = make_generator(self.random_state)
         # Where nobody asked for a number, nobody needs to hear that the rows are fewer.
         announce = self.n_landmarks is not None
-        kernel = self._settle_metric(survey, kernel, rng)
+        kernel = self._settle_metric(survey, kernel, m, rng)
         if isinstance(kernel, InMetric):
             kernel, landmarks = select_in_metric(
                 selector, survey, m, kernel, rng, settle=self._settle_kernel, announce=announce

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 
 import numpy as np
+from sklearn.base import is_classifier
 from sklearn.utils.validation import _check_sample_weight, _check_y
 
 from nystrom.checks import check_choice
@@ -86,7 +87,7 @@ class SupervisedMachine(KernelMachine):
     def _chooses_kernel(self) -> bool:
         return isinstance(self.kernel, str) and self.kernel == "auto"
 
-    def _settle_metric(self, survey: Survey, kernel: Kernel, rng: np.random.Generator) -> Kernel:
+    def _settle_metric(self, survey: Survey, kernel: Kernel, n_landmarks: int, rng: np.random.Generator) -> Kernel:
         learns = isinstance(self.metric, str)
         if isinstance(kernel, InMetric) and (self.metric is not None or self._chooses_kernel):
             raise ValueError(
@@ -110,6 +111,8 @@ class SupervisedMachine(KernelMachine):
             survey,
             plain_kernels(kernel, several=self._chooses_kernel),
             kinds,
+            n_landmarks=n_landmarks,
+            classes=is_classifier(self),
             fit_intercept=bool(getattr(self, "fit_intercept", True)),
             rng=rng.spawn(1)[0],
         )

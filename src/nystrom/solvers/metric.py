@@ -30,15 +30,15 @@ from nystrom.types import Array, Matrix
 METRICS = ("diagonal", "full", "auto")
 # Rows and landmarks of the fits from which a metric is learned, and the rows whose gradients are averaged.
 _ROWS, _LANDMARKS, _GRADIENTS = 4000, 400, 2000
-_FEW = 50
+_FEW, _MOST_LANDMARKS = 50, 1500
 _LEAST_ROWS = 20
 _STEPS = 3
 # The share of the plain metric in a learned one: no direction vanishes, so that what was learned can be unlearned.
 _SHRINK = 0.05
 # Above so many columns "auto" learns scales alone: p² numbers are too many for the sample, and p³ work too much.
 _FULL_COLUMNS = 300
-# Of fewer rows than the first number every part is held out once; of more, one part.
-_EVERY_PART, _PARTS = 3000, 4
+# A sample is cut into so many parts; as many of them are held out in turn as hold this number of rows together.
+_PARTS, _HELD_ROWS = 4, 1000
 _TILE_NUMBERS = 2**22
 _TINY = float(np.finfo(np.float64).tiny)
 
@@ -80,7 +80,7 @@ class LearnedMetric:
     root : array (p,) or (p, p), or None
         A with M = A Aᵀ; None where the plain metric is as good.
     losses : dict
-        Mean held-out squared error after each step, the plain metric first, for each kind of metric.
+        Mean held-out loss after each step, the plain metric first, for each kind of metric.
     """
 
     kernel: Kernel
@@ -121,7 +121,14 @@ def metric_root(metric: Any, n_columns: int) -> Array:
 
 
 def learn_metric(
-    survey: Survey, kernels: Sequence[Kernel], kinds: Sequence[str], *, fit_intercept: bool, rng: np.random.Generator
+    survey: Survey,
+    kernels: Sequence[Kernel],
+    kinds: Sequence[str],
+    *,
+    n_landmarks: int,
+    fit_intercept: bool,
+    classes: bool,
+    rng: np.random.Generator,
 ) -> LearnedMetric:
     """Return the kernel and the metric with the least loss on rows held out from a sample of 4,000.
 
@@ -133,37 +140,45 @@ def learn_metric(
         Those to choose from; ``gamma="scale"`` is taken in each metric anew, a number as it is.
     kinds : sequence of {"diagonal", "full"}
         Those to choose from; none of them chooses among the kernels alone.
+    n_landmarks : int
+        Of the machine. The kernel, and in the end plain or learned, are chosen with so many: few landmarks make the
+        plain metric and smooth kernels look worse, or better, than they are.
+    classes : bool
+        Whether the targets are ±1; a score beyond its target is then no error.
 
     Notes
     -----
     The plain metric and the first kernel stay where there are fewer than 20 rows. The plain metric stays, too, unless
     another is better on the held-out rows by more than the standard error of the difference. The kernel is chosen in
-    the plain metric. Cost: at most one pass over the rows; then a small fit for each kernel and four for each kind,
-    whatever the number of rows.
+    the plain metric. Cost: at most one pass over the rows; then a small fit for each kernel and four for each kind, and
+    two with up to 1,500 landmarks, whatever the number of rows.
     """
     # Each with its own stream: rows on a cluster are drawn even where all of them serve.
     drawing, parting = rng.spawn(2)
-    sample = _sample(survey, drawing)
+    sample = _sample(survey, drawing, classes)
     if len(sample) < _LEAST_ROWS:
         return LearnedMetric(kernels[0], None, {})
-    learner = _Learner(sample, survey.engine, fit_intercept, parting)
-    plain = min((learner.judge(kernel) for kernel in kernels), key=lambda tried: float(tried.means[0]))
-    found = [learner.judge(plain.kernel, kind) for kind in kinds]
+    learner = _Learner(sample, survey.engine, fit_intercept, parting, classes)
+    m = min(n_landmarks, _MOST_LANDMARKS)
+    plain = min(((learner.errors(kernel, None, m), kernel) for kernel in kernels), key=lambda tried: tried[0].mean())
+    found = [learner.judge(plain[1], kind) for kind in kinds]
     losses = {tried.kind: tried.means for tried in found}
-    best = min(found, key=lambda tried: float(tried.means.min()), default=plain)
-    gain = plain.errors[0] - best.errors[best.step]
-    if best.step == 0 or gain.mean() <= gain.std() / np.sqrt(len(gain)):
-        return LearnedMetric(plain.kernel, None, losses)
-    *_, (root, _) = learner.path(learner.sample, None, best.kernel, best.kind, best.step)
-    return LearnedMetric(best.kernel, root, losses)
+    best = min(found, key=lambda tried: float(tried.means.min()), default=None)
+    if best is None or best.step == 0:
+        return LearnedMetric(plain[1], None, losses)
+    gain = plain[0] - learner.errors(plain[1], [roots[best.step] for roots in best.roots], m)
+    if gain.mean() <= gain.std() / np.sqrt(len(gain)):
+        return LearnedMetric(plain[1], None, losses)
+    *_, (root, _) = learner.path(learner.sample, None, plain[1], best.kind, best.step)
+    return LearnedMetric(plain[1], root, losses)
 
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A kernel and a kind of metric, and the squared error of each held-out row after each step."""
+    """A kind of metric: the metric and the loss of each held-out row after each step."""
 
-    kernel: Kernel
     kind: str
+    roots: list[list[Array | None]]
     errors: Array
 
     @property
@@ -184,7 +199,7 @@ def kinds_of(metric: str, n_columns: int, *, sparse: bool) -> tuple[str, ...]:
     return (metric,)
 
 
-def _sample(survey: Survey, rng: np.random.Generator) -> Sample:
+def _sample(survey: Survey, rng: np.random.Generator, classes: bool) -> Sample:
     rows = sample_rows(survey, _ROWS, rng)
     parts = survey.engine.map(rows, lambda block: (block.X, block.y, block.weight), label="sample")
     pieces = [piece for _, piece in parts]
@@ -205,34 +220,63 @@ def _sample(survey: Survey, rng: np.random.Generator) -> Sample:
         stacked, y, weight = stacked[counts], y[counts], weight[counts]
     if not sp.issparse(stacked):
         stacked -= stacked.mean(axis=0)  # distances do not change, and gain digits
-    deviation = y.std(axis=0)
-    return Sample(stacked, (y - y.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0).mean(), weight)
+    if not classes:
+        deviation = y.std(axis=0)
+        y = (y - y.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0).mean()
+    return Sample(stacked, y, weight)
 
 
 class _Learner:
     """Fits on a sample and on parts of it."""
 
-    def __init__(self, sample: Sample, engine: Engine, fit_intercept: bool, rng: np.random.Generator) -> None:
-        self.sample, self.engine, self.fit_intercept = sample, engine, fit_intercept
+    def __init__(
+        self, sample: Sample, engine: Engine, fit_intercept: bool, rng: np.random.Generator, classes: bool
+    ) -> None:
+        self.sample, self.engine, self.fit_intercept, self.classes = sample, engine, fit_intercept, classes
         n = len(sample)
         parts = assign_parts(np.zeros(n), _PARTS, rng)
-        self.splits = [np.flatnonzero(parts == part) for part in range(_PARTS if n < _EVERY_PART else 1)]
+        count = min(_PARTS, -(-_HELD_ROWS * _PARTS // n))
+        self.splits = [np.flatnonzero(parts == part) for part in range(count)]
         self.splits = [held for held in self.splits if 0 < len(held) < n]
         self.seed = int(rng.integers(2**32))
 
-    def judge(self, kernel: Kernel, kind: str = "") -> _Candidate:
-        """Return the squared error of each held-out row in the plain metric and, for a kind, after each step."""
+    def judge(self, kernel: Kernel, kind: str) -> _Candidate:
+        """Return the loss of each held-out row in the plain metric and after each step."""
+        roots, parts = [], []
+        for train, test in self._pairs():
+            path = list(self.path(train, test, kernel, kind, _STEPS))
+            roots.append([root for root, _ in path])
+            parts.append(np.array([errors for _, errors in path]))
+        return _Candidate(kind, roots, np.concatenate(parts, axis=1))
+
+    def errors(self, kernel: Kernel, roots: Sequence[Array | None] | None, n_landmarks: int) -> Array:
+        """Return the loss of each held-out row in a metric for each split, or the plain one, with many landmarks."""
         parts = []
+        for i, (train, test) in enumerate(self._pairs()):
+            root = None if roots is None else roots[i]
+            parts.append(self.loss(test, root, *self.fit(train, kernel, root, n_landmarks)))
+        return np.concatenate(parts)
+
+    def loss(
+        self, test: Sample, root: Array | None, fitted: NystromMap, coefficients: Array, intercept: Array
+    ) -> Array:
+        """Return the squared error of each row; of classes, only what the score falls short of ±1."""
+        weight = 1.0 if test.weight is None else test.weight / max(float(test.weight.mean()), _TINY)
+        X = test.X if root is None else to_metric(test.X, root)
+        scores = fitted.evaluate(X) @ coefficients + intercept
+        errors = np.maximum(1 - test.y * scores, 0.0) if self.classes else scores - test.y
+        return np.asarray(weight * np.square(errors).sum(axis=1))
+
+    def _pairs(self) -> Iterator[tuple[Sample, Sample]]:
+        """Yield rows to fit and rows held out."""
         for held in self.splits:
             kept = np.setdiff1d(np.arange(len(self.sample)), held)
-            path = self.path(self.sample.take(kept), self.sample.take(held), kernel, kind, _STEPS if kind else 0)
-            parts.append(np.array([errors for _, errors in path]))
-        return _Candidate(kernel, kind, np.concatenate(parts, axis=1))
+            yield self.sample.take(kept), self.sample.take(held)
 
     def path(
         self, train: Sample, test: Sample | None, kernel: Kernel, kind: str, steps: int
     ) -> Iterator[tuple[Array | None, Array | None]]:
-        """Yield the root of each metric, the plain one (None) first, and the squared errors of ``test`` there."""
+        """Yield the root of each metric, the plain one (None) first, and the losses of ``test`` there."""
         root: Array | None = None
         for step in range(steps + 1):
             last = step == steps
@@ -240,18 +284,21 @@ class _Learner:
                 yield root, None
                 return
             fitted, coefficients, intercept = self.fit(train, kernel, root)
-            yield root, None if test is None else _squared_errors(test, root, fitted, coefficients, intercept)
+            yield root, None if test is None else self.loss(test, root, fitted, coefficients, intercept)
             if not last:
                 rows = _some(train, _GRADIENTS).blocks(root)
                 root = _next_root(mean_outer_product(fitted, coefficients, rows, self.engine, kind), root, train)
 
-    def fit(self, sample: Sample, kernel: Kernel, root: Array | None) -> tuple[NystromMap, Array, Array]:
+    def fit(
+        self, sample: Sample, kernel: Kernel, root: Array | None, n_landmarks: int | None = None
+    ) -> tuple[NystromMap, Array, Array]:
         """Return the map of the sample in a metric, and the ridge regression with the least leave-one-out error."""
         rows = sample.blocks(root)
         here = Survey(rows, self.engine)
         kernel = kernel.resolve(here.moments)
         rng = np.random.default_rng(self.seed)
-        m = min(_LANDMARKS, max(len(sample) // 4, _FEW), len(sample))
+        few = min(_LANDMARKS, max(len(sample) // 4, _FEW))
+        m = min(few if n_landmarks is None else n_landmarks, len(sample))
         landmarks = make_selector("auto").select(here, m, kernel, rng, announce=False)
         fitted = optimal(here, kernel, landmarks, None)
         problem = ridge_problem(fitted, fit_intercept=self.fit_intercept)
@@ -259,14 +306,6 @@ class _Learner:
         alpha = float(alphas[np.argmin(leave_one_out(problem, fitted, rows, self.engine, alphas))])
         weights, intercept = problem.solve(alpha)
         return fitted, fitted.projection @ weights, intercept
-
-
-def _squared_errors(
-    test: Sample, root: Array | None, fitted: NystromMap, coefficients: Array, intercept: Array
-) -> Array:
-    weight = 1.0 if test.weight is None else test.weight / max(float(test.weight.mean()), _TINY)
-    X = test.X if root is None else to_metric(test.X, root)
-    return np.asarray(weight * np.square(fitted.evaluate(X) @ coefficients + intercept - test.y).sum(axis=1))
 
 
 def _some(sample: Sample, count: int) -> Sample:
