@@ -153,6 +153,28 @@ def test_a_machine_without_a_factor_is_saved_and_shown(folder: Path, capsys: pyt
     assert "without a factor" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("model", ["logistic", "svc"])
+def test_other_classifiers_and_probabilities(model: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--target", "kind", "--drop", "price", "--model", model, "--n-landmarks", "40", "--out", "m"]
+    assert run("fit", "houses.csv", *words) == 0
+    capsys.readouterr()
+    assert run("predict", "m", "new.csv", *(["--proba"] if model == "logistic" else [])) == 0
+    rows = read_csv(capsys.readouterr().out)
+    assert list(rows[0])[-1] == "kind"
+    if model == "logistic":
+        assert list(rows[0]) == ["p_cheap", "p_dear", "kind"]
+        for row in rows:
+            assert float(row["p_cheap"]) + float(row["p_dear"]) == pytest.approx(1.0)
+            assert row["kind"] == ("dear" if float(row["p_dear"]) > 0.5 else "cheap")
+
+
+def test_support_vector_regression(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--target", "price", "--drop", "kind", "--model", "svr", "--C", "10", "--n-landmarks", "40", "--out", "m"]
+    assert run("fit", "houses.csv", *words) == 0
+    assert run("score", "m", "houses.csv") == 0
+    assert "R2" in capsys.readouterr().out
+
+
 def test_deviations_of_a_gaussian_process(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run("fit", "houses.csv", "--target", "price", "--model", "gp", "--n-landmarks", "40", "--out", "m")
     capsys.readouterr()

@@ -6,6 +6,7 @@ import bz2
 import gzip
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +15,11 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+
+# The forgeries of model files stand beside the tests of model files.
+sys.path.append(str(Path(__file__).parents[1] / "models"))
+
+from forgeries import WAYS
 
 Generator = np.random.Generator
 N, P = 60, 6
@@ -346,6 +352,41 @@ def _read_model(path: Path) -> None:
     load(path).predict(_values())
 
 
+def _make_forged(folder: Path) -> None:
+    _make_model(folder)
+    (folder / "model.nystrom").rename(folder / "forged.nystrom")
+
+
+def _forge(path: Path, rng: Generator) -> None:
+    """Forge a model file, its checksums right, some of them with code that leaves a folder behind if it is run."""
+    way = WAYS[int(rng.integers(len(WAYS)))]
+    path.write_bytes(way(path.read_bytes(), rng, path.parent / "canary"))
+
+
+def _read_forged(path: Path) -> None:
+    try:
+        _read_model(path)
+    finally:
+        if (path.parent / "canary").exists():
+            raise AssertionError("code in the file was run")
+
+
+def _make_table(folder: Path) -> None:
+    lines = ["age,city,since,member,price"]
+    lines += [
+        f"{20 + i},{('Bern', 'Oslo', '')[i % 3]},2020-01-{i % 28 + 1:02},{i % 2 == 0},{i * 1.5}" for i in range(N)
+    ]
+    (folder / "table.csv").write_text("\n".join(lines))
+
+
+def _read_table(path: Path) -> None:
+    from nystrom.preprocessing import TableEncoder
+
+    encoder = TableEncoder().fit(path)
+    for _ in encoder.rows(path).iterate():
+        pass
+
+
 _ROWS = [
     Format("rows.npy", _make_npy, _rewrite, _read_rows),
     Format("rows.npz", _make_npz, _in_arrays, _read_rows),
@@ -361,6 +402,8 @@ _ROWS = [
     Format("rows.svm.gz", _make_libsvm_gz, _in_text(gzip.open, gzip.compress), _read_rows),
     Format("cache", _make_cache, _damage_cache, _read_cache),
     Format("model.nystrom", _make_model, _rewrite, _read_model),
+    Format("forged.nystrom", _make_forged, _forge, _read_forged),
+    Format("table.csv", _make_table, _in_text(open, _plain), _read_table),
 ]
 
 # Add a format by adding a line above, or here from another file.

@@ -142,7 +142,7 @@ def test_columns_that_tell_nothing_are_left_out_with_a_warning() -> None:
     with pytest.warns(TableWarning, match=r"'id' is left out: nearly every.*'one' is left out.*'gaps' is left out"):
         encoder = TableEncoder().fit(table)
     assert encoder.get_feature_names_out().tolist() == ["x"]
-    with pytest.raises(ValueError, match="no column of the table is left"):
+    with pytest.raises(ValueError, match="no column of X is left"):
         TableEncoder().fit({"one": [1, 1]})
 
 

@@ -153,7 +153,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         for batch in table.batches(list(summaries)):
             for name, summary in summaries.items():
                 summary.update(batch.column(batch.schema.get_field_index(name)))
-        self._settle()
+        self._settle(table.name)
         return self
 
     def _check_parameters(self) -> None:
@@ -202,7 +202,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 f"{near_names(absent[0], table.names)}"
             )
 
-    def _settle(self) -> None:
+    def _settle(self, source: str) -> None:
         forced = dict(self.types or {})
         columns = []
         for name in self.feature_names_in_:
@@ -218,9 +218,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         first = next(iter(self._summaries.values()), None)
         self.n_rows_ = 0 if first is None else first.rows
         if not any(column.features for column in columns):
-            raise ValueError("no column of the table is left to encode: " + _listed(columns))
+            raise ValueError(f"no column of {source} is left to encode: {_listed(columns)}")
         self.columns_ = columns
-        self.target_ = None if self.target is None else _describe_target(self._summaries[self.target])
+        self.target_ = None if self.target is None else _describe_target(self._summaries[self.target], source)
         odd = [column for column in columns if column.note and column.note != "dropped as asked"]
         if odd:
             warnings.warn(_listed(odd), TableWarning, stacklevel=4)
@@ -335,9 +335,9 @@ def _listed(columns: Sequence[Column]) -> str:
     )
 
 
-def _describe_target(summary: Summary) -> Target:
+def _describe_target(summary: Summary, source: str) -> Target:
     if summary.present == 0:
-        raise ValueError(f"the target {summary.name!r} has no value in any row.")
+        raise ValueError(f"the target {summary.name!r} of {source} has no value in any row.")
     number = summary.open_kinds[0] == "number"
     few: Counter[str] = summary.counts
     n_values = 0 if summary.forgot else len(few)
