@@ -63,6 +63,7 @@ _MODULES = (
     "preprocessing",
     "rows",
     "sketch",
+    "theory",
 )
 # Names that do not come from nystrom.estimators.
 _HOMES = {
