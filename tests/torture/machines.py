@@ -219,7 +219,9 @@ def check_clusters(trial: Trial, model: Any) -> None:
         slack = _SAFETY * (off + trial.eps * np.abs(phi).max(initial=0))
         for given in (np.asarray(model.predict(trial.rows)), labels):
             nearest = distances[np.arange(len(phi)), given]
-            assert (nearest <= distances.min(axis=1) + 2 * slack).all(), "nearest"
+            # Squared distances are taken as ‖φ‖² − 2φ·c + ‖c‖², each term rounded.
+            rounded = _SAFETY * (phi.shape[1] + 16) * trial.eps * np.abs(phi).max(initial=0) ** 2 * phi.shape[1]
+            assert (nearest**2 <= (distances.min(axis=1) + 2 * slack) ** 2 + rounded).all(), "nearest"
         reach = norm(phi)
         error = (slack + trial.eps * reach) * 4 * reach + slack**2
         assert abs(model.inertia_ - (nearest**2).sum()) <= _SAFETY * error, "inertia"

@@ -127,7 +127,8 @@ class Cosine(Kernel):
     def prepare(self, Z: Matrix, center: Array | None = None) -> Prepared:
         Z = as_matrix(Z, "Z").astype(np.float64)
         inverse = _inverse_norms(Z)
-        unit = sp.diags(inverse) @ Z if sp.issparse(Z) else Z * inverse[:, None]
+        with np.errstate(invalid="ignore"):
+            unit = sp.diags(inverse) @ Z if sp.issparse(Z) else Z * inverse[:, None]
         return _Cosine(InnerProducts(unit.tocsr() if sp.issparse(unit) else unit))
 
     def diag(self, A: Matrix, start: int = 0) -> Array:
@@ -140,7 +141,9 @@ class _Cosine:
 
     def __call__(self, X: Matrix) -> Array:
         out = self.products(X)
-        out *= _inverse_norms(X).astype(X.dtype)[:, None]
+        # Rows with infinity give NaN here, and an error from whoever reads them.
+        with np.errstate(invalid="ignore"):
+            out *= _inverse_norms(X).astype(X.dtype)[:, None]
         return out
 
 
