@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from nystrom import loops
 from nystrom.types import Array, Matrix
 
 # Squares of numbers outside this range, or their sums, would leave that of float64.
 _SQUARABLE = (1e-140, 1e140)
+# Rows that are summed in their own dtype before the sum goes to float64.
+_CHUNK_ROWS = 512
 _LEAST = float(np.nextafter(0.0, 1.0))
 
 
@@ -49,7 +50,7 @@ def block_moments(X: Matrix, weight: Array | None = None) -> Moments:
         return _sparse_moments(X, weight)
     if weight is not None:
         return _careful_moments(X, np.asarray(weight, dtype=np.float64))
-    sums, total = loops.sum_rows(X)
+    sums, total = _sums(X)
     mean = sums / n
     scatter = total - n * float(mean @ mean)
     least = 1e-30 if X.dtype == np.float32 else _SQUARABLE[0] ** 2
@@ -57,6 +58,17 @@ def block_moments(X: Matrix, weight: Array | None = None) -> Moments:
         # The mean dominates, or the squares leave the range: two digits or more would be lost.
         return _careful_moments(X, None)
     return Moments(n, mean, scatter)
+
+
+def _sums(X: Array) -> tuple[Array, float]:
+    """Return the sum of the rows and the sum of all squares, added up in float64."""
+    sums, total = np.zeros(X.shape[1]), 0.0
+    for start in range(0, X.shape[0], _CHUNK_ROWS):
+        rows = X[start : start + _CHUNK_ROWS]
+        flat = rows.ravel()
+        sums += np.ones(len(rows), X.dtype) @ rows
+        total += float(np.dot(flat, flat))
+    return sums, total
 
 
 def _careful_moments(X: Array, weight: Array | None) -> Moments:

@@ -199,16 +199,6 @@ class TestSums:
                 else:
                     assert squares == pytest.approx(slow[0][2], rel=1e-13, abs=0)
 
-    @pytest.mark.parametrize(("n", "p"), [(0, 3), (1, 1), (333, 21), (40, 70), (5, 0)])
-    def test_of_all_rows(self, n, p, dtype, both, rng):
-        X = (rng.normal(size=(n, p)) * np.logspace(-3, 3, p)).astype(dtype)
-        exact, eps = X.astype(np.longdouble), np.finfo(dtype).eps
-        fast, slow = both(lambda: [loops.sum_rows(rows) for rows in layouts(X)])
-        for total, squares in fast + slow:
-            assert total.dtype == np.float64
-            assert np.all(np.abs(total - exact.sum(axis=0)) <= (4 + np.sqrt(n)) * eps * np.abs(exact).sum(axis=0))
-            assert squares == pytest.approx(float(np.sum(exact**2)), rel=(4 + np.sqrt(n * p)) * eps, abs=0)
-
 
 @pytest.mark.parametrize("dtype", DTYPES)
 class TestSeeds:

@@ -15,7 +15,7 @@ from nystrom.loops.normal import normal_product
 from nystrom.loops.products import Exponentials, Product, finish
 from nystrom.loops.seeds import draw_seeds, draw_weighted
 from nystrom.loops.sparse import SparseExponentials, SparseProduct
-from nystrom.loops.sums import sum_by_label, sum_rows
+from nystrom.loops.sums import sum_by_label
 
 __all__ = [
     "Exponentials",
@@ -30,5 +30,4 @@ __all__ = [
     "instruction_set",
     "normal_product",
     "sum_by_label",
-    "sum_rows",
 ]

@@ -1,4 +1,4 @@
-"""Sums of dense rows, by label or of all, in float64."""
+"""Sums of dense rows by label, in float64."""
 
 from __future__ import annotations
 
@@ -52,22 +52,4 @@ def _by_products(labels: Array, X: Array, n_clusters: int, shift: Array | None) 
     return np.asarray(one_hot @ X), counts, squares
 
 
-def sum_rows(X: Array) -> tuple[Array, float]:
-    """Return the sum of the rows and the sum of their squared norms, in float64.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> sum_rows(np.array([[1.0], [5.0]]))
-    (array([6.]), 26.0)
-    """
-    X = by_rows(X)
-    if native is None or not takes(X.dtype):
-        flat = X.ravel()
-        return (np.ones(X.shape[0], X.dtype) @ X).astype(np.float64), float(np.dot(flat, flat))
-    sums = np.zeros(X.shape[1])
-    squares = native.moments(X, sums)
-    return sums, squares
-
-
-__all__ = ["sum_by_label", "sum_rows"]
+__all__ = ["sum_by_label"]

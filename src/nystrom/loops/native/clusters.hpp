@@ -1,4 +1,4 @@
-// The nearest centre of each row, the sums of the rows of each cluster, and the moments of all rows.
+// The nearest centre of each row, and the sums of the rows of each cluster.
 #pragma once
 
 #include "product.hpp"
@@ -104,39 +104,6 @@ double sums(Rows<T> X, const T *shift, const std::int32_t *labels, double *sums,
             parts[0] += value * value;
         }
         squares += (parts[0] + parts[1]) + (parts[2] + parts[3]);
-    }
-    return squares;
-}
-
-// sums[k] += sum_i X[i, k]; returns sum |X[i]|^2. `space` holds p numbers.
-template <class T>
-double moments(Rows<T> X, T *space, double *sums)
-{
-    double squares = 0;
-    for (Index from = 0; from < X.n; from += 16) {
-        Index upto = from + 16 < X.n ? from + 16 : X.n;
-        for (Index k = 0; k < X.p; k++)
-            space[k] = 0;
-        for (Index i = from; i < upto; i++) {
-            const T *x = X.data + i * X.stride;
-            Vector<T> norm = {}, other = {};
-            Index k = 0;
-            for (; k + panel<T> <= X.p; k += panel<T>) {
-                Vector<T> a = load(x + k), b = load(x + k + lanes<T>);
-                store(space + k, load(space + k) + a);
-                store(space + k + lanes<T>, load(space + k + lanes<T>) + b);
-                norm += a * a;
-                other += b * b;
-            }
-            T rest = 0;
-            for (; k < X.p; k++) {
-                space[k] += x[k];
-                rest += x[k] * x[k];
-            }
-            squares += double(total<T>(norm + other)) + double(rest);
-        }
-        for (Index k = 0; k < X.p; k++)
-            sums[k] += double(space[k]);
     }
     return squares;
 }

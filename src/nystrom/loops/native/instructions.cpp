@@ -19,7 +19,6 @@ constexpr Loops<T> loops()
             product<T>,
             nearest<T>,
             sums<T>,
-            moments<T>,
             seed<T>,
             normal<T>,
             sparse_product<T, std::int32_t>,

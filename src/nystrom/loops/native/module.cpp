@@ -308,17 +308,6 @@ double cluster_sums(const InstructionSet &set, Matrix<T> X, Vector<std::int32_t>
     return loops<T>(set).sums(rows, origin, each, to, numbers);
 }
 
-template <class T>
-double moments(const InstructionSet &set, Matrix<T> X, OutVector<double> sums)
-{
-    Rows<T> rows = rows_of(X, "X");
-    require_size(Index(sums.size()), rows.p, "sums");
-    double *to = aligned(sums, "sums");
-    auto space = room<T>(1, rows.p);
-    nb::gil_scoped_release released;
-    return loops<T>(set).moments(rows, space.get(), to);
-}
-
 // Returns how many of `chosen` were found.
 template <class T>
 std::int64_t seed(const InstructionSet &set, Matrix<T> A, Vector<T> squares, Matrix<double> uniform,
@@ -387,7 +376,6 @@ void bind(nb::class_<InstructionSet> &set)
             nb::arg("shift").noconvert(), nb::arg("labels").noconvert());
     set.def("cluster_sums", &cluster_sums<T>, nb::arg("X").noconvert(), nb::arg("labels").noconvert(),
             nb::arg("shift").noconvert().none(), nb::arg("sums").noconvert(), nb::arg("counts").noconvert());
-    set.def("moments", &moments<T>, nb::arg("X").noconvert(), nb::arg("sums").noconvert());
     set.def("seed", &seed<T>, nb::arg("A").noconvert(), nb::arg("squares").noconvert(), nb::arg("uniform").noconvert(),
             nb::arg("chosen").noconvert());
     set.def("normal_product", &normal_product<T>, nb::arg("C").noconvert(), nb::arg("V").noconvert(),

@@ -54,7 +54,6 @@ struct Loops {
     void (*product)(Rows<T> X, const T *table, Index m, T *out, Index out_stride, T gamma, const T *norms, Finish);
     void (*nearest)(Rows<T> X, const T *shift, const T *table, const T *half, Index m, T *space, std::int32_t *labels);
     double (*sums)(Rows<T> X, const T *shift, const std::int32_t *labels, double *sums, std::int64_t *counts);
-    double (*moments)(Rows<T> X, T *space, double *sums);
     Index (*seed)(Seeds<T>);
     void (*normal)(Rows<T> C, const double *V, Index t, const double *weights, double *U, double *out);
     void (*sparse_product32)(SparseRows<T, std::int32_t> X, const T *table, SparseRows<T, std::int32_t> Z, T *space,
