@@ -74,7 +74,7 @@ def find_size(
     *,
     norm: str = "fro",
     most: int,
-    confidence: float = 0.95,
+    confidence: float = 0.98,
 ) -> Sized:
     """Return landmarks whose relative error is below ``tol`` at the upper end of its interval.
 
@@ -95,7 +95,7 @@ def find_size(
     most : int
         The most landmarks.
     confidence : float
-        Of the interval.
+        Of the interval; above 95 % because several sizes are tried, and the first that passes is taken.
     """
     trial = Trial(survey, kernel, rng, least=tol)
 

@@ -27,6 +27,8 @@ _LOOKED_ROWS = 1000
 _ROWS_PER_LOOK = 16
 # Landmarks alike by less than this see only themselves.
 _NARROW = 1e-3
+# Sparse rows of so many columns are taken for text.
+_MANY_COLUMNS = 1000
 
 
 def look_at_rows(certificate: Certificate, rows: RowBlocks, fitted: NystromMap) -> Certificate:
@@ -71,7 +73,7 @@ def likely_cause(rows: RowBlocks, fitted: NystromMap) -> tuple[str, str]:
     scale = np.sqrt(np.diag(W))
     alike = np.abs(W) / np.maximum(np.multiply.outer(scale, scale), np.finfo(np.float64).tiny)
     np.fill_diagonal(alike, 0.0)
-    if rows.is_sparse and not rows.shape[1] < rows.shape[0] / 100:
+    if rows.is_sparse and rows.shape[1] >= _MANY_COLUMNS:
         return (
             "sparse rows of very many columns, such as text, have few neighbours",
             "a linear model on the columns is often better there (scikit-learn's, or kernel='linear')",
