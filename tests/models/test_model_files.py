@@ -27,7 +27,11 @@ X = rng.normal(size=(400, 3))
 Y = np.sin(X[:, 0]) + X[:, 1]
 WORDS = np.where(Y > 0.5, "high", np.where(Y < -0.5, "low", "middle"))
 SETTINGS: dict[str, list[dict[str, Any]]] = {
-    "Nystroem": [{"n_components": 20}, {"landmarks": landmarks.SketchedKMeans(sketch_dim=2), "n_components": 5}],
+    "Nystroem": [
+        {"n_components": 20},
+        {"tol": 0.1},
+        {"landmarks": landmarks.SketchedKMeans(sketch_dim=2), "n_components": 5},
+    ],
     "KernelPCA": [{"n_components": 4, "fit_inverse_transform": True}, {"n_landmarks": 50}],
     "KernelKMeans": [{"n_clusters": 3}],
     "SpectralClustering": [{"n_clusters": 3}],
@@ -35,6 +39,9 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"n_landmarks": 60, "alpha": "auto", "fit_intercept": True},
         {"n_landmarks": 60, "solver": "exact"},
         {"n_landmarks": 60, "solver": "cg"},
+        {"n_landmarks": 60, "metric": "diagonal"},
+        {"n_landmarks": 60, "gamma": np.array([1.0, 0.5, 0.1])},
+        {"n_landmarks": 60, "compute_dual": True},
         {"landmarks": X[:30], "alpha": [0.1, 1.0], "random_state": np.random.default_rng(0)},
     ],
     "KernelRidgeClassifier": [{"n_landmarks": 60}, {"n_landmarks": 60, "class_weight": {"high": 2.0}}],

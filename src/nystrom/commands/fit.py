@@ -15,7 +15,14 @@ import numpy as np
 
 from nystrom.commands.data_in import Source, matrix_rows, open_source
 from nystrom.commands.data_out import print_json
-from nystrom.commands.options import check_output, parse_count, parse_names, parse_number_or_word, parse_setting
+from nystrom.commands.options import (
+    check_output,
+    parse_count,
+    parse_count_or_auto,
+    parse_names,
+    parse_number_or_word,
+    parse_setting,
+)
 from nystrom.exceptions import FewerLandmarksWarning
 
 MODELS = {
@@ -56,7 +63,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="auto: classifier if the target is text or whole numbers of at most 20 values, else ridge",
     )
     machine = parser.add_argument_group("the machine")
-    machine.add_argument("--n-landmarks", type=parse_count, metavar="M", help="landmarks (default: 1000)")
+    machine.add_argument("--n-landmarks", type=parse_count_or_auto, metavar="M", help="number, or auto (default: 1000)")
     machine.add_argument("--n-components", type=parse_count, metavar="R", help="rank; components of pca and features")
     machine.add_argument("--n-clusters", type=parse_count, metavar="C", help="clusters of cluster and spectral")
     machine.add_argument("--kernel", help="gaussian, laplacian, matern, polynomial, linear, cosine, ...")
@@ -205,7 +212,7 @@ def _make_machine(args: argparse.Namespace, choice: str) -> Any:
     if choice in _UNSUPERVISED:
         # Twice the rank, the estimators' own default, is few for a table.
         wanted["n_landmarks"] = 1000
-        if choice != "pca" and args.n_landmarks is not None:
+        if choice != "pca" and isinstance(args.n_landmarks, int):
             wanted["n_components"] = min(100, args.n_landmarks)
     if choice == "ridge":
         wanted["fit_intercept"] = True

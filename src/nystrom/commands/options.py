@@ -27,6 +27,11 @@ def parse_count(text: str) -> int:
     return int(value)
 
 
+def parse_count_or_auto(text: str) -> int | str:
+    """Return a whole number of at least 1, or the word "auto"."""
+    return text if text == "auto" else parse_count(text)
+
+
 def parse_size(text: str) -> float:
     """Return a number of bytes from a text such as "16GB".
 
