@@ -81,7 +81,7 @@ def feature_machine(classes: bool) -> Any:
     """Return xRFM at its defaults."""
     from xrfm import xRFM
 
-    return xRFM(device="cpu", tuning_metric="accuracy" if classes else "mse")
+    return xRFM(device="cpu", verbose=False, tuning_metric="accuracy" if classes else "mse")
 
 
 CONTESTANTS: dict[str, Callable[[bool], Any]] = {
