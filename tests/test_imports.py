@@ -97,6 +97,11 @@ def room(name):
     return name.split(".")[1]
 
 
+def test_no_file_is_longer_than_450_lines():
+    long = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in MODULES.items()}
+    assert {name: lines for name, lines in long.items() if lines > 450} == {}
+
+
 def test_every_room_has_its_place():
     assert {room(name) for name in GRAPH} == set(ORDER)
 

@@ -4,53 +4,39 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from copy import copy
-from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted
 
 import nystrom
-from nystrom.certificate import ErrorEstimate, certify, measure_error
-from nystrom.certificate.best import NORMS as BEST_NORMS
-from nystrom.certificate.best import best_error
-from nystrom.certificate.frobenius import DEFAULT_PAIRS
-from nystrom.certificate.voice import look_at_rows, lost_rows, warn_caller, warn_if_unexplained
+from nystrom.certificate import certify
+from nystrom.certificate.voice import look_at_rows, warn_caller, warn_if_unexplained
 from nystrom.checks import check_choice, check_optional_count
 from nystrom.engine import (
     Engine,
-    make_engine,
-    place_rows,
 )
 from nystrom.engine.survey import Survey
-from nystrom.estimators.columns import check_columns
-from nystrom.estimators.display import DisplayMixin, StageRecord
+from nystrom.estimators.display import StageRecord
 from nystrom.estimators.parameters import check_names, complete
+from nystrom.estimators.quality import QualityMixin
 from nystrom.factor import FACTORS, NystromMap, extend
 from nystrom.generator import make_generator
 from nystrom.kernels import Gaussian, InMetric, Kernel, Precomputed, make_kernel
-from nystrom.kernels.custom import PrecomputedBeside
 from nystrom.landmarks import Landmarks, Selector, make_selector
 from nystrom.landmarks.auto import Auto
-from nystrom.landmarks.base import gather
 from nystrom.landmarks.in_metric import select_in_metric
-from nystrom.memory import Footprint, emit_footprint, fit_footprint, parse_memory
-from nystrom.output import describe_job, write_rows
-from nystrom.progress import make_progress
-from nystrom.rows import Block, RowBlocks, as_blocks, require_finite
+from nystrom.memory import Footprint, fit_footprint, parse_memory
+from nystrom.rows import RowBlocks
 from nystrom.rows.arrays import ArrayRows
 from nystrom.solvers.rare import Likeness, can_watch, with_rare_rows
 from nystrom.solvers.sizing import Grown, grow_by_components
-from nystrom.threads import limit_methods, resolve_n_jobs
-from nystrom.types import Array, Matrix
+from nystrom.threads import limit_methods
+from nystrom.types import Array
 
 # Up to this many columns a Gaussian kernel of rows in memory is computed again sooner than fresh memory is filled.
 _QUICK_COLUMNS = 128
-_FIT_ADVICE = "Fewer landmarks, or rows opened with a smaller block_rows, need less."
-_EMIT_ADVICE = "The result itself counts: transform(X, out='features.npy') writes it to a file instead."
 
 # Without a rank to double, this many landmarks: enough for good accuracy, and still seconds for a million rows.
 DEFAULT_LANDMARKS = 1000
@@ -76,7 +62,7 @@ def resolve_sizes(n_components: Any, n_landmarks: Any, n_rows: int, *, least: in
     return rank, min(m, n_rows)
 
 
-class KernelMachine(DisplayMixin):
+class KernelMachine(QualityMixin):
     """Base of the estimators: from parameters and rows to one fitted :class:`NystromMap`.
 
     A subclass takes these parameters as ``**shared`` and hands them on; an entry ``**shared`` in its docstring is
@@ -118,8 +104,6 @@ class KernelMachine(DisplayMixin):
     verbose : int, default=0
         1 shows the progress of each pass.
     """
-
-    map_: NystromMap
 
     # Fewer leave even a few components far from the exact ones: with 4 landmarks two axes of kernel PCA correlated with
     # theirs by 0.81 and 0.73, with 100 by 0.9999.
@@ -165,17 +149,6 @@ class KernelMachine(DisplayMixin):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _engine(self, rows: RowBlocks, work: Footprint | None = None, *, advice: str = _FIT_ADVICE) -> Engine:
-        """Return the engine for these rows, with as many threads as ``max_memory`` allows for ``work``."""
-        budget = parse_memory(self.max_memory)
-        progress = make_progress(self.verbose)
-        if budget is None or rows.on_cluster:
-            return make_engine(rows, self.n_jobs, progress)
-        if work is None:
-            work = emit_footprint(rows, self.landmarks_.shape[0] if hasattr(self, "landmarks_") else 0, 1)
-        threads = work.threads(budget, resolve_n_jobs(self.n_jobs), advice=advice)
-        return make_engine(rows, threads, progress, room=work.room(budget, threads))
-
     def _fit_engine(self, rows: RowBlocks, selector: Selector, m: int) -> Engine:
         if self.max_memory is None or rows.on_cluster:
             return self._engine(rows)
@@ -190,12 +163,6 @@ class KernelMachine(DisplayMixin):
 
     def _kernel(self) -> Kernel:
         return make_kernel(self.kernel, gamma=self.gamma, degree=self.degree, coef0=self.coef0)
-
-    def _check_X(self, X: Any, *, reset: bool) -> RowBlocks:
-        """Return the rows of X, checked for shape, dtype and number of columns; finiteness is checked in the pass."""
-        rows = as_blocks(X, owner=self)
-        check_columns(self, rows, reset=reset, from_file=isinstance(X, RowBlocks))
-        return place_rows(rows, self.engine)
 
     def _settle_metric(self, survey: Survey, kernel: Kernel, n_landmarks: int, rng: np.random.Generator) -> Kernel:
         """Return the kernel in the metric to be used; a machine with a target may learn it here."""
@@ -385,192 +352,6 @@ class KernelMachine(DisplayMixin):
         self.projection_ = fitted.projection
         self.n_components_ = fitted.n_components
         self.certificate_ = certify(fitted)
-
-    def approximation_error(
-        self,
-        X: Matrix,
-        norm: str = "fro",
-        *,
-        exact: bool = False,
-        n_pairs: int = DEFAULT_PAIRS,
-        confidence: float = 0.95,
-        random_state: Any = 0,
-        diag: Any = None,
-    ) -> ErrorEstimate:
-        """Return ``‖K − L Lᵀ‖ / ‖K‖`` for the rows X, without forming K.
-
-        Parameters
-        ----------
-        X : rows
-            Any rows; the training rows give the error of the fit.
-        norm : {"fro", "trace", "spectral"}
-            "trace" is exact. "fro" is exact up to 2,000 rows, and above that estimated from all pairs among a sample of
-            rows. "spectral" is a bracket: narrow up to 10,000 rows, the Frobenius norm's inequalities above.
-        exact : bool
-            Whether to look at all pairs of rows, however many: O(n² p) time. "spectral" then is Lanczos' bracket,
-            with all rows in memory.
-        n_pairs : int
-            Pairs of rows that are looked at; at least 100.
-        confidence : float
-            Probability that the interval holds the error.
-        random_state : int, Generator, RandomState or None
-            Seed of the sample.
-        diag : array of shape (n,), optional
-            With ``kernel="precomputed"`` and rows other than the training rows, their k(x, x), for ``norm="trace"``.
-
-        Returns
-        -------
-        ErrorEstimate
-            With ``value``, ``low`` and ``high``.
-        """
-        check_is_fitted(self)
-        rows = self._check_X(X, reset=False)
-        engine = self._emit_engine(rows, 1, np.float64, to_file=False)
-        rng = make_generator(random_state)
-        fitted = self._map_beside(rows, diag)
-        if isinstance(fitted.kernel, PrecomputedBeside) and norm != "trace":
-            raise ValueError(
-                f"norm={norm!r} needs the kernel between all rows, and with kernel='precomputed' rows other than the "
-                f"training rows hold it with these alone. Give the square kernel matrix of the training rows, or "
-                f"norm='trace' and diag=<k(x, x) of each row>."
-            )
-        return measure_error(rows, fitted, engine, norm, exact=exact, n_pairs=n_pairs, confidence=confidence, rng=rng)
-
-    def best_possible(
-        self,
-        X: Matrix,
-        n_components: int | None = None,
-        *,
-        norm: str = "fro",
-        confidence: float = 0.95,
-        random_state: Any = 0,
-    ) -> ErrorEstimate:
-        """Return the relative error of the exact best rank r for the rows X and this kernel; see the function.
-
-        Parameters
-        ----------
-        X : rows
-            Any rows.
-        n_components : int or None
-            r; None for that of the fit.
-        norm, confidence, random_state
-            As in :func:`nystrom.best_possible`.
-
-        Returns
-        -------
-        ErrorEstimate
-            Exact up to 2,000 rows, with an interval above.
-        """
-        check_is_fitted(self)
-        check_choice(norm, "norm", BEST_NORMS)
-        rank = check_optional_count(n_components, "n_components") or self.map_.n_components
-        rows = self._check_X(X, reset=False)
-        survey = Survey(rows, self._emit_engine(rows, 1, np.float64, to_file=False))
-        rng = make_generator(random_state)
-        return best_error(survey, self.kernel_, rank, make_selector("auto"), rng, norm=norm, confidence=confidence)
-
-    def _map_beside(self, rows: RowBlocks, diag: Any) -> NystromMap:
-        """Return the map for these rows: a precomputed kernel is told their k(x, x), or that nobody knows it."""
-        kernel, fitted = self.kernel_, self.map_
-        if diag is not None:
-            if not isinstance(kernel, Precomputed):
-                raise ValueError(f"diag is for kernel='precomputed' alone; {kernel!r} computes k(x, x) from the rows.")
-            diag = np.asarray(diag, dtype=np.float64)
-            if diag.shape != (rows.shape[0],) or not (diag >= 0).all() or not np.isfinite(diag).all():
-                raise ValueError(
-                    f"diag must hold a finite k(x, x) of at least 0 for each of the {rows.shape[0]} rows; got shape "
-                    f"{diag.shape}" + (f" with {diag.min():.3g} as the least." if diag.size else ".")
-                )
-        if not isinstance(kernel, Precomputed) or (diag is None and self._is_training_matrix(rows)):
-            return fitted
-        return replace(fitted, kernel=PrecomputedBeside(kernel.indices, diag))
-
-    def _is_training_matrix(self, rows: RowBlocks) -> bool:
-        """Whether the rows are the kernel matrix of the fit: square, and the same in the landmarks' rows."""
-        n = self.landmarks_.shape[1]
-        if rows.shape != (n, n):
-            return False
-        here = gather(Survey(rows, self._engine(rows)), np.asarray(self.landmark_indices_))
-        here, there = (A.toarray() if sp.issparse(A) else np.asarray(A) for A in (here, self.landmarks_))
-        return np.array_equal(here.astype(there.dtype), there)
-
-    def unexplained_rows(self, X: Matrix) -> Array:
-        """Return the numbers of the rows of which the landmarks explain less than a tenth: one pass.
-
-        Such rows are rare or far from all others. Give them landmarks (``landmarks="rpcholesky"``, or their own rows
-        among ``landmarks``), or leave them out.
-        """
-        check_is_fitted(self)
-        fitted, rows = self.map_, self._check_X(X, reset=False)
-        name = rows.name
-
-        def step(block: Block) -> Array:
-            require_finite(block.X, name, block.start)
-            residual = fitted.residual(block.X, start=block.start)
-            lost = lost_rows(residual, fitted.kernel.diag(block.X, start=block.start))
-            return block.start + np.flatnonzero(lost)
-
-        engine = self._emit_engine(rows, 1, np.float64, to_file=True)
-        return np.concatenate([part for _, part in engine.map(rows, step, label="rows not explained")])
-
-    @property
-    def quality_(self) -> str:
-        """One line on how good the approximation is: what is explained, and the rows that are not."""
-        check_is_fitted(self)
-        certificate = getattr(self, "certificate_", None)
-        if certificate is None:
-            raise AttributeError("quality_ needs a factor of the kernel matrix, and conjugate gradients make none.")
-        line = f"{1 - certificate.trace.value:.1%} of the kernel explained"
-        if certificate.unexplained < certificate.trace.value * (1 - 1e-9):
-            line += f" ({1 - certificate.unexplained:.1%} without the cut of the rank)"
-        if certificate.n_looked:
-            line += f"; {certificate.n_lost:,} of {certificate.n_looked:,} rows looked at are lost"
-        return line
-
-    def residual(self, X: Matrix, *, diag: Any = None, out: Any = None) -> Any:
-        """Return ``k(x, x) − ‖φ(x)‖²`` of each row: 0 where the landmarks explain it, k(x, x) where they do not.
-
-        With ``out``, a path, it is streamed there, as by :meth:`nystrom.Nystroem.transform`. ``diag`` is k(x, x) of
-        each row, for ``kernel="precomputed"`` and rows other than the training rows.
-        """
-        check_is_fitted(self)
-        rows = self._check_X(X, reset=False)
-        fitted = self._map_beside(rows, diag)
-
-        def function(block: Block) -> Array:
-            return fitted.residual(block.X, start=block.start)
-
-        return self._emit(rows, function, None, np.float64, label="residual", out=out)
-
-    def _emit(
-        self,
-        rows: RowBlocks,
-        function: Callable[[Block], Array],
-        n_columns: int | None,
-        dtype: Any,
-        *,
-        label: str,
-        out: Any = None,
-    ) -> Any:
-        """Return what ``function`` makes of each block of finite rows, as one array or in ``out``: one pass."""
-        name = rows.name
-
-        def step(block: Block) -> Array:
-            require_finite(block.X, name, block.start)
-            return function(block)
-
-        engine = self._emit_engine(rows, n_columns or 1, dtype, to_file=out is not None)
-        if out is None:
-            return engine.emit(rows, step, n_columns, dtype, label=label)
-        job = describe_job(self.map_, label, vars(self))
-        return write_rows(out, rows, engine, step, n_columns or 1, dtype, job=job, label=label)
-
-    def _emit_engine(self, rows: RowBlocks, n_columns: int, dtype: Any, *, to_file: bool) -> Engine:
-        if self.max_memory is None or rows.on_cluster:
-            return self._engine(rows)
-        held = 0 if to_file else rows.shape[0] * n_columns * np.dtype(dtype).itemsize
-        work = emit_footprint(rows, self.landmarks_.shape[0], n_columns, held=held)
-        return self._engine(rows, work, advice=_FIT_ADVICE if to_file else _EMIT_ADVICE)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

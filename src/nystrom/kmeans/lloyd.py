@@ -18,6 +18,7 @@ from nystrom.engine.base import Engine, TreeMerger
 from nystrom.engine.local import merge_two
 from nystrom.exceptions import FewerLandmarksWarning
 from nystrom.kmeans.assignment import ClusterSums, Nearest, assign, cluster_sums, range_factor, row_squares
+from nystrom.kmeans.farthest import FindFarthest
 from nystrom.kmeans.seeding import Init, seed
 from nystrom.moments import block_moments
 from nystrom.rows.arrays import array_rows
@@ -275,68 +276,6 @@ def _minus(X: Matrix, shift: Array) -> Matrix:
 
 
 @dataclass(frozen=True)
-class _Farthest:
-    """The rows farthest from their centres: distances, labels and row numbers, in falling order of distance."""
-
-    distances: Array
-    labels: Array
-    numbers: Array
-    limit: int
-
-    def merge(self, other: _Farthest) -> _Farthest:
-        return _farthest(
-            np.concatenate([self.distances, other.distances]),
-            np.concatenate([self.labels, other.labels]),
-            np.concatenate([self.numbers, other.numbers]),
-            self.limit,
-        )
-
-
-def _farthest(distances: Array, labels: Array, numbers: Array, limit: int) -> _Farthest:
-    """Keep the ``limit`` largest distances; rows equal in distance and cluster are taken for the same row."""
-    order = np.lexsort((numbers, labels, -distances))
-    distances, labels, numbers = distances[order], labels[order], numbers[order]
-    first = np.ones(order.size, dtype=bool)
-    first[1:] = (np.diff(distances) != 0) | (np.diff(labels) != 0)
-    kept = np.flatnonzero(first)[:limit]
-    return _Farthest(distances[kept], labels[kept], numbers[kept], limit)
-
-
-@dataclass(frozen=True)
-class _FindFarthest:
-    """Find the farthest rows of a block among the clusters that have a row to spare."""
-
-    nearest: Nearest
-    centers: Matrix
-    spare: Array
-    limit: int
-
-    def __call__(self, block: Block) -> _Farthest:
-        labels = self.nearest(block.X)
-        X = self.nearest.centred(block.X)
-        squares = row_squares(X)
-        # A mean of equal rows differs from them by rounding; that is no distance.
-        if sp.issparse(X):
-            own = self.centers[labels]
-            products = X.multiply(own).sum(axis=1) if sp.issparse(own) else _products(X, self.centers, labels)
-            distances = squares - 2 * np.asarray(products).ravel() + row_squares(self.centers)[labels]
-            noise = 1e-12 * squares
-        else:
-            distances = row_squares(X - self.centers[labels])
-            noise = (1e-12 if block.X.dtype == np.float32 else 1e-24) * squares
-        heavy = True if block.weight is None else np.asarray(block.weight) > 0
-        able = np.flatnonzero((distances > noise) & self.spare[labels] & heavy)
-        return _farthest(distances[able], labels[able], block.start + able, self.limit)
-
-
-def _products(X: Matrix, centers: Array, labels: Array) -> Array:
-    """Return x·c for each CSR row x and its own dense centre c."""
-    lengths = np.diff(X.indptr)
-    owner = np.repeat(np.arange(X.shape[0]), lengths)
-    return np.bincount(owner, X.data * centers[labels[owner], X.indices], minlength=X.shape[0])
-
-
-@dataclass(frozen=True)
 class _Seen:
     """Centres that all have rows, and what a pass with them found."""
 
@@ -392,7 +331,7 @@ class _Clustering:
         """Return up to ``missing`` rows far from their centres, never the last row of a cluster: one pass."""
         left = seen.totals.clusters.counts.copy()
         nearest = self.nearest(seen.centers)
-        step = _FindFarthest(nearest, seen.centers, left > 1, 2 * missing + 8)
+        step = FindFarthest(nearest, seen.centers, left > 1, 2 * missing + 8)
         found = self.engine.fold(self.rows, step, label="empty clusters")
         numbers: list[int] = []
         for label, number in zip(found.labels, found.numbers, strict=True):
