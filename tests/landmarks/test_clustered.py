@@ -14,7 +14,7 @@ from nystrom.kernels import Gaussian
 from nystrom.kmeans.lloyd import assign, kmeans
 from nystrom.landmarks import Auto, KMeans, RPCholesky, SketchedKMeans, select_landmarks
 from nystrom.landmarks.auto import fit_sketch, spent_on_outliers
-from nystrom.landmarks.lloyd import lloyd
+from nystrom.landmarks.means import lloyd
 from nystrom.rows import as_blocks
 from nystrom.sketch import SignSketch
 

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from nystrom import KernelPCA, open_rows
 from nystrom.engine import LocalEngine, Sums, make_engine
-from nystrom.output import _Rest
+from nystrom.output.resume import _Rest
 from nystrom.rows import RowBlocks, as_blocks
 from nystrom.rows.arrays import TakenRows
 from nystrom.rows.base import BlockwiseRows, WrappedRows

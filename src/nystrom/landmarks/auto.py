@@ -13,7 +13,7 @@ from nystrom.kernels import Kernel, Precomputed
 from nystrom.kmeans.lloyd import KMeansResult, draw_rows
 from nystrom.landmarks.base import Landmarks, Selector, gather, resolve, row_weights, stack_points
 from nystrom.landmarks.clustered import AllColumns, cluster, cluster_means, labelled_means
-from nystrom.landmarks.lloyd import lloyd
+from nystrom.landmarks.means import lloyd
 from nystrom.landmarks.pivoted import RPCholesky, cholesky_pivots
 from nystrom.linalg import whiten
 from nystrom.moments import block_moments

@@ -13,7 +13,7 @@ from nystrom.engine.survey import Survey
 from nystrom.kernels import Kernel
 from nystrom.kmeans.lloyd import ClusterSums, KMeansResult, Nearest, cluster_sums, kmeans
 from nystrom.landmarks.base import Landmarks, Selector, row_weights, sample_rows, smaller_form
-from nystrom.landmarks.lloyd import MeansStep, lloyd
+from nystrom.landmarks.means import MeansStep, lloyd
 from nystrom.rows.arrays import ArrayRows, array_rows
 from nystrom.rows.base import Block, RowBlocks
 from nystrom.sketch import SignSketch, Sketch, sketch_dimension

@@ -26,7 +26,7 @@ from nystrom.landmarks.base import (
     row_weights,
     smaller_form,
 )
-from nystrom.landmarks.lloyd import lloyd
+from nystrom.landmarks.means import lloyd
 from nystrom.rows.base import Block, RowBlocks
 from nystrom.types import Array, Matrix
 

@@ -238,6 +238,7 @@ class Column:
         return as_days(column, self.date_format)
 
     def _encode_category(self, texts: Any, out: Array) -> None:
+        """Write one-hot columns: one per category, then the others, then the gaps."""
         arrow, compute = import_arrow(), import_arrow("compute")
         codes = compute.index_in(texts, value_set=arrow.array(self.categories, arrow.string()), skip_nulls=True)
         gaps = np.asarray(texts.is_null().to_numpy(zero_copy_only=False))
