@@ -147,10 +147,12 @@ from nystrom.exceptions import DataFileError
 try:
     open_rows(sys.argv[1])
 except DataFileError as error:
-    print(error, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    # Not ru_maxrss, which a child inherits from the process that forked it.
+    print(error, open("/proc/self/status").read().split("VmHWM:")[1].split()[0])
 """
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process is read from /proc")
 def test_a_header_without_end_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
     path = tmp_path / "bomb.csv.gz"
     with gzip.open(path, "wt", compresslevel=1) as stream:

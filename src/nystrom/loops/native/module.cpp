@@ -398,6 +398,8 @@ void bind_sparse(nb::class_<InstructionSet> &set)
 
 NB_MODULE(_native, m)
 {
+    // A process that ends while its pool still holds a function is no leak worth a message.
+    nb::set_leak_warnings(false);
     nb::class_<InstructionSet> set(m, "InstructionSet");
     set.def_prop_ro("name", [](const InstructionSet &s) { return std::string(s.name); });
     set.def("suits_product", &suits_product, "p"_a, "m"_a, "itemsize"_a, "exp"_a);
