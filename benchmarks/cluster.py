@@ -82,7 +82,7 @@ def overhead(arguments: argparse.Namespace) -> None:
                 best = min(best, (processor() - spent, time.perf_counter() - began))
             spent, seconds = (1000 * value / n_blocks for value in best)
             load = os.getloadavg()[0]
-            print(f"{n_blocks} blocks: {spent:.1f} ms of processor and {seconds:.1f} ms a block, load {load:.1f}")
+            print(f"{n_blocks} blocks: {spent:.1f} ms of processor and {seconds:.1f} ms per block, load {load:.1f}")
 
 
 def client_memory(arguments: argparse.Namespace) -> None:

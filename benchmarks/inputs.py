@@ -39,7 +39,7 @@ def random_sparse(n: int, p: int, per_row: int, seed: int = 0) -> Any:
 
 
 def text_like(n: int, p: int, seed: int = 0) -> Any:
-    """Return sparse rows of unit length with the word frequencies of text (Zipf), 300 words a row, 30 topics."""
+    """Return sparse rows of unit length with the word frequencies of text (Zipf), 300 words per row, 30 topics."""
     rng = np.random.default_rng(seed)
     frequency = 1 / np.arange(1, p + 1) ** 1.05
     topics = [rng.permutation(p) for _ in range(30)]

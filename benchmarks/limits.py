@@ -28,7 +28,7 @@ def gemm_rate(dtype: type, size: int = 3000) -> float:
 
 @contextmanager
 def reader(X: np.ndarray, threads: int) -> Iterator[Callable[[], object]]:
-    """Yield a function that reads X once, a dot product a thread; BLAS has one thread meanwhile."""
+    """Yield a function that reads X once, one dot product per thread; BLAS has one thread meanwhile."""
     pieces = np.array_split(X.reshape(-1), threads)
     with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
         yield lambda: wait([pool.submit(np.dot, part, part) for part in pieces])

@@ -61,7 +61,7 @@ def faiss_kmeans() -> Callable[[np.ndarray, int], np.ndarray] | None:
         return None
 
     def run(X: np.ndarray, m: int) -> np.ndarray:
-        # Without this cap faiss clusters 256 rows a centre only: all rows, as the others do.
+        # Without this cap faiss clusters only 256 rows per centre: all rows, as the others do.
         found = faiss.Kmeans(X.shape[1], m, niter=10, seed=1, max_points_per_centroid=X.shape[0])
         found.train(np.ascontiguousarray(X, dtype=np.float32))
         return np.asarray(found.centroids)

@@ -205,7 +205,7 @@ def _cell(found: dict[str, Any] | None) -> str:
 
 
 def draw(records: list[dict[str, Any]], path: Path) -> None:
-    """Draw the error of each contestant over that of default boosting, a line per table."""
+    """Draw the error of each contestant over that of default boosting, one line per table."""
     from nystrom.plotting import MARKERS, PALETTE, new_figure, save_figure
 
     results = {t: r for t, r in means(records).items() if "boosting" in r and "ours" in r}

@@ -96,7 +96,7 @@ def test_the_command_prints_a_plan(capsys, monkeypatch):
     assert main(["plan", *sizes, "--workers", "50", "--worker-memory", "16GB"]) == 0
     printed = capsys.readouterr().out
     assert "survey" in printed
-    assert "blocks: 954,199 a pass" in printed
+    assert "blocks: 954,199 per pass" in printed
     with pytest.raises(SystemExit):
         main(["plan", *sizes, "--worker-memory", "much"])
     assert "'much' is not a size such as 16GB" in capsys.readouterr().err

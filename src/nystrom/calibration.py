@@ -155,7 +155,7 @@ def _preconditioner_seconds(kernel: Gaussian, Z: Matrix, clock: Callable[[], flo
 def _two_points(
     run: Callable[[int], None], block_rows: int, n_jobs: int, clock: Callable[[], float]
 ) -> tuple[tuple[float, float], int]:
-    """Return (fixed seconds, seconds a row) from runs with N and 2N blocks, and the rows of the larger run."""
+    """Return (fixed seconds, seconds per row) from runs with N and 2N blocks, and the rows of the larger run."""
     n_blocks = n_jobs
     seconds = _best(run, n_blocks, 1, clock)
     while seconds < _CALIBRATION_SECONDS and n_blocks * block_rows < 2**19:

@@ -79,7 +79,7 @@ class Comparison:
 
     @property
     def cells(self) -> list[list[str]]:
-        """The table as text, a row per selector and size."""
+        """The table as text, one row per selector and size."""
         return [
             [
                 row.selector,
@@ -173,7 +173,7 @@ def compare(
     held_out = rng.permutation(X.shape[0]) if y is not None else None
     rows = []
     with warnings.catch_warnings():
-        # The table says what these would.
+        # The table already says what these warnings would.
         warnings.simplefilter("ignore", ApproximationWarning)
         warnings.simplefilter("ignore", FewerLandmarksWarning)
         for name, way in zip(names, ways, strict=True):

@@ -37,7 +37,7 @@ from nystrom.types import Array, Matrix
 _CHOLESKY_LIMIT = {"float32": np.inf, "float64": 5e6}
 # Factors on the cut-off of the landmarks' eigenvalues, tried until no row's features exceed its kernel.
 CAUTIONS = (1.0, 10.0, 100.0, 1000.0)
-# So many times the rounding that is possible: the kernel itself is to blame, and a higher cut-off would hide it.
+# An excess of this many times the possible rounding comes from the kernel itself; a higher cut-off would hide it.
 _CLEARLY = 1e3
 # Kernel values below this have lost digits, or are about to in products.
 _LEAST_KERNEL = 1e-300

@@ -102,7 +102,7 @@ def _enough_leading(W: Array, size: float, dtype: np.dtype) -> Array | None:
     m, eps = len(W), float(np.finfo(dtype).eps)
     allowed, share = PROMISE[dtype.name], 1.0
     if dtype == np.float32:
-        # A tenth of what the rounding of the values costs is not seen beside it.
+        # An error of a tenth of the values' own rounding does not matter.
         allowed += 0.1 * eps * row_sum_norm(W) * size
         # Rounding errors of m × m sums are independent: along one direction they are 1/m of their Frobenius norm.
         share = 1.0 / m

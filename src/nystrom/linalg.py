@@ -19,7 +19,7 @@ from nystrom.types import Array
 _SMALL_ORDER = 800
 # A negative eigenvalue this far below the largest is no rounding error of any kernel in float32.
 INDEFINITE = 1e-5
-# What an estimate of the least eigenvalue is divided by before it is relied on.
+# Safety factor on the estimate of the smallest eigenvalue.
 _SAFE = 2.0
 # Columns of a triangular factor are taken in so many groups, each with the rows above its end only.
 _PANELS = 8

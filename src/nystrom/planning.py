@@ -81,8 +81,8 @@ class Plan:
             lines.append(f"memory: {format_bytes(self.memory)}")
         else:
             client = format_bytes(self.client_memory)
-            lines.append(f"memory: {format_bytes(self.memory)} a worker, {client} for the client")
-        lines.append(f"blocks: {self.n_blocks:,} a pass")
+            lines.append(f"memory: {format_bytes(self.memory)} per worker, {client} for the client")
+        lines.append(f"blocks: {self.n_blocks:,} per pass")
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
@@ -281,7 +281,7 @@ def _notes(
     if job.workers is None:
         notes.append(_local_verdict(job, memory, worker_memory))
     elif worker_memory is not None and memory > worker_memory:
-        rows = f"fewer than {job.block_rows:,} rows a block, more workers, or fewer landmarks"
+        rows = f"fewer than {job.block_rows:,} rows per block, more workers, or fewer landmarks"
         notes.append(f"DOES NOT FIT: a worker has {format_bytes(worker_memory)}; try {rows}")
     elif worker_memory is not None:
         notes.append(f"fits: a worker has {format_bytes(worker_memory)}")

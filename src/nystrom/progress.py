@@ -111,7 +111,7 @@ class LineProgress:
 
 
 class BarProgress:
-    """Draw one bar a pass with rich: rows done, rows a second, time left.
+    """Draw one bar per pass with rich: rows done, rows per second, time left.
 
     Parameters
     ----------

@@ -137,7 +137,7 @@ def _at_most(count: int, before: int | None) -> int:
 
 
 def _set(library: BlasLibrary, threads: int | None) -> None:
-    # Control is taken from whichever thread has it, and left to nobody: the lock above is what orders the changes.
+    # Take control from any thread, and do not hand it on: the lock above orders the changes.
     # Older releases of threadpoolctl have no such control.
     release = getattr(library, "clear_controlling_thread", None)
     if release is not None:
@@ -154,7 +154,7 @@ class _Process:
     def __init__(self) -> None:
         self._creating = threading.Lock()
         self._limiter: BlasLimiter | None = None
-        # The same while it is locked for a fork; the other may come into being meanwhile.
+        # The same lock held for a fork; the other one may be created meanwhile.
         self._locked: BlasLimiter | None = None
 
     def limiter(self) -> BlasLimiter:
@@ -165,7 +165,7 @@ class _Process:
         return self._limiter
 
     def before_fork(self) -> None:
-        # Nobody is changing a setting while the process is copied.
+        # Hold the lock during a fork, so that no setting is half changed in the child.
         self._locked = self._limiter
         if self._locked is not None:
             self._locked.lock.acquire()

@@ -79,7 +79,7 @@ def test_clusters(dtype, both, rng):
 
     fast, slow = both(run)
     assert fast.inertia == pytest.approx(slow.inertia, rel=0.05)
-    # The rows less the shift are rounded to their dtype before they are summed in float64.
+    # The rows minus the shift are rounded to their dtype before they are summed in float64.
     exact = np.sum((X.astype(np.float64) - fast.centers[fast.labels].astype(np.float64)) ** 2)
     assert fast.inertia == pytest.approx(exact, rel=1e-4 if dtype == np.float32 else 1e-11)
 

@@ -134,7 +134,7 @@ def test_a_pass_over_wrapped_rows_runs_where_the_rows_are(source, wrapper, tmp_p
 
 def test_what_a_cluster_cannot_cut_is_refused():
     rows = dask_rows(X)
-    with pytest.raises(TypeError, match="TiledRows cuts the blocks of X anew"):
+    with pytest.raises(TypeError, match="TiledRows cuts the blocks of X again"):
         make_engine(rows).fold(TiledRows(rows, 7), lambda block: Sums(1), label="tiles")
 
 

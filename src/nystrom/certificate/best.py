@@ -72,7 +72,7 @@ class _Bounds(NamedTuple):
 def _bounds(survey: Survey, fitted: NystromMap, rank: int, norm: str, confidence: float, seed: int) -> _Bounds:
     """Return the error of the map's best rank r, and what its eigenvalues beyond r are of ``‖K‖``."""
     cut, beyond = truncate(fitted, rank), np.maximum(fitted.eigenvalues[rank:], 0.0)
-    # Exact sums still differ by their rounding.
+    # Even exact sums differ by rounding.
     rounding = 1 - 1e-9
     if norm == "trace":
         certificate = certify(cut)

@@ -65,7 +65,7 @@ def _by_lanczos(
     phi = fitted.features(X).astype(np.float64)
     X = X.astype(np.float64)
     times = _kernel_product(array_rows(X, block_rows=TILE), kernel_with(X, numbers, fitted.kernel), engine)
-    # Half of what may fail for each of the two norms.
+    # Split the probability of failure evenly between the two norms.
     failure = (1 - confidence) / 2
     kernel = largest_eigenvalue(times, n, rng, failure)
     error = largest_eigenvalue(lambda v: times(v) - phi @ (phi.T @ v), n, rng, failure)

@@ -18,14 +18,14 @@ from nystrom.types import Array
 # A fit that leaves a larger share of the kernel unexplained, whatever its rank, warns. Below it a machine can still be
 # good: what it predicts may lie in the part that is explained.
 WARN_ABOVE = 0.75
-# Of fewer landmarks nobody expects that they explain the kernel.
+# Fewer landmarks cannot be expected to explain the kernel, so they do not warn.
 _LEAST_LANDMARKS = 10
 # A row of which less than this share is explained is lost.
 LOST_BELOW = 0.1
 _LOOKED_ROWS = 1000
 # Looking at one row in so many takes a small part of the fit's time.
 _ROWS_PER_LOOK = 16
-# Landmarks alike by less than this see only themselves.
+# Landmarks whose kernel with all others is below this explain only themselves.
 _NARROW = 1e-3
 # Sparse rows of so many columns are taken for text.
 _MANY_COLUMNS = 1000

@@ -28,8 +28,10 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument("--workers", type=parse_count, help="worker processes of a cluster; without it the fit is here")
     parser.add_argument("--threads", type=parse_count, help="threads of each worker (1), or of this process (all)")
     parser.add_argument("--worker-memory", type=parse_size, help="such as 16GB")
-    parser.add_argument("--read-bandwidth", type=parse_size, help="bytes a second of each process, such as 500MB")
-    parser.add_argument("--network-bandwidth", type=parse_size, default=1e9, help="bytes a second of each worker (1GB)")
+    parser.add_argument("--read-bandwidth", type=parse_size, help="bytes per second of each process, such as 500MB")
+    parser.add_argument(
+        "--network-bandwidth", type=parse_size, default=1e9, help="bytes per second of each worker (1GB)"
+    )
     parser.add_argument(
         "--solver", choices=["factor", "cg", "auto"], default="auto", help="of KernelRidge (the cheapest, by default)"
     )

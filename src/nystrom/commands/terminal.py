@@ -16,7 +16,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, tit
     columns : sequence of str
         The heads.
     rows : iterable of sequences
-        One value a column, printed with ``str``; format numbers before.
+        One value per column, printed with ``str``; format numbers before.
     title : str, optional
         A line above.
 

@@ -210,7 +210,7 @@ class KernelMachine(QualityMixin):
         selector = make_selector(self.landmarks)
         survey = Survey(rows, self._fit_engine(rows, selector, m))
         rng = make_generator(self.random_state)
-        # Where nobody asked for a number, nobody needs to hear that the rows are fewer.
+        # With the default n_landmarks, fewer rows than landmarks are no reason to warn.
         announce = self.n_landmarks is not None
         kernel = self._settle_metric(survey, kernel, m, rng)
         if isinstance(kernel, InMetric):

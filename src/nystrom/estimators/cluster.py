@@ -24,7 +24,7 @@ from nystrom.rows import Block, RowBlocks
 from nystrom.rows.mapped import MappedRows
 from nystrom.types import Array, Matrix
 
-# Features of all rows are held up to this many bytes; beyond, every pass of k-means computes them anew.
+# Features of all rows are held up to this many bytes; beyond, every pass of k-means computes them again.
 _HELD_BYTES = 2**30
 # A degree below this share of k(x, x) is rounding or truncation: with a kernel that is nowhere negative it is at least
 # k(x, x) itself.
@@ -233,7 +233,7 @@ class SpectralClustering(ClusterMachine):
         """Return the degree of each row, and which of them had to be clipped."""
         degrees = C @ self.degree_coef_
         if isinstance(self.kernel_, Precomputed):
-            # New rows hold no k(x, x); the mean of the training rows' serves for all.
+            # Rows of a precomputed kernel do not hold their k(x, x), so the mean over the training rows is used.
             diagonal = np.full(len(degrees), self.certificate_.kernel_trace / self.certificate_.n_rows)
         else:
             diagonal = np.asarray(self.kernel_.diag(block.X), dtype=np.float64)

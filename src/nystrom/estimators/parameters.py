@@ -16,7 +16,7 @@ from typing import Any, TypedDict
 
 _SECTION = "Parameters\n----------\n"
 _MARKER = "**shared"
-# What stands here for parameters that scikit-learn's estimators of the same names have.
+# What to use instead of parameters that scikit-learn's estimators of the same names have.
 _SUBSTITUTES = {
     "affinity": "Give it as kernel.",
     "copy_X": "Leave it out: X is never changed.",

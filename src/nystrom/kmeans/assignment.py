@@ -43,7 +43,7 @@ class Nearest:
     Parameters
     ----------
     centers : ndarray or CSR of shape (m, p)
-        The centres, less ``shift``.
+        The centres minus ``shift``.
     shift : ndarray of shape (p,) or None
         Taken away from rows first: products of rows far from the origin would cost digits.
     dtype : dtype
@@ -162,7 +162,7 @@ class ClusterSums:
         if not sp.issparse(sums):
             return sums / masses[:, None]
         means = sp.csr_matrix(sp.diags(1.0 / masses) @ sums)
-        # CSR takes 12 bytes an entry in float64, dense takes 8.
+        # CSR takes 12 bytes per entry in float64, dense takes 8.
         return means if 12 * means.nnz < 8 * means.shape[0] * means.shape[1] else means.toarray()
 
 

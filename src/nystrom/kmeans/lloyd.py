@@ -104,12 +104,12 @@ def kmeans(
     most_candidates : int, optional
         Of "greedy"; None for no bound.
     seed_rows : int, optional
-        Draw the seeds among this many rows at random. By default 16 rows a cluster, not fewer than 10,000, which
+        Draw the seeds among this many rows at random. By default 16 rows per cluster, not fewer than 10,000, which
         costs at most 0.2 % of inertia on rows with light tails and about 1 % on heavy ones; n draws among all.
     tol : float
         See ``n_iter``; 0 goes on until nothing changes.
     want_labels : bool
-        Keep the label of each row (4 bytes a row).
+        Keep the label of each row (4 bytes per row).
     announce : bool
         Whether to warn of fewer clusters than wanted.
     weight : array of shape (n,), optional
@@ -119,7 +119,7 @@ def kmeans(
     Notes
     -----
     An iteration costs O(n m p) time and one pass; beside the rows there are tiles of scores and the sums. A cluster
-    without rows is given the farthest row of a cluster that has others, and all rows are assigned anew.
+    without rows is given the farthest row of a cluster that has others, and all rows are assigned again.
 
     Examples
     --------
@@ -194,7 +194,7 @@ def _validate(n: int, n_clusters: int, n_iter: int, n_init: int, init: str, samp
     if sample is not None and sample < min(n_clusters, n):
         raise ValueError(
             f"sample must be at least the number of clusters, {n_clusters}; got {sample!r}. "
-            f"Try 64 rows a cluster, or None to cluster all rows."
+            f"Try 64 rows per cluster, or None to cluster all rows."
         )
 
 
@@ -209,7 +209,7 @@ def draw_rows(n: int, size: int, weight: Array | None, rng: np.random.Generator)
     heavy = np.flatnonzero(weight > 0)
     if size >= heavy.size:
         return heavy, weight[heavy]
-    # The first of exponential clocks with these rates to ring.
+    # Sampling without replacement: each row gets an exponential time with its weight as rate; the earliest are drawn.
     times = rng.exponential(size=heavy.size) / weight[heavy]
     drawn = np.sort(heavy[np.argpartition(times, size - 1)[:size]])
     return drawn, np.maximum(weight[drawn], weight.sum() / size)
@@ -220,7 +220,7 @@ def _weighted(rows: RowBlocks, weight: Array | None) -> RowBlocks:
 
 
 def _in_wide_blocks(rows: RowBlocks) -> RowBlocks:
-    # A sketch keeps the few rows a block of the rows it was made from; for so few columns they are too small.
+    # A sketch keeps the blocks of the rows it was made from, which are too short for its few columns.
     wanted = default_block_rows(rows.shape[1] * rows.dtype.itemsize, rows.shape[0])
     return rows if rows.is_sparse else rows.widened(wanted)
 

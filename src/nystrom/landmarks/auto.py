@@ -48,7 +48,7 @@ _FLOAT32_SIZES = (1e-15, 1e15)
 _TINY = 1 / 16
 _TINY_CLUSTERS = 0.05
 _TRIAL_ROWS = 1000
-# One step less than rpcholesky+lloyd takes: the means of the sample are the third.
+# One step fewer than in rpcholesky+lloyd: taking the means of the sample counts as its third.
 _TRIAL_LLOYD = 2
 
 

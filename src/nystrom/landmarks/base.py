@@ -106,7 +106,7 @@ class Selector(BaseEstimator, ABC):
                 found = self._select(survey, wanted, kernel, rng)
             require_finite(found.points, "landmarks")
         except NotFiniteError:
-            # Found in a sample, perhaps, where it need not be the first of all.
+            # The NaN may have been found in a sample: report the first of all rows.
             survey.require_finite()
             raise
         if not len(found):
@@ -237,7 +237,7 @@ def smaller_form(points: Matrix) -> Matrix:
 
 
 def fingerprints(X: Matrix) -> Array:
-    """Return one 64-bit number a row, equal for equal rows."""
+    """Return one 64-bit number per row, equal for equal rows."""
     if sp.issparse(X):
         X = X.copy()
         X.sum_duplicates()

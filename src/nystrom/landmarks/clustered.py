@@ -19,7 +19,7 @@ from nystrom.rows.base import Block, RowBlocks
 from nystrom.sketch import SignSketch, Sketch, sketch_dimension
 from nystrom.types import Array, Matrix
 
-# Rows to seed from where the source gives none by number.
+# Rows to seed from where the source cannot read rows by number.
 _SEED_ROWS = 10_000
 
 
@@ -40,7 +40,7 @@ class SketchedKMeans(Selector):
     compression : float or None
         The paper's γ: p' = γp, rounded.
     n_iter, n_init : int
-        Lloyd steps, and how often to begin anew, keeping the best.
+        Lloyd steps, and how often to start over; the best result is kept.
     sample : int or None
         Cluster only so many rows, drawn at random; None for all of them, as in the paper. The means are over all rows.
 
@@ -144,13 +144,13 @@ class SketchedLabel:
 class KMeans(Selector):
     """Clustered Nyström (Zhang, Tsang and Kwok, 2008): landmarks are the k-means centres of the rows themselves.
 
-    Cost: O(nmp) time and a pass a step, ``n_iter`` + about 10 passes. Sparse rows are never made dense, and neither
+    Cost: O(nmp) time and one pass per step, ``n_iter`` + about 10 passes. Sparse rows are never made dense, and neither
     are their centres while sparse is smaller.
 
     Parameters
     ----------
     n_iter, n_init : int
-        Lloyd steps, and how often to begin anew, keeping the best.
+        Lloyd steps, and how often to start over; the best result is kept.
     sample : int or None
         Cluster only so many rows, drawn at random; None for all.
     """

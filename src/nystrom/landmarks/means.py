@@ -41,9 +41,9 @@ def nearest_label(survey: Survey, points: Matrix) -> Nearest:
 
 
 def lloyd(survey: Survey, points: Matrix, n_iter: int) -> Matrix:
-    """Return the landmarks after ``n_iter`` Lloyd steps over all rows, a pass each; one that loses all rows stays.
+    """Return the landmarks after ``n_iter`` Lloyd steps, one pass each; a landmark that loses all rows stays.
 
-    Cost: O(nmp) time a step. Landmarks of sparse rows are kept sparse while that is smaller.
+    Cost: O(nmp) time per step. Landmarks of sparse rows are kept sparse while that is smaller.
     """
     for number in range(n_iter):
         step = MeansStep(nearest_label(survey, points), points.shape[0])

@@ -137,7 +137,7 @@ def cholesky_pivots(
         known = factor[drawn, :k].astype(np.float64)
         accepted, L = _rejection_cholesky(K_drawn - known @ known.T, residual[drawn], floor[drawn], rng)
         if not accepted.size:
-            # Rounding only: these rows differ from the pivots by less than the dtype can tell.
+            # Only rounding is left: the dtype cannot tell these rows from the landmarks chosen.
             residual[drawn] = 0.0
             continue
         pivots = drawn[accepted]

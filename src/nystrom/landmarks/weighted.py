@@ -27,7 +27,7 @@ _TILE_BYTES = 16 * 2**20
 # Sums of squares of kernel values stay within float64 for kernels of this size.
 _SQUARABLE = (1e-140, 1e140)
 _TINY = float(np.finfo(np.float64).tiny)
-# Numbers a row that are held at a time: diagonal, weight, time of the clock, order.
+# Numbers held per row at a time: diagonal, weight, exponential clock, order.
 _ROW_NUMBERS = 5
 
 

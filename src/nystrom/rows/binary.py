@@ -22,7 +22,7 @@ from nystrom.rows.sparse import csr_rows
 from nystrom.rows.stamp import Stamp
 from nystrom.types import Array, Matrix
 
-# A header is shorter, whatever the length that it states.
+# Upper bound on the length of a header. A damaged one may state any length.
 NPY_HEADER_BYTES = 2**16
 
 

@@ -1,4 +1,4 @@
-"""Rows of matrices that are stored in compressed chunks: each chunk is decoded once a pass."""
+"""Rows of matrices that are stored in compressed chunks: each chunk is decoded once per pass."""
 
 from __future__ import annotations
 

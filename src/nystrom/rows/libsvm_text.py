@@ -40,7 +40,7 @@ _SPACE[list(b" \t\r\n")] = True
 
 @dataclass(frozen=True)
 class Piece:
-    """Some consecutive rows: targets, entries a row, and all column numbers (from 0) and values."""
+    """Some consecutive rows: targets, entries per row, and all column numbers (from 0) and values."""
 
     y: Array
     counts: Array
@@ -70,7 +70,7 @@ def read_libsvm(path: Path | str, *, n_features: int | None = None) -> tuple[Mat
 
     Notes
     -----
-    Time and memory are linear in the file: a few million entries a second, about half of it decompression.
+    Time and memory are linear in the file: a few million entries per second, about half of it decompression.
 
     Examples
     --------

@@ -110,7 +110,7 @@ class StreamRows(RowBlocks):
             if start + piece.n_rows > n:
                 raise RowsChangedError(
                     f"{self.name} has more rows than the {n} it had when it was opened: it goes on at row {n}. "
-                    f"Every pass must see the same rows; open it anew and start again."
+                    f"Every pass must see the same rows; open it again and start over."
                 )
             if piece.y is not None:
                 require_target(piece.y, self.name, start)
@@ -119,7 +119,7 @@ class StreamRows(RowBlocks):
         if start < n:
             raise RowsChangedError(
                 f"{self.name} ended at row {start} in this pass, but had {n} rows when it was opened. "
-                f"Every pass must see the same rows; open it anew and start again."
+                f"Every pass must see the same rows; open it again and start over."
             )
         if self.stamp is not None:
             self.stamp.check(start)
@@ -200,7 +200,7 @@ def _join(parts: list[Array | None]) -> Array | None:
 
 
 class IterableRows(StreamRows):
-    """Blocks that a function, or an object that can be iterated again, gives anew for every pass.
+    """Blocks that a function, or an object that can be iterated again, gives again for every pass.
 
     A block is a matrix, dense or sparse, or a tuple ``(X, y)`` or ``(X, y, weight)``.
     """

@@ -131,7 +131,7 @@ def _descend(
     best, least = X.copy(), residuals[-1]
     while residuals[-1] > tol and len(residuals) <= max_iter:
         Q = product(P, f"conjugate gradients, step {len(residuals)}, residual {residuals[-1]:.1e}")
-        # A column that has converged to the last bit has no direction left: it rests.
+        # A column that has converged to the last bit has a zero direction: its step is zero.
         curvature = np.einsum("ij,ij->j", P, Q)
         size = np.divide(old, curvature, out=np.zeros_like(old), where=curvature > 0)
         X = X + size * P

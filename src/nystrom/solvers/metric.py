@@ -137,7 +137,7 @@ def learn_metric(
     survey : Survey
         The rows, with targets of a ridge regression: numbers, or ±1 for each class.
     kernels : sequence of Kernel
-        Those to choose from; ``gamma="scale"`` is taken in each metric anew, a number as it is.
+        Those to choose from; ``gamma="scale"`` is computed again in each metric, a number is kept.
     kinds : sequence of {"diagonal", "full"}
         Those to choose from; none of them chooses among the kernels alone.
     n_landmarks : int
@@ -211,7 +211,7 @@ def _sample(survey: Survey, rng: np.random.Generator, classes: bool) -> Sample:
     try:
         require_finite(stacked, survey.rows.name)
     except NotFiniteError:
-        survey.require_finite()  # it need not be the first of all rows
+        survey.require_finite()  # report the first bad row of all, not of the sample
         raise
     if not np.isfinite(y).all():
         raise ValueError("Input y contains NaN or infinity: drop such rows before the fit.")

@@ -111,7 +111,7 @@ class RidgeProblem:
         return np.asarray(n * np.log(alphas) + np.log1p(ratios).sum(axis=1))
 
     def negative_log_likelihood(self, alphas: Array) -> Array:
-        """Return the negative log marginal likelihood a row, mean of the targets, at each value.
+        """Return the negative log marginal likelihood per row, averaged over the targets, at each value.
 
         The target is normal with covariance ``s (L Lᵀ + λI)``, the scale s at its optimum for each target. With an
         intercept it is the restricted likelihood; weights change it by a constant that is left out.

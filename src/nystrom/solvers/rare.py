@@ -16,12 +16,12 @@ from nystrom.kernels import Kernel
 from nystrom.landmarks.base import Landmarks, gather, stack_points
 from nystrom.types import Array, Matrix
 
-# A row like its nearest landmark by less than this (squared) is explained by none alone.
+# Below this squared kernel value with its nearest landmark, a row is not explained by any one landmark.
 _UNLIKE = 0.3
 # Rare is at most this share of the rows; of more of them, this many are looked at.
 _RARE = 0.05
 _MOST_LOOKED = 2000
-# A landmark must bring as much as this many rows, and this share of what a landmark leaves on average.
+# A landmark is worth moving if it explains as much as this many rows, and this share of the mean residual per landmark.
 _LEAST_ROWS = 3.0
 _LEAST_SHARE = 0.1
 # At most this share of the landmarks is given away.

@@ -24,10 +24,10 @@ _LEARN_ROWS = 10_000
 _JUDGE_ROWS = 2000
 _VALUES_BYTES = 256 * 2**20
 _ALPHAS = 5
-# A gain below this many standard errors is none, and one below this share of the error is not worth twice the work.
+# Gains below this many standard errors are noise; gains below this share of the error are not worth twice the work.
 _ERRORS = 2.0
 _LEAST_GAIN = 0.01
-# Errors above this share of the target's variance explain next to nothing of it.
+# An error above this share of the target's variance: there are too few landmarks to see the target.
 _EXPLAINED = 0.5
 # Components are stable when this share of their variance lies in the span of those before.
 _STABLE = 0.995
@@ -74,7 +74,7 @@ def grow_by_score(
 
     def enough(seen: list[Array]) -> bool:
         now = seen[-1]
-        # With too few landmarks to see anything, twice as many see nothing either: look twice.
+        # With far too few landmarks, doubling them gains nothing either, so compare with the two sizes before.
         before = seen[-3:-1] if now.mean() > _EXPLAINED * spread else seen[-2:-1]
         blind = len(before) == 1 and now.mean() > _EXPLAINED * spread
         return not blind and all(_no_gain(earlier, now) for earlier in before)
@@ -125,7 +125,7 @@ def _grow(
         if enough(seen):
             best = _smallest_as_good(seen) if score else len(seen) - 1
             return Grown(chosen[best], True, _history(chosen, seen, score))
-    # Where there are no more rows, or none that differ, more landmarks would change nothing.
+    # Without further distinct rows, more landmarks would change nothing.
     settled = size >= survey.rows.shape[0] or len(chosen[-1]) < size
     return Grown(chosen[-1], settled, _history(chosen, seen, score))
 

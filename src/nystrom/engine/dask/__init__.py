@@ -1,10 +1,9 @@
 """Passes on a Dask cluster: the only package that imports dask.
 
-Rows are the chunks of a Dask array, one block a chunk. A pass is one graph: a task a block that runs the step where the
-chunk is, and a task for each merge of :class:`~nystrom.engine.base.TreeMerger`, so that the tree, and with it every
-bit of the result, is that of the local engine with blocks of the same size. What a step carries (landmarks, whitening)
-is in the graph once. What a lost worker held is computed again by the scheduler: nothing is scattered, so nothing of a
-fit is lost with a worker.
+Rows are the chunks of a Dask array, one block per chunk. A pass is one graph: one task per block, which runs the step
+where the chunk is, and one per merge of :class:`~nystrom.engine.base.TreeMerger`. The tree, and with it every bit of
+the result, is that of the local engine with blocks of the same size. What a step carries (landmarks, whitening) is in
+the graph once. The scheduler computes again what a lost worker held: nothing is scattered, so no part of a fit is lost.
 """
 
 from __future__ import annotations

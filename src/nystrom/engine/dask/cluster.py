@@ -50,7 +50,7 @@ def require_package(client: Any) -> None:
         new = sorted(set(client.nthreads()) - known)
         if not new:
             return
-        # A worker that dies meanwhile does not answer, and is none of ours any more.
+        # A worker that died meanwhile does not answer, and needs no check.
         found = client.run(_make_probe(), workers=new, on_error="ignore")
     right = f"version {__version__}"
     wrong = {worker: answer for worker, answer in found.items() if answer != right}
@@ -83,7 +83,7 @@ def submit(graph: dict[Any, Any], keys: list[Any]) -> list[Any]:
     if client is None:
         return list(dask.threaded.get(graph, keys))
     require_package(client)
-    # What a step carries is in the graph once, on purpose, so its size is no mistake to warn of.
+    # What a step carries is in the graph once, on purpose: silence Dask's warning about large graphs.
     with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}), explained(client, "submit"):
         return list(client.get(graph, keys, sync=False))
 
@@ -124,7 +124,7 @@ def explained(client: Any, label: str, pending: Sequence[Any] = ()) -> Iterator[
     except distributed.KilledWorker as error:
         raise ClusterLostError(
             f"Workers died again and again during {label!r}; most often a chunk and its kernel values do not fit their "
-            f"memory. Rechunk X to fewer rows a chunk (X.rechunk((8192, -1))) or see nystrom.plan. Dask says: {error}"
+            f"memory. Rechunk X to fewer rows per chunk (X.rechunk((8192, -1))) or see nystrom.plan. Dask says: {error}"
         ) from error
     except (CommClosedError, OSError, TimeoutError, distributed.CancelledError) as error:
         if any(future.status == "error" for future in pending):

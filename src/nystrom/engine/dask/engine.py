@@ -238,7 +238,7 @@ def _peel(rows: RowBlocks, step: Callable[[Block], Any]) -> tuple[DaskRows | Non
     if isinstance(rows, DaskRows):
         return rows, step
     if rows.on_cluster:
-        raise TypeError(f"{type(rows).__name__} cuts the blocks of {rows.name} anew, which a cluster cannot do.")
+        raise TypeError(f"{type(rows).__name__} cuts the blocks of {rows.name} again, which a cluster cannot do.")
     return None, step
 
 
