@@ -259,7 +259,7 @@ def exceeded(kernel: Kernel, over: float) -> NotPositiveSemidefiniteError:
 def _make_fold(
     kernel: Kernel, evaluate: Callable[[Matrix], Array], W: Array, T: Array, dtype: np.dtype, keep: Keeper | None = None
 ) -> Fold:
-    # The landmarks' own kernel means stand near the column means of C.
+    # The means of the landmarks' own kernel are near the column means of C.
     shift = W.mean(axis=0).astype(dtype).astype(np.float64)
     tolerance = float(np.sqrt(np.finfo(dtype).eps) * len(W) ** 0.25)
     top = float(np.max(np.diag(W)))

@@ -133,9 +133,9 @@ def margin_of(F: Array, diagonal: Array, top: float, tolerance: float) -> float:
     squares = np.einsum("ij,ij->i", F, F, dtype=np.float64)
     if not np.min(diagonal) >= 0:
         return -np.inf
-    # Roots apart: their product may leave the range of float64.
+    # Take the roots separately: the product may leave the range of float64.
     scale = np.sqrt(diagonal) * np.sqrt(np.maximum(diagonal, top)) + tolerance * top
-    # No kernel value but zeros: a scale of zero, and nothing left over.
+    # All kernel values are zero: the scale is zero and the residual too.
     margins = np.divide(diagonal - squares, scale, out=np.zeros(len(F)), where=scale > 0)
     return float(np.min(margins))
 
@@ -155,7 +155,7 @@ class BlockSums:
 
     def __init__(self, block: Block, k: int) -> None:
         n = block.X.shape[0]
-        # A target of words belongs to a classifier, which puts numbers in its place; here it is none.
+        # A target of text belongs to a classifier, which encodes it as numbers later; ignore it here.
         has_numbers = block.y is not None and block.y.dtype.kind in "fiub"
         y = np.asarray(block.y, dtype=np.float64).reshape(n, -1) if has_numbers else np.empty((n, 0))
         self._w = w = None if block.weight is None else np.asarray(block.weight, dtype=np.float64)

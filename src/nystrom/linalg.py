@@ -131,7 +131,7 @@ def least_ritz_share(K: Array, *, n_steps: int = 30) -> float:
     basis = np.zeros((n_steps, n))
     v = np.random.default_rng(0).standard_normal(n)
     for step in range(n_steps):
-        # Twice, for what rounding leaves of the directions before.
+        # Twice, because rounding leaves traces of the earlier directions.
         for _ in range(2):
             v -= basis[:step].T @ (basis[:step] @ v)
         length = float(np.linalg.norm(v))
@@ -184,7 +184,7 @@ def row_sum_norm(W: Array) -> float:
 
 def whitening_norm(T: Array) -> float:
     """Return ``‖T‖²``, one over the least eigenvalue that T whitens, to about a percent: some Lanczos steps."""
-    # Of size 1, so that the products stay in range whatever the size of the kernel.
+    # Scaled to size 1, so that the products stay in range for a kernel of any size.
     scale = float(np.max(np.abs(T), initial=0.0)) or 1.0
     return scale * _unit_norm(T / scale) * scale
 

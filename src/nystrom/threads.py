@@ -71,7 +71,7 @@ class BlasLimiter:
             self._apply()
 
     def forget_parent(self) -> None:
-        """Lift every limit, in a child process: it has none of the threads that asked."""
+        """Lift every limit in a child process, which has none of the threads that set one."""
         self.lock = threading.RLock()
         self._asked.clear()
         self._apply()
@@ -218,7 +218,7 @@ def within_n_jobs(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def limit_methods(cls: type, package: str) -> None:
-    """Have :func:`within_n_jobs` around every public method that ``cls`` takes from classes of ``package``."""
+    """Wrap every public method that ``cls`` takes from classes of ``package`` in :func:`within_n_jobs`."""
     for base in cls.__mro__:
         if base.__module__.partition(".")[0] != package:
             continue

@@ -1,4 +1,4 @@
-"""One door to the three norms, with what a caller gives checked."""
+"""The error in any of the three norms, with arguments checked."""
 
 from __future__ import annotations
 

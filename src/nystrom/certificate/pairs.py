@@ -108,7 +108,7 @@ def pair_sums(rows: RowBlocks, fitted: NystromMap, engine: Engine, drawn: Array,
 
 
 def _contrasts(terms: Array, first: int) -> Array:
-    """Return what is left of each 2 × 2 block without its means; 0 for the blocks of a stratum with itself."""
+    """Return the interaction contrast a − b − c + d of each 2 × 2 block; 0 for the blocks of a stratum with itself."""
     left = terms[0::2] - terms[1::2]
     left = left[:, 0::2] - left[:, 1::2]
     here = np.arange(len(left))

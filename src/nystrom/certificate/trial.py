@@ -26,7 +26,7 @@ from nystrom.types import Array
 
 # Rows of the sample: few where a fit is so cheap that pairs of many would take longer.
 _TRIAL_ROWS = (1000, 2000)
-# In float32 products take half the time, and errors above this are far above what it rounds away.
+# Above this error float32 is accurate enough, and its products take half the time.
 _FLOAT32_TOLERANCE = 1e-3
 
 
@@ -111,7 +111,7 @@ class Trial:
         return ErrorEstimate(value, max(value - half, 0.0), value + half, norm, confidence)
 
     def _spectral(self, E: Array, confidence: float) -> ErrorEstimate:
-        """Return the sample's own ratio of norms. A sample's error has a larger share of its diagonal: it errs high."""
+        """Return the sample's own ratio of norms. The diagonal weighs more in a sample, so this errs high."""
         rng = np.random.default_rng(self._seed)
         failure = (1 - confidence) / 2
         error = largest_eigenvalue(E.__matmul__, len(E), rng, failure)

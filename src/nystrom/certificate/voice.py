@@ -45,7 +45,7 @@ def look_at_rows(certificate: Certificate, rows: RowBlocks, fitted: NystromMap) 
 
 
 def lost_rows(residual: Array, diagonal: Array) -> Array:
-    """Return which rows the landmarks explain less than a tenth of."""
+    """Return a mask of the rows of which the landmarks explain less than a tenth."""
     return np.asarray(residual > (1 - LOST_BELOW) * diagonal)
 
 

@@ -1,1 +1,1 @@
-"""Files that appear whole or not at all, locks that say who holds them, temporary folders that do not outlive us."""
+"""Files that appear whole or not at all, locks that name their holder, temporary folders that end with the process."""

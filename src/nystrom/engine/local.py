@@ -198,7 +198,7 @@ class LocalEngine:
 
 
 def merge_two(a: M, b: M) -> M:
-    """Merge two results of a fold; a function so that a cluster can ship it."""
+    """Merge two results of a fold; a named function, so that it can be sent to a cluster."""
     return a.merge(b)
 
 

@@ -40,7 +40,7 @@ _QUICK_COLUMNS = 128
 
 # Without a rank to double, this many landmarks: enough for good accuracy, and still seconds for a million rows.
 DEFAULT_LANDMARKS = 1000
-# Without a rank, so many components must stay as they are for "auto".
+# Without a rank, this many components must be stable for "auto".
 _COMPONENTS_TO_SETTLE = 20
 
 
@@ -250,7 +250,7 @@ class KernelMachine(QualityMixin):
     def _enough_landmarks(
         self, survey: Survey, selector: Selector, kernel: Kernel, rng: np.random.Generator, *, least: int, most: int
     ) -> Grown:
-        """Return landmarks enough for this machine; one without a target asks that its components stay as they are."""
+        """Return enough landmarks for this machine; without a target, enough that its components are stable."""
         rank = check_optional_count(self.n_components, "n_components") or _COMPONENTS_TO_SETTLE
         return grow_by_components(survey, selector, kernel, rng, rank, least=least, most=most)
 

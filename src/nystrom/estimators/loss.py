@@ -99,7 +99,7 @@ class LossMachine(SupervisedMachine):
     def _problem(
         self, rows: RowBlocks, y: Array, weight: Array | None, loss: Loss, fitted: NystromMap, n_columns: int
     ) -> Problem:
-        # Targets and weights of all rows lie in memory, beside the blocks: y, what made it, and three weights at most.
+        # Targets and weights of all rows are in memory, beside the blocks: y, what made it, and three weights at most.
         beside = rows.shape[0] * (2 * y.itemsize * (1 if y.ndim == 1 else y.shape[1]) + 3 * 8)
         engine = self._engine(rows, fit_footprint(rows, len(fitted.landmarks), beside))
         return make_problem(

@@ -73,7 +73,7 @@ def complete(cls: type) -> None:
     init = vars(cls).get("__init__")
     if init is not None:
         signature = init.__dict__["__signature__"] = _full_signature(cls, init)
-        # Of the class too, without self: inspect would look at __new__ first.
+        # Set it on the class too, without self, because inspect looks at __new__ first.
         cls.__signature__ = signature.replace(parameters=[*signature.parameters.values()][1:])  # type: ignore[attr-defined]
     if cls.__doc__ and _MARKER in cls.__doc__:
         cls.__doc__ = _full_docstring(cls)

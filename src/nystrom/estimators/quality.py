@@ -117,7 +117,7 @@ class QualityMixin(PassMixin):
         return best_error(survey, self.kernel_, rank, make_selector("auto"), rng, norm=norm, confidence=confidence)
 
     def _map_beside(self, rows: RowBlocks, diag: Any) -> NystromMap:
-        """Return the map for these rows: a precomputed kernel is told their k(x, x), or that nobody knows it."""
+        """Return the map for these rows: a precomputed kernel takes their k(x, x) from ``diag``, or has none."""
         kernel, fitted = self.kernel_, self.map_
         if diag is not None:
             if not isinstance(kernel, Precomputed):

@@ -92,7 +92,7 @@ def _parts(kernel: Any, joint: str) -> Iterator[Any]:
 
 
 def _is(kernel: Any, name: str) -> bool:
-    # By class, so that a subclass with another meaning is not taken for its base.
+    # Exact classes: a subclass may mean something else than its base.
     return type(kernel) is getattr(sys.modules["sklearn.gaussian_process.kernels"], name)
 
 

@@ -1,4 +1,4 @@
-"""Rows of results: one JSON object a line, appended and flushed as soon as it is known."""
+"""Rows of results: one JSON object per line, appended and flushed as soon as it is known."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Precomputed(Kernel):
 
 @dataclass(frozen=True, eq=False)
 class PrecomputedBeside(Precomputed):
-    """The kernel of other rows with the training rows: their own ``k(x, x)`` stands beside them, if anybody gives it.
+    """The kernel of other rows with the training rows: their own ``k(x, x)`` is held beside them, if given.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class PrecomputedBeside(Precomputed):
         """Return the given ``k(x, x)`` of rows ``start`` to ``start + len(A)``."""
         if self.diagonal is None:
             raise ValueError(
-                "with kernel='precomputed', k(x, x) of rows that are not the training rows stands in no column: pass "
+                "with kernel='precomputed', k(x, x) of rows other than the training rows is in no column: pass "
                 "diag=<array of k(x, x), one for each row>. The whole training matrix needs none."
             )
         return self.diagonal[start : start + A.shape[0]]

@@ -74,7 +74,7 @@ def quick_norms(A: Matrix) -> Array:
     """Return ``‖a‖²`` for each row, in the dtype of dense rows unless their squares leave its range."""
     if sp.issparse(A) or A.dtype == np.float64 or A.shape[0] == 0:
         return squared_norms(A)
-    # What overflows is computed again.
+    # Values that overflow are computed again.
     with np.errstate(over="ignore"):
         norms = _row_dots(A)
     low, high = _FLOAT32_RANGE
@@ -229,7 +229,7 @@ class Exponents:
         return out
 
     def _prepare(self, dtype: np.dtype, is_sparse: bool) -> list[tuple[Array | None, _Landmarks | _Apart]]:
-        """Return who compares all landmarks, and who those that the first cannot, with the numbers of these."""
+        """Return the comparison of all landmarks, and more exact ones with the numbers of those that need them."""
         Z, center, offset, norms = self._centred(dtype, is_sparse)
         exact = _Landmarks(Z, norms, self._gamma, center, offset=offset)
         size = self._gamma * norms
@@ -294,7 +294,7 @@ class Exponents:
 
 
 def _without(landmarks: _Landmarks, others: Array) -> _Landmarks:
-    """Return the landmarks with the ``others`` at the origin, where they do no harm: somebody else compares them."""
+    """Return the landmarks with the ``others`` moved to the origin; the more exact comparison handles those."""
     if not others.any():
         return landmarks
     Z, norms = landmarks.columns, np.where(others, 0.0, landmarks.norms)
@@ -305,7 +305,7 @@ def _without(landmarks: _Landmarks, others: Array) -> _Landmarks:
 
 @dataclass(frozen=True)
 class _Apart:
-    """``−γ‖x − z‖²`` from differences, in float64: right at any distance, at n·m·p operations that no product helps."""
+    """``−γ‖x − z‖²`` from differences, in float64: right at any distance; n·m·p operations without a matrix product."""
 
     points: Matrix
     gamma: float
@@ -327,7 +327,7 @@ def _dense(A: Matrix) -> Array:
 
 
 class ManhattanDistances:
-    """``X ↦ ‖x − z‖₁`` for the landmarks ``Z``, in float64; costs n·m·p with no matrix product to help."""
+    """``X ↦ ‖x − z‖₁`` for the landmarks ``Z``, in float64; costs n·m·p operations without a matrix product."""
 
     def __init__(self, Z: Matrix) -> None:
         self._Z = Z
@@ -344,7 +344,7 @@ class ManhattanDistances:
 
 
 def _as_sklearn_wants(A: Matrix) -> Matrix:
-    """Return a CSR matrix with sorted int32 indices, float64 values and no entry twice; the argument is left alone."""
+    """Return a new CSR matrix with sorted int32 indices, float64 values and no duplicate entries."""
     # scikit-learn would do this too, but in place and on landmarks that several threads share.
     A = canonical(A) if sp.issparse(A) else sp.csr_matrix(A)
     data, indices, indptr = A.data.astype(np.float64), A.indices.astype(np.int32), A.indptr.astype(np.int32)

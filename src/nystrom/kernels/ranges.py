@@ -99,7 +99,7 @@ class Finite:
     def __call__(self, X: Matrix) -> Array:
         with np.errstate(over="ignore", invalid="ignore"):
             values = self.evaluate(X)
-            # The sum is the quick test; it may itself overflow.
+            # Summing is the quick test; the sum itself may overflow.
             finite = np.isfinite(values.sum(dtype=np.float64)) or np.isfinite(values).all()
         if not finite:
             raise overflow_error(X.dtype)

@@ -263,7 +263,7 @@ class _Look:
 
 
 def _shift_of(near: Matrix, dtype: np.dtype) -> Array | None:
-    """Return a point amid the rows, that they are taken relative to; of sparse rows only where it gains digits."""
+    """Return the shift of the rows: near their mean; None for sparse rows where a shift would gain no digits."""
     if not sp.issparse(near):
         return np.asarray(near.mean(axis=0, dtype=np.float64).astype(dtype))
     moments = block_moments(near)

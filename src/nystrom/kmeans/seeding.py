@@ -47,7 +47,7 @@ def seed(
 
 
 def _short_squares(A: Matrix) -> Array:
-    """Return the squared norms of the rows, slightly short: the distance of equal rows then comes out below 0."""
+    """Return the squared norms of the rows, rounded down a little, so that equal rows have a distance below 0."""
     slack = 2.0 * (2.0 + np.sqrt(A.shape[1])) * np.finfo(A.dtype).eps
     return np.asarray((row_squares(A) * (1.0 - slack)).astype(A.dtype))
 

@@ -181,7 +181,7 @@ def fit_sketch(sample: RowBlocks, numbers: Array, rng: np.random.Generator) -> S
 
 
 def _in_float32(sketched: RowBlocks) -> RowBlocks:
-    """Return the rows moved and scaled to fit float32, which halves the time; or as they are if one is far out."""
+    """Return the rows shifted and scaled to fit float32, which halves the time; unchanged if a row is far out."""
     if sketched.dtype == np.float32 and _fits_float32(sketched):
         return sketched
     rows = _in_float64(sketched)

@@ -173,6 +173,6 @@ class KMeans(Selector):
         sample, weight = sample_rows(survey, max(size, m), rng)
         found = cluster(array_rows(sample), m, survey.engine, rng, self.n_iter, self.n_init, weight=weight)
         centers = found.centers
-        # Rows that can only be read from their beginning have no seeds by number, so those of a sample serve.
+        # Rows that can only be read in order cannot be drawn by number, so seeds come from a sample.
         steps = self.n_iter if self.sample is None else 1
         return Landmarks(lloyd(survey, smaller_form(centers), steps), None)

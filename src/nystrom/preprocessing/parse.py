@@ -105,7 +105,7 @@ def as_days(column: Any, date_format: str | None = None) -> Array:
 
 
 def as_text(column: Any) -> Any:
-    """Return a column as Arrow strings; whole numbers in floats lose their point: 3.0 and 3 are one category."""
+    """Return a column as Arrow strings; whole floats lose the point, so that 3.0 and 3 are one category."""
     arrow, compute = import_arrow(), import_arrow("compute")
     if is_text(column.type):
         return compute.replace_substring_regex(compute.utf8_trim_whitespace(column), r"^(-?\d+)\.0+$", r"\1")

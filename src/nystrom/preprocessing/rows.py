@@ -90,7 +90,7 @@ def missing_targets(y: Array) -> Array:
 
 
 def typed_target(y: Array, target: Target | None) -> Array:
-    """Return targets without gaps as what they are: text, whole numbers for classes, or real ones."""
+    """Return targets without gaps in their own type: text, whole numbers for classes, or real numbers."""
     if y.dtype == object:
         return y.astype(np.str_)
     return y.astype(np.int64) if target is not None and target.is_class else y

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nystrom.exceptions import DataFileError, NystromError
 
-# What the machine says, not the file: such an error is passed on as it is, with the file's name.
+# Errors of the operating system, not of the file: they keep their class and gain the file's name.
 _MACHINE_NAMES = (
     *("ENOENT", "EACCES", "EPERM", "EMFILE", "ENFILE", "ENOSPC", "EDQUOT", "EFBIG", "EIO", "EINTR", "ENOMEM"),
     *("ENOTDIR", "EISDIR", "ESTALE", "EROFS", "EBUSY", "ETIMEDOUT", "ENXIO", "ENODEV", "ENETDOWN", "EHOSTUNREACH"),

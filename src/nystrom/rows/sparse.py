@@ -11,7 +11,7 @@ from nystrom.types import Array, Matrix
 
 
 def canonical(X: Matrix, name: str = "X", *, start: int = 0) -> Matrix:
-    """Return sparse rows of any layout as checked CSR in which columns ascend and no entry stands twice.
+    """Return sparse rows of any layout as checked CSR with sorted columns and no duplicate entries.
 
     Nothing is copied where the rows are in this form already. Time O(nnz).
 

@@ -105,7 +105,7 @@ def search_gamma(
 
 
 def _descend(score: Callable[[float], float], start: float) -> float:
-    """Return where no step of one lowers the score, or the vertex of the parabola there if it is lower still."""
+    """Return the local minimum on the grid, or the vertex of the parabola through it if that is lower."""
     best = start
     while abs(best) < _FARTHEST:
         # In case of a tie, stay.

@@ -125,7 +125,7 @@ def _descend(
     tol: float,
     max_iter: int,
 ) -> tuple[Array, bool]:
-    """Step from X, whose residual is R, until the recurrence meets ``tol``; return the best X and ``watch``'s word."""
+    """Step from X, whose residual is R, until the recurrence meets ``tol``; return the best X and ``watch``'s value."""
     Z = R if precondition is None else precondition(R)
     P, old = Z.copy(), np.einsum("ij,ij->j", R, Z)
     best, least = X.copy(), residuals[-1]

@@ -230,7 +230,7 @@ class _Memory:
         self.scale = np.ones(1)
 
     def add(self, step: Array, change: Array, moved: Array) -> None:
-        """Take in a step; columns that did not move, or whose slope did not change, leave no trace."""
+        """Take in a step; columns that did not move, or whose slope did not change, are skipped."""
         along, squares = self.dot(step, change), self.dot(change, change)
         sound = moved & (along > np.maximum(_EPS * squares, _LEAST))
         inverse = np.where(sound, 1 / np.where(sound, along, 1.0), 0.0)

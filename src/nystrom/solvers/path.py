@@ -85,7 +85,7 @@ class RidgeProblem:
         return inside, np.maximum(self.squares - inside.sum(axis=0), floor * self.squares)
 
     def choose(self, alphas: Array, scores: Array) -> int:
-        """Return the place of the best score; of those that differ by rounding alone, that of most regularisation."""
+        """Return the index of the best score; among scores equal up to rounding, that of the largest regularisation."""
         noise = _ROUNDING * _EPS * float(self.squares.mean()) / self.count
         tied = scores <= np.min(scores) * (1 + _ROUNDING * _EPS) + noise
         return int(np.argmax(np.where(tied, alphas, 0.0)))

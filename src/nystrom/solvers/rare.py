@@ -30,7 +30,7 @@ _LEAST_LANDMARKS = 20
 
 
 class Likeness:
-    """Takes kernel values as they are made, and keeps each row's largest; the values too if there is an array for them.
+    """Receives kernel values during a pass and keeps the largest per row; also the values if given an array.
 
     Parameters
     ----------

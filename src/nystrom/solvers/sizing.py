@@ -85,7 +85,7 @@ def grow_by_score(
 def grow_by_components(
     survey: Survey, selector: Selector, kernel: Kernel, rng: np.random.Generator, rank: int, *, least: int, most: int
 ) -> Grown:
-    """Double the landmarks until the leading ``rank`` centred components of a sample of rows stay as they are.
+    """Double the landmarks until the leading ``rank`` centred components of a sample of rows are stable.
 
     They do when 99.5 % of their variance lies in the span of those with half the landmarks; the larger size is taken.
     Scores are these shares.
@@ -114,7 +114,7 @@ def _grow(
     enough: Callable[[list[Array]], bool],
     score: Callable[[Array], float] | None,
 ) -> Grown:
-    """Double the size until what ``look`` sees is ``enough``; with a score, take the smaller of the last two sizes."""
+    """Double the size until it is ``enough`` by what ``look`` returns; with a score, take the smallest as good."""
     size = min(least, most)
     chosen = [choose_landmarks(survey, selector, size, kernel, rng)]
     seen = [look(chosen[0])]

@@ -161,7 +161,7 @@ class DaskRows(RowBlocks):
         return da.Array(self.X.dask, self.X.name, (self.lengths, self.X.chunks[1]), meta=self.X._meta)
 
     def _beside(self, values: Any, name: str) -> Any:
-        """Return one value (or row of values) a row as a Dask array in the chunks of X."""
+        """Return one value (or row of values) per row as a Dask array in the chunks of X."""
         values = as_dask_array(values) if is_dask_collection(values) else np.asarray(values)
         chunks = (self.lengths, *((size,) for size in values.shape[1:]))
         if isinstance(values, np.ndarray):
@@ -239,7 +239,7 @@ def collection_rows(X: Any, *, name: str = "X") -> DaskRows:
     """Return the rows of a Dask array or dataframe."""
     names = None if isinstance(X, da.Array) else column_names(X)
     if hasattr(X, "dtypes"):
-        # The frame that stands for the others has no rows, so it cannot show that its objects are numbers.
+        # Dask's meta frame has no rows, so it cannot show whether object columns hold numbers.
         require_number_columns(X._meta, name, objects=False)
     X = as_dask_array(X)
     if X.ndim != 2:
