@@ -1,4 +1,4 @@
-"""How landmarks are chosen: one class a method, and the registry of their names."""
+"""How landmarks are chosen: one class per method, and the registry of their names."""
 
 from __future__ import annotations
 
