@@ -10,8 +10,8 @@ docs/numerics.md has the bounds and the tests that hold them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -137,6 +137,35 @@ class Keeper(Protocol):
     def __setitem__(self, rows: slice, C: Array, /) -> None: ...
 
 
+class RemoteKeeper(Keeper, Protocol):
+    """A keeper that needs a few numbers per row only, which can be sent from where a step runs."""
+
+    def reduced(self, C: Array, /) -> Array: ...
+    def place(self, rows: slice, values: Array, /) -> None: ...
+
+
+class _Pieces:
+    """The keeper of a step that runs elsewhere."""
+
+    def __init__(self, reduced: Callable[[Array], Array]) -> None:
+        self.reduced = reduced
+        self.made: list[tuple[slice, Array]] = []
+
+    def __setitem__(self, rows: slice, C: Array) -> None:
+        self.made.append((rows, self.reduced(C)))
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """The statistics of some rows, and what was kept of their kernel values."""
+
+    statistics: Statistics
+    pieces: list[tuple[slice, Array]]
+
+    def merge(self, other: _Kept) -> _Kept:
+        return _Kept(self.statistics.merge(other.statistics), self.pieces + other.pieces)
+
+
 @dataclass(frozen=True)
 class Fold:
     """The step of the pass: from a block of rows to the statistics of their whitened features.
@@ -173,7 +202,10 @@ class Fold:
 
     def over(self, survey: Survey) -> Statistics:
         """Return the statistics of all rows, finite and symmetric: one pass."""
-        statistics = survey.fold(self, label="factor")
+        if self.keep is not None and survey.rows.on_cluster:
+            statistics = self._over_cluster(survey, cast(RemoteKeeper, self.keep))
+        else:
+            statistics = survey.fold(self, label="factor")
         _require_sound(statistics, survey.rows.dtype)
         if self.way.whiten_first:
             return statistics.moved(self.shift @ self.T)
@@ -182,6 +214,19 @@ class Fold:
             both = np.concatenate([self.leading.T.astype(np.float64) @ self.T, self.T])
             return statistics.in_basis(both).moved(self.shift @ self.T)
         return statistics.moved(self.shift).in_basis(self.T)
+
+    def _over_cluster(self, survey: Survey, keep: RemoteKeeper) -> Statistics:
+        """Do the same where steps run elsewhere: they send back what the keeper makes of C."""
+        reduced_by, here = keep.reduced, replace(self, keep=None)
+
+        def step(block: Block) -> _Kept:
+            pieces = _Pieces(reduced_by)
+            return _Kept(replace(here, keep=pieces)(block), pieces.made)
+
+        found = survey.fold(step, label="factor")
+        for rows, values in found.pieces:
+            keep.place(rows, values)
+        return found.statistics
 
     def __call__(self, block: Block) -> Statistics:
         m, k = self.T.shape

@@ -45,9 +45,18 @@ class Likeness:
         self.largest = np.empty(n_rows, dtype=np.float32)
 
     def __setitem__(self, rows: slice, C: Array) -> None:
-        self.largest[rows] = C.max(axis=1)
+        self.place(rows, self.reduced(C))
         if self.values is not None:
             self.values[rows] = C
+
+    @staticmethod
+    def reduced(C: Array) -> Array:
+        """Return the largest value of each row."""
+        return np.asarray(C.max(axis=1), dtype=np.float32)
+
+    def place(self, rows: slice, values: Array) -> None:
+        """Take the largest values of some rows."""
+        self.largest[rows] = values
 
     @property
     def unlike(self) -> Array:
@@ -56,9 +65,9 @@ class Likeness:
 
 
 def can_watch(survey: Survey, kernel: Kernel, landmarks: Landmarks) -> bool:
-    """Return whether rare rows can be told by kernel values: k(x, x) = 1, rows here, none of them weighted."""
+    """Return whether rare rows can be told by kernel values: k(x, x) = 1, and no row weighted."""
     rows = survey.rows
-    if rows.on_cluster or rows.has_weight or len(landmarks) < _LEAST_LANDMARKS or landmarks.indices is not None:
+    if rows.has_weight or len(landmarks) < _LEAST_LANDMARKS or landmarks.indices is not None:
         return False
     return bool(np.all(kernel.diag(landmarks.points[:1]) == 1.0))
 
