@@ -39,8 +39,8 @@ def look_at_rows(certificate: Certificate, rows: RowBlocks, fitted: NystromMap) 
     count = min(_LOOKED_ROWS, max(n // _ROWS_PER_LOOK, min(n, 50)))
     X = rows.take(np.linspace(0, n - 1, count).astype(np.intp))
     # In float64: features of float32 rows may be beyond its range, which is for `transform` to say.
-    X = X.astype(np.float64, copy=False)
-    lost = lost_rows(fitted.residual(X), fitted.kernel.diag(X))
+    features = fitted.evaluate(X).astype(np.float64, copy=False) @ fitted.projection
+    lost = lost_rows(fitted.residual(X, features), fitted.kernel.diag(X))
     return replace(certificate, n_looked=count, n_lost=int(lost.sum()))
 
 
