@@ -5,7 +5,7 @@ import pytest
 
 from nystrom import Nystroem, factor
 from nystrom.exceptions import NotPositiveSemidefiniteError
-from nystrom.linalg import column_signs, correct_orthonormal, psd_eigh, whiten, whiten_quickly
+from nystrom.linalg import cholesky_in_place, column_signs, correct_orthonormal, psd_eigh, whiten, whiten_quickly
 
 
 def random_psd(rng, m, condition):
@@ -109,3 +109,20 @@ class TestWhitenQuickly:
         careful = Nystroem(n_components=15, n_landmarks=40, random_state=0).fit(X)
         np.testing.assert_allclose(quick.eigenvalues_, careful.eigenvalues_, rtol=1e-9)
         np.testing.assert_allclose(quick.transform(X), careful.transform(X), atol=1e-7)
+
+
+@pytest.mark.parametrize("block", [7, 64, 1000])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_cholesky_in_place_leaves_the_other_triangle_alone(block, order):
+    rng = np.random.default_rng(0)
+    B = rng.normal(size=(150, 200))
+    S = B @ B.T
+    A = np.array(S, order=order)
+    below = np.tril_indices(150, -1)
+    A[below] = rng.normal(size=len(below[0]))
+    kept = A[below].copy()
+    assert cholesky_in_place(A, block)
+    R = np.triu(A)
+    np.testing.assert_allclose(R.T @ R, S, atol=1e-10 * np.abs(S).max())
+    np.testing.assert_array_equal(A[below], kept)
+    assert not cholesky_in_place(S - 1e6 * np.eye(150), block)

@@ -17,6 +17,8 @@ from nystrom.types import Array
 # Below this order one BLAS thread is faster. Waking the others for small LAPACK calls costs 10 to 40 times the work,
 # and OpenBLAS's go on spinning for a while after a call: on 2 cores that halves the speed of the pass that follows.
 _SMALL_ORDER = 800
+# Beyond this order a Cholesky factor is taken block by block: see cholesky_in_place.
+_LARGE_ORDER = 8000
 # A negative eigenvalue this far below the largest is no rounding error of any kernel in float32.
 INDEFINITE = 1e-5
 # Safety factor on the estimate of the smallest eigenvalue.
@@ -145,6 +147,15 @@ def least_ritz_share(K: Array, *, n_steps: int = 30) -> float:
     return float(ritz[0]) / largest if largest > 0 else 0.0
 
 
+def _cholesky(W: Array) -> Array:
+    if len(W) <= _LARGE_ORDER:
+        return np.asarray(scipy.linalg.cholesky(W, lower=False, check_finite=True))
+    R = np.triu(W)
+    if not np.isfinite(W).all() or not cholesky_in_place(R):
+        raise np.linalg.LinAlgError("W is not positive definite.")
+    return R
+
+
 def whiten_quickly(W: Array, *, block_dtype: Any, caution: float, most: float) -> tuple[Array, float] | None:
     """Return a triangular ``T`` with ``Tᵀ W T = I`` and the condition of W, or None.
 
@@ -152,7 +163,7 @@ def whiten_quickly(W: Array, *, block_dtype: Any, caution: float, most: float) -
     direction and that the condition is below ``most``.
     """
     try:
-        R = scipy.linalg.cholesky(W, lower=False, check_finite=True)
+        R = _cholesky(W)
     except (np.linalg.LinAlgError, ValueError):
         return None
     T, failed = scipy.linalg.lapack.dtrtri(R)
@@ -175,6 +186,34 @@ def whitened(C: Array, T: Array) -> Array:
     for first, last in pairwise(bounds):
         np.matmul(C[:, :last], T[:last, first:last], out=out[:, first:last])
     return out
+
+
+def cholesky_in_place(A: Array, block: int = 1024) -> bool:
+    """Replace the upper triangle of A by R with ``RᵀR = A``; the lower one is neither read nor written.
+
+    Returns whether A was positive definite. LAPACK's own ends in a segmentation fault from an order of about 16,000
+    on with more than one thread (OpenBLAS of SciPy 1.17), so the blocks are combined here. Cost: m³/3 multiplications.
+    """
+    m = len(A)
+    for start in range(0, m, block):
+        stop = min(start + block, m)
+        diagonal, failed = scipy.linalg.lapack.dpotrf(np.triu(A[start:stop, start:stop]), lower=0, clean=1)
+        if failed:
+            return False
+        above = np.triu_indices(stop - start)
+        A[start:stop, start:stop][above] = diagonal[above]
+        if stop == m:
+            return True
+        A[start:stop, stop:] = scipy.linalg.solve_triangular(
+            diagonal, A[start:stop, stop:], trans="T", check_finite=False
+        )
+        for left in range(stop, m, block):
+            right = min(left + block, m)
+            update = A[start:stop, stop:right].T @ A[start:stop, left:right]
+            A[stop:left, left:right] -= update[: left - stop]
+            own = np.triu_indices(right - left)
+            A[left:right, left:right][own] -= update[left - stop :][own]
+    return True
 
 
 def row_sum_norm(W: Array) -> float:

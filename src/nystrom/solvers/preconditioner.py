@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-from scipy.linalg import blas, lapack
+from scipy.linalg import blas
 
 from nystrom.exceptions import NotPositiveSemidefiniteError
 from nystrom.factor import prepare
 from nystrom.kernels import Kernel
 from nystrom.landmarks.base import Landmarks
+from nystrom.linalg import cholesky_in_place
 from nystrom.types import Array
 
 # Rows of W at a time, and the order of the blocks in which T N Tᵀ is formed.
@@ -70,14 +71,13 @@ class FalkonPreconditioner(Preconditioner):
 
     def __init__(self, kernel: Kernel, landmarks: Landmarks, block_dtype: Any) -> None:
         m = len(landmarks)
-        # Column-major: LAPACK works in place on nothing else.
+        # Column-major: BLAS solves with triangles of nothing else without a copy.
         W = np.empty((m, m), order="F")
         _fill(W, kernel, landmarks)
         level = 10 * float(np.finfo(block_dtype).eps) * np.sqrt(m) * float(np.max(W.diagonal(), initial=0.0))
         for shift in _SHIFTS:
             W[np.diag_indices(m)] += shift * level
-            W, failed = lapack.dpotrf(W, lower=0, clean=0, overwrite_a=1)
-            if not failed:
+            if cholesky_in_place(W):
                 break
             _fill(W, kernel, landmarks)
         else:
@@ -107,8 +107,8 @@ class FalkonPreconditioner(Preconditioner):
             if start:
                 B[own, :start] = scaled @ B[:start, start:].T - np.outer(mean[own], mean[:start])
         B[np.diag_indices(m)] = diagonal + alpha
-        _, failed = lapack.dpotrf(B, lower=1, clean=0, overwrite_a=1)
-        if failed:
+        # The lower triangle is the upper one of the transpose.
+        if not cholesky_in_place(B.T):
             raise np.linalg.LinAlgError(
                 f"the preconditioner cannot be factorised at alpha={alpha:.3g}: raise alpha, or take fewer landmarks."
             )
