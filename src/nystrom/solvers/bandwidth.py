@@ -7,14 +7,13 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
-import scipy.sparse as sp
 
 from nystrom.engine.survey import Survey
 from nystrom.factor import NystromMap
 from nystrom.kernels import Kernel
 from nystrom.landmarks import Landmarks
-from nystrom.rows import Block, RowBlocks, array_rows
-from nystrom.types import Array
+from nystrom.rows import RowBlocks, array_rows
+from nystrom.solvers.sample import take_with_targets
 
 Criterion = Callable[[NystromMap, RowBlocks], float]
 Factorise = Callable[[Survey, Kernel, Landmarks], NystromMap]
@@ -132,16 +131,7 @@ def sample_rows(survey: Survey, count: int, rng: np.random.Generator) -> RowBloc
     if n <= count and not survey.rows.on_cluster:
         return survey.rows
     wanted = np.arange(n) if n <= count else np.sort(rng.choice(n, count, replace=False))
-
-    def step(block: Block) -> tuple[Array, Array | None, Array | None]:
-        first, last = np.searchsorted(wanted, (block.start, block.stop))
-        here = wanted[first:last] - block.start
-        y = None if block.y is None else block.y[here]
-        return block.X[here], y, None if block.weight is None else block.weight[here]
-
-    pieces = [piece for _, piece in survey.map(step, label="sample")]
-    X = [piece[0] for piece in pieces]
-    stacked = sp.vstack(X, format="csr") if survey.rows.is_sparse else np.concatenate(X)
-    y, weight = (None if pieces[0][i] is None else np.concatenate([p[i] for p in pieces]) for i in (1, 2))
+    sample = take_with_targets(survey.rows, survey.passes, wanted)
     # All rows of a cluster in the blocks they have there: sums then have the bits of a fit without one.
-    return array_rows(stacked, block_rows=survey.rows.block_rows if n <= count else None).with_target(y, weight)
+    taken = array_rows(sample.X, block_rows=survey.rows.block_rows if n <= count else None)
+    return taken.with_target(sample.y, sample.weight)
