@@ -17,7 +17,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from nystrom.engine.base import Engine, Sums
 from nystrom.engine.survey import Survey
@@ -30,7 +29,7 @@ from nystrom.landmarks.base import Landmarks
 from nystrom.linalg import algebra_threads, column_signs, correct_orthonormal, psd_eigh, whiten, whiten_quickly
 from nystrom.rows.arrays import ArrayRows
 from nystrom.rows.base import Block, RowBlocks, require_finite
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, issparse
 
 # Cholesky whitening is used up to this condition of W, where ε64 cond(W) is a tenth of what is promised. In float32 the
 # cut-off on eigenvalues comes first.
@@ -117,7 +116,7 @@ class NystromMap:
 def prepare(kernel: Kernel, landmarks: Landmarks) -> Callable[[Matrix], Array]:
     """Return the function from rows to their kernel values with the landmarks, in the rows' dtype or float64."""
     Z = landmarks.points
-    center = None if sp.issparse(Z) else np.asarray(Z, dtype=np.float64).mean(axis=0)
+    center = None if issparse(Z) else np.asarray(Z, dtype=np.float64).mean(axis=0)
     evaluate = kernel.prepare(Z, center=center)
     return with_room(evaluate, kernel, Z)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse as sp
 
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, issparse
 
 # Squares of numbers outside this range, or their sums, would leave that of float64.
 _SQUARABLE = (1e-140, 1e140)
@@ -46,7 +45,7 @@ class Moments:
 def block_moments(X: Matrix, weight: Array | None = None) -> Moments:
     """Return the moments of one block; a row counts as often as its weight says."""
     n = X.shape[0]
-    if sp.issparse(X):
+    if issparse(X):
         return _sparse_moments(X, weight)
     if weight is not None:
         return _careful_moments(X, np.asarray(weight, dtype=np.float64))

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from nystrom.exceptions import MissingDependencyError
 from nystrom.rows import as_blocks
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, issparse, to_dense
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -218,7 +217,7 @@ def plot_band(
             f"a band is drawn over one column of input and for one target; this machine has {Z.shape[1]} column(s) and "
             f"{estimator.landmark_coef_.shape[1]} target(s)."
         )
-    span = np.asarray(Z.toarray() if sp.issparse(Z) else Z).ravel()
+    span = np.asarray(to_dense(Z)).ravel()
     if X is not None:
         span = np.concatenate([span, np.ravel(np.asarray(X, dtype=float))])
     at = np.linspace(span.min(), span.max(), n_points)
@@ -389,7 +388,7 @@ def _fitted(estimator: Any, name: str) -> Any:
             f"or pass an estimator that has it."
         )
     value = getattr(estimator, name)
-    return value if sp.issparse(value) else np.asarray(value)
+    return value if issparse(value) else np.asarray(value)
 
 
 def _spanned_eigenvalues(estimator: Any) -> Array:
@@ -411,7 +410,7 @@ def _diagonal(estimator: Any, X: Matrix) -> Array:
 
 def _to_plane(estimator: Any, points: Matrix, components: tuple[int, int]) -> Array:
     if np.shape(points)[1] == 2:
-        return np.asarray(points.toarray() if sp.issparse(points) else points)
+        return np.asarray(to_dense(points))
     if not hasattr(estimator, "transform"):
         raise ValueError(
             f"X has {np.shape(points)[1]} columns and {type(estimator).__name__} has no transform to bring "

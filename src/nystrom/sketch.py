@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from nystrom import loops
 from nystrom.checks import check_count
 from nystrom.rows.sparse import native
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, issparse
 
 _DEFAULT_DIM = 10
 # A sign matrix of up to this many bytes (in float32) is kept; of a larger one, blocks make what they use.
@@ -103,10 +103,10 @@ class LinearSketch:
 
     def __call__(self, X: Matrix) -> Array:
         X = native(X)
-        key = (X.dtype, sp.issparse(X))
+        key = (X.dtype, issparse(X))
         if key not in self._ways:
             H = self.matrix.astype(X.dtype)
-            dense = not sp.issparse(X) and not sp.issparse(H)
+            dense = not issparse(X) and not issparse(H)
             # Two threads may both cast; they store the same values, so it does not matter which one stays.
             self._ways[key] = loops.Product(H) if dense else partial(_product, H=H)
         out = self._ways[key](X)
@@ -116,9 +116,9 @@ class LinearSketch:
 
 
 def _product(X: Matrix, H: Matrix) -> Array:
-    if sp.issparse(H):
-        product = X @ H if sp.issparse(X) else (H.T @ X.T).T
-        return product.toarray() if sp.issparse(product) else np.ascontiguousarray(product)
+    if issparse(H):
+        product = X @ H if issparse(X) else (H.T @ X.T).T
+        return product.toarray() if issparse(product) else np.ascontiguousarray(product)
     return np.asarray(X @ H)
 
 
@@ -148,7 +148,7 @@ class GeneratedSigns:
         return self.signs(columns) * np.asarray(1.0 / np.sqrt(self.dim), dtype=dtype)
 
     def __call__(self, X: Matrix) -> Array:
-        if sp.issparse(X):
+        if issparse(X):
             columns, places = np.unique(X.indices, return_inverse=True)
             packed = sp.csr_matrix((X.data, places, X.indptr), shape=(X.shape[0], columns.size), copy=False)
             return np.asarray(packed @ self.entries(columns, X.dtype))
@@ -285,7 +285,7 @@ class PCASketch:
             )
         rows = sample[: self.max_rows]
         mean = np.asarray(rows.mean(axis=0, dtype=np.float64)).ravel()
-        if sp.issparse(rows) and rows.shape[0] < n_features:
+        if issparse(rows) and rows.shape[0] < n_features:
             V = _directions_from_rows(rows, mean, dim)
         else:
             V = _principal_directions(rows, mean, dim, rng, self.n_power)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
 from nystrom.engine.base import Engine
 from nystrom.engine.survey import Survey
@@ -15,7 +14,7 @@ from nystrom.kernels import Kernel, Precomputed
 from nystrom.landmarks.base import gather
 from nystrom.rows.arrays import array_rows
 from nystrom.rows.base import Block, RowBlocks, require_finite
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, issparse
 
 # Rows of a tile of the pairs' matrix.
 TILE = 256
@@ -120,5 +119,5 @@ def kernel_with(X: Matrix, numbers: Array, kernel: Kernel) -> Callable[[Matrix],
     """Return the function from rows to their kernel values with the rows X, which have these numbers, in its dtype."""
     if isinstance(kernel, Precomputed):
         return lambda rows: np.array(rows[:, numbers])
-    center = None if sp.issparse(X) else X.mean(axis=0, dtype=np.float64)
+    center = None if issparse(X) else X.mean(axis=0, dtype=np.float64)
     return kernel.prepare(X, center=center)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Self, Unpack
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -20,7 +19,7 @@ from nystrom.linalg import column_signs, psd_eigh
 from nystrom.rows import Block, RowBlocks, as_blocks
 from nystrom.rows.mapped import MappedRows
 from nystrom.solvers.path import ridge_problem
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, issparse
 
 
 class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):
@@ -139,7 +138,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
         scored = MappedRows(
             rows, lambda block: self._scores(block.X), self.n_components_, name="the components", target="rows"
         )
-        points = self.landmarks_ if sp.issparse(self.landmarks_) else np.asarray(self.landmarks_)
+        points = self.landmarks_ if issparse(self.landmarks_) else np.asarray(self.landmarks_)
         landmarks = Landmarks(self._scores(points.astype(rows.dtype)), None)
         self.inverse_map_ = optimal(Survey(scored, self._engine(rows)), self.kernel_, landmarks, None)
         weights, _ = ridge_problem(self.inverse_map_).solve(float(self.alpha))

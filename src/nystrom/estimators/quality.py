@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted
 
 from nystrom.certificate import ErrorEstimate, measure_error
@@ -24,7 +23,7 @@ from nystrom.kernels.custom import PrecomputedBeside
 from nystrom.landmarks import make_selector
 from nystrom.landmarks.base import gather
 from nystrom.rows import Block, RowBlocks, require_finite
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, to_dense
 
 
 class QualityMixin(PassMixin):
@@ -138,7 +137,7 @@ class QualityMixin(PassMixin):
         if rows.shape != (n, n):
             return False
         here = gather(Survey(rows, self._engine(rows)), np.asarray(self.landmark_indices_))
-        here, there = (A.toarray() if sp.issparse(A) else np.asarray(A) for A in (here, self.landmarks_))
+        here, there = (np.asarray(to_dense(A)) for A in (here, self.landmarks_))
         return np.array_equal(here.astype(there.dtype), there)
 
     def unexplained_rows(self, X: Matrix) -> Array:

@@ -6,14 +6,13 @@ import hashlib
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse as sp
 
 from nystrom.datasets import info, is_available, load
 from nystrom.experiments.catalogue import Study
 from nystrom.kernels import Gaussian, Kernel, Polynomial
 from nystrom.moments import block_moments
 from nystrom.rows import as_blocks
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, issparse
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ def _kernel(study: Study, X: Matrix) -> Kernel:
 
 def _hash(X: Matrix, y: Array | None) -> str:
     digest = hashlib.sha256(str(X.shape).encode())
-    parts = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
+    parts = (X.data, X.indices, X.indptr) if issparse(X) else (X,)
     for part in (*parts, *(() if y is None else (y,))):
         digest.update(np.ascontiguousarray(part).data)
     return digest.hexdigest()[:16]

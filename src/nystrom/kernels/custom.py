@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from nystrom.kernels.base import Kernel, Prepared
 from nystrom.kernels.pairwise import as_matrix, check_columns
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, issparse, to_dense
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class Precomputed(Kernel):
                 f"Rows {start} to {start + A.shape[0] - 1} of a precomputed kernel with {A.shape[1]} columns "
                 "have no diagonal: only training rows do. Pass start, the number of the block's first row."
             )
-        if sp.issparse(A):
+        if issparse(A):
             return np.asarray(A.tocsr().diagonal(start), dtype=np.float64)
         return np.array(np.diagonal(A, start), dtype=np.float64)
 
@@ -101,7 +100,7 @@ class _TakeColumns:
                 f"{self.indices.max()}. Give k(x, training row) for every training row."
             )
         taken = X[:, self.indices]
-        return np.ascontiguousarray(taken.toarray() if sp.issparse(taken) else taken)
+        return np.ascontiguousarray(to_dense(taken))
 
 
 @dataclass(frozen=True)
@@ -165,7 +164,7 @@ class _FromCallable:
 def _by_matrices(function: Callable[[Any, Any], Any], A: Matrix, B: Matrix) -> Array:
     values = function(A, B)
     # A copy: the function may keep its own, and sums of kernels are taken in place.
-    values = np.array(values.toarray() if sp.issparse(values) else values, order="C")
+    values = np.array(to_dense(values), order="C")
     if values.shape != (A.shape[0], B.shape[0]):
         raise ValueError(
             f"The kernel function gave shape {values.shape} for {A.shape[0]} and {B.shape[0]} rows; "
@@ -182,7 +181,7 @@ def _by_vectors(function: Callable[[Any, Any], Any], A: Matrix, B: Matrix) -> Ar
 
 def _vectors(A: Matrix) -> Iterator[Array]:
     for i in range(A.shape[0]):
-        yield A[[i]].toarray().ravel() if sp.issparse(A) else A[i]
+        yield A[[i]].toarray().ravel() if issparse(A) else A[i]
 
 
 def _number(function: Callable[[Any, Any], Any], a: Array, b: Array) -> float:

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.metrics.pairwise import additive_chi2_kernel
 
 from nystrom.kernels.base import Gamma, GammaKernel, Kernel, Prepared
 from nystrom.kernels.pairwise import InnerProducts, as_matrix, check_columns, squared_norms
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, issparse
 
 if TYPE_CHECKING:
     from nystrom.moments import Moments
@@ -154,7 +153,7 @@ class Sigmoid(GammaKernel):
 def _histograms(A: Matrix, name: str) -> Array:
     """Return the rows, checked to be dense and without negative entries."""
     A = as_matrix(A, name)
-    if sp.issparse(A):
+    if issparse(A):
         raise TypeError("the chi-squared kernels take dense rows; give X.toarray(), or use kernel='linear'.")
     if A.size and float(A.min()) < 0:
         raise ValueError(

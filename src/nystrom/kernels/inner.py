@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from nystrom.kernels.base import Gamma, GammaKernel, Kernel, Prepared
 from nystrom.kernels.pairwise import InnerProducts, as_matrix, quick_norms, squared_norms
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, issparse
 
 if TYPE_CHECKING:
     from nystrom.moments import Moments
@@ -128,8 +128,8 @@ class Cosine(Kernel):
         Z = as_matrix(Z, "Z").astype(np.float64)
         inverse = _inverse_norms(Z)
         with np.errstate(invalid="ignore"):
-            unit = sp.diags(inverse) @ Z if sp.issparse(Z) else Z * inverse[:, None]
-        return _Cosine(InnerProducts(unit.tocsr() if sp.issparse(unit) else unit))
+            unit = sp.diags(inverse) @ Z if issparse(Z) else Z * inverse[:, None]
+        return _Cosine(InnerProducts(unit.tocsr() if issparse(unit) else unit))
 
     def diag(self, A: Matrix, start: int = 0) -> Array:
         return (_inverse_norms(A) > 0).astype(np.float64)
@@ -162,10 +162,10 @@ def _inverse_norms(A: Matrix) -> Array:
 def _scaled_norms(A: Matrix) -> Array:
     """Return ``‖a‖`` for each row by way of its largest entry."""
     A = A.astype(np.float64)
-    peaks = np.asarray(abs(A).max(axis=1).todense() if sp.issparse(A) else np.abs(A).max(axis=1, initial=0.0)).ravel()
+    peaks = np.asarray(abs(A).max(axis=1).todense() if issparse(A) else np.abs(A).max(axis=1, initial=0.0)).ravel()
     scale = np.divide(1.0, peaks, out=np.zeros_like(peaks), where=peaks > _LEAST)
     with np.errstate(invalid="ignore"):
-        return peaks * np.sqrt(squared_norms(sp.diags(scale) @ A if sp.issparse(A) else A * scale[:, None]))
+        return peaks * np.sqrt(squared_norms(sp.diags(scale) @ A if issparse(A) else A * scale[:, None]))
 
 
 # Squared norms in this range have all their digits.

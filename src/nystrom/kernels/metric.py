@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.sparse as sp
 
 from nystrom.kernels.base import Kernel, Prepared
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, issparse
 
 if TYPE_CHECKING:
     from nystrom.moments import Moments
@@ -91,10 +90,10 @@ def to_metric(X: Matrix, root: Array) -> Matrix:
     if X.shape[1] != root.shape[0]:
         raise ValueError(f"the metric is for rows of {root.shape[0]} columns; these have {X.shape[1]}.")
     if root.ndim == 2:
-        if sp.issparse(X):
+        if issparse(X):
             raise ValueError("sparse rows take a diagonal metric only: give one scale per column, or dense rows.")
         return X @ root.astype(X.dtype, copy=False)
-    if sp.issparse(X):
+    if issparse(X):
         scaled = X.copy()
         scaled.data *= root.astype(X.dtype)[X.indices]
         return scaled

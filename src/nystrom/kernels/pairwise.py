@@ -19,7 +19,7 @@ from sklearn.metrics.pairwise import manhattan_distances
 from nystrom import loops
 from nystrom.rows.offset import minus_columns, offset_columns
 from nystrom.rows.sparse import canonical, native
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, issparse, to_dense
 
 # γ‖z‖² above which ‖x‖² − 2⟨x,z⟩ + ‖z‖² loses too much: the exponent −γ‖x − z‖² is then off by some 32 ε.
 _CANCELLATION_LIMIT = 32.0
@@ -38,7 +38,7 @@ _SHARP_NUMBERS = 2**19
 
 def as_matrix(A: Matrix, name: str) -> Matrix:
     """Return ``A`` as a two-dimensional float32 or float64 array, or CSR; no copy where it is one already."""
-    if sp.issparse(A):
+    if issparse(A):
         A = canonical(A, name)
     else:
         A = np.asarray(A)
@@ -62,7 +62,7 @@ def check_columns(X: Matrix, n_features: int) -> None:
 
 def squared_norms(A: Matrix) -> Array:
     """Return ``‖a‖²`` for each row, in float64."""
-    if sp.issparse(A):
+    if issparse(A):
         squares = A.astype(np.float64)
         squares.data **= 2
         return np.asarray(squares.sum(axis=1)).ravel()
@@ -72,7 +72,7 @@ def squared_norms(A: Matrix) -> Array:
 
 def quick_norms(A: Matrix) -> Array:
     """Return ``‖a‖²`` for each row, in the dtype of dense rows unless their squares leave its range."""
-    if sp.issparse(A) or A.dtype == np.float64 or A.shape[0] == 0:
+    if issparse(A) or A.dtype == np.float64 or A.shape[0] == 0:
         return squared_norms(A)
     # Values that overflow are computed again.
     with np.errstate(over="ignore"):
@@ -88,30 +88,30 @@ def _row_dots(A: Array) -> Array:
 
 
 def _dense_if_small(Z: Matrix) -> Matrix:
-    if sp.issparse(Z) and 8 * Z.shape[0] * Z.shape[1] <= _DENSE_BYTES:
+    if issparse(Z) and 8 * Z.shape[0] * Z.shape[1] <= _DENSE_BYTES:
         return Z.toarray()
     return Z
 
 
 def _columns(Z: Matrix, scale: float, dtype: np.dtype) -> Matrix:
     """Return ``scale · Zᵀ`` in ``dtype``, its rows contiguous; scaled in float64 before it is rounded."""
-    if sp.issparse(Z):
+    if issparse(Z):
         return (Z.astype(np.float64) * scale).astype(dtype).T.tocsr()
     return np.ascontiguousarray((np.asarray(Z, np.float64) * scale).astype(dtype).T)
 
 
 def _product(X: Matrix, columns: Matrix) -> Array:
     product = X @ columns
-    return np.ascontiguousarray(product.toarray() if sp.issparse(product) else product)
+    return np.ascontiguousarray(to_dense(product))
 
 
 def _rows_of(columns: Matrix) -> Matrix:
-    return columns.T.tocsr() if sp.issparse(columns) else columns.T
+    return columns.T.tocsr() if issparse(columns) else columns.T
 
 
 def _difference(A: Matrix, B: Matrix) -> Matrix:
-    if sp.issparse(A) != sp.issparse(B):
-        A, B = (M.toarray() if sp.issparse(M) else M for M in (A, B))
+    if issparse(A) != issparse(B):
+        A, B = (to_dense(M) for M in (A, B))
     return A.astype(np.float64) - B
 
 
@@ -127,7 +127,7 @@ class InnerProducts:
     def __call__(self, X: Matrix) -> Array:
         X = as_matrix(X, "X")
         check_columns(X, self._Z.shape[1])
-        key = (X.dtype, sp.issparse(X))
+        key = (X.dtype, issparse(X))
         if key not in self._ways:
             self._ways[key] = self._way(*key)
         return self._ways[key](X)
@@ -136,7 +136,7 @@ class InnerProducts:
         columns = _columns(self._Z, self._scale, dtype)
         if is_sparse:
             return loops.SparseProduct(_rows_of(columns), dtype)
-        return partial(_product, columns=columns) if sp.issparse(columns) else loops.Product(columns)
+        return partial(_product, columns=columns) if issparse(columns) else loops.Product(columns)
 
 
 @dataclass(frozen=True)
@@ -156,11 +156,11 @@ class _Landmarks:
 
     def exponents(self, X: Matrix, exp: bool) -> Array:
         """Return ``−γ‖x − z‖²``, at most 0, or its exponential, in the dtype of the landmarks."""
-        if sp.issparse(X) and self.offset is not None:
+        if issparse(X) and self.offset is not None:
             X = minus_columns(X.astype(self.norms.dtype, copy=False), self.offset)
-        if sp.issparse(X):
+        if issparse(X):
             out = self._of_sparse(X, (squared_norms(X) * self.gamma).astype(self.norms.dtype), exp=exp)
-        elif sp.issparse(self.columns):
+        elif issparse(self.columns):
             row_norms = (squared_norms(X) * self.gamma).astype(self.norms.dtype)
             out = loops.finish(
                 _product(X.astype(self.norms.dtype, copy=False), self.columns), row_norms, self.norms, exp
@@ -219,7 +219,7 @@ class Exponents:
     def __call__(self, X: Matrix, *, exp: bool = False) -> Array:
         X = as_matrix(X, "X")
         check_columns(X, self._Z.shape[1])
-        key = (X.dtype, sp.issparse(X))
+        key = (X.dtype, issparse(X))
         if key not in self._prepared:
             self._prepared[key] = self._prepare(*key)
         (_, first), *others = self._prepared[key]
@@ -254,7 +254,7 @@ class Exponents:
         """Return the landmarks, relative to the centre if that gains accuracy; the centre of dense rows, the offset of
         sparse ones; squared norms."""
         norms = squared_norms(self._Z)
-        if is_sparse or sp.issparse(self._Z):
+        if is_sparse or issparse(self._Z):
             return self._less_offset(dtype, norms) if is_sparse else (self._Z, None, None, norms)
         if not self._gamma * norms.max(initial=0.0) > _CANCELLATION_LIMIT:
             return self._Z, None, None, norms
@@ -277,7 +277,7 @@ class Exponents:
             return self._Z, None, None, norms
         offset = offset.astype(dtype).astype(np.float64)
         Z = self._Z.astype(np.float64)
-        Z = minus_columns(Z, offset) if sp.issparse(Z) else Z - offset
+        Z = minus_columns(Z, offset) if issparse(Z) else Z - offset
         return Z, None, offset, squared_norms(Z)
 
     def _shape(self, exact: _Landmarks, dtype: np.dtype) -> _Landmarks:
@@ -298,7 +298,7 @@ def _without(landmarks: _Landmarks, others: Array) -> _Landmarks:
     if not others.any():
         return landmarks
     Z, norms = landmarks.columns, np.where(others, 0.0, landmarks.norms)
-    if sp.issparse(Z):
+    if issparse(Z):
         return replace(landmarks, columns=sp.csr_matrix(sp.diags((~others).astype(np.float64)) @ Z), norms=norms)
     return replace(landmarks, columns=np.where(others[:, None], 0.0, Z), norms=norms)
 
@@ -323,7 +323,7 @@ class _Apart:
 
 
 def _dense(A: Matrix) -> Array:
-    return np.asarray(A.toarray() if sp.issparse(A) else A, dtype=np.float64)
+    return np.asarray(to_dense(A), dtype=np.float64)
 
 
 class ManhattanDistances:
@@ -336,7 +336,7 @@ class ManhattanDistances:
 
     def __call__(self, X: Matrix) -> Array:
         check_columns(X, self._Z.shape[1])
-        if not sp.issparse(X) and not sp.issparse(self._dense):
+        if not issparse(X) and not issparse(self._dense):
             return np.asarray(cdist(X, self._dense, "cityblock"))
         if self._sparse is None:
             self._sparse = _as_sklearn_wants(self._Z)
@@ -346,6 +346,6 @@ class ManhattanDistances:
 def _as_sklearn_wants(A: Matrix) -> Matrix:
     """Return a new CSR matrix with sorted int32 indices, float64 values and no duplicate entries."""
     # scikit-learn would do this too, but in place and on landmarks that several threads share.
-    A = canonical(A) if sp.issparse(A) else sp.csr_matrix(A)
+    A = canonical(A) if issparse(A) else sp.csr_matrix(A)
     data, indices, indptr = A.data.astype(np.float64), A.indices.astype(np.int32), A.indptr.astype(np.int32)
     return sp.csr_matrix((data, indices, indptr), shape=A.shape)

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from nystrom import loops
 from nystrom.rows.offset import minus_columns
 from nystrom.rows.sparse import canonical, native
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, issparse
 
 # Scores of one tile (rows × centres): smaller tiles contend for the GIL.
 _TILE_SCORES = 2**20
@@ -30,7 +30,7 @@ _MOST_BITS = {"float32": 120, "float64": 1000}
 
 def range_factor(X: Matrix, dtype: np.dtype[Any]) -> float:
     """Return 1, or the power of two that brings numbers to where their squares stay within the range of the dtype."""
-    largest = float(np.max(np.abs(X.data if sp.issparse(X) else X), initial=0.0))
+    largest = float(np.max(np.abs(X.data if issparse(X) else X), initial=0.0))
     low, high = _SIZES[np.dtype(dtype).name]
     if low < largest < high or not 0 < largest < np.inf:
         return 1.0
@@ -101,7 +101,7 @@ class Nearest:
 
 def row_squares(A: Matrix) -> Array:
     """Return the squared norm of each row, in float64."""
-    if sp.issparse(A):
+    if issparse(A):
         A = A.astype(np.float64)
         return np.asarray(A.multiply(A).sum(axis=1)).ravel()
     return np.asarray(np.einsum("ij,ij->i", A, A, dtype=np.float64))
@@ -119,9 +119,9 @@ def assign(X: Matrix, centers: Matrix) -> Array:
     array([0, 1, 0], dtype=int32)
     """
     X = native(X)
-    if sp.issparse(X) or sp.issparse(centers):
-        centers = canonical(centers, "centers") if sp.issparse(centers) else centers
-        return Nearest(centers, None, X.dtype)(canonical(X) if sp.issparse(X) else sp.csr_matrix(X))
+    if issparse(X) or issparse(centers):
+        centers = canonical(centers, "centers") if issparse(centers) else centers
+        return Nearest(centers, None, X.dtype)(canonical(X) if issparse(X) else sp.csr_matrix(X))
     shift = centers.mean(axis=0, dtype=np.float64).astype(X.dtype)
     return Nearest(centers - shift, shift, X.dtype)(X)
 
@@ -147,7 +147,7 @@ class ClusterSums:
     def merge(self, other: ClusterSums) -> ClusterSums:
         counts = self.counts + other.counts
         weights = None if self.weights is None or other.weights is None else self.weights + other.weights
-        if sp.issparse(self.sums):
+        if issparse(self.sums):
             return ClusterSums(self.sums + other.sums, counts, weights)
         if self.sums.dtype == np.float64:
             np.add(self.sums, other.sums, out=self.sums)
@@ -159,7 +159,7 @@ class ClusterSums:
         kept = np.flatnonzero(self.counts)
         sums = self.sums if kept.size == self.counts.size else self.sums[kept]
         masses = self.masses[kept].astype(np.float64)
-        if not sp.issparse(sums):
+        if not issparse(sums):
             return sums / masses[:, None]
         means = sp.csr_matrix(sp.diags(1.0 / masses) @ sums)
         # CSR takes 12 bytes per entry in float64, dense takes 8.
@@ -180,7 +180,7 @@ def cluster_sums(labels: Array, X: Matrix, n_clusters: int, weight: Array | None
     """
     if weight is not None:
         return _weighted_sums(labels, X, n_clusters, np.asarray(weight, dtype=np.float64))
-    if not sp.issparse(X):
+    if not issparse(X):
         sums, counts, _ = loops.sum_by_label(labels, X, n_clusters)
         return ClusterSums(sums, counts)
     counts = np.bincount(labels, minlength=n_clusters)
@@ -197,7 +197,7 @@ def _weighted_sums(labels: Array, X: Matrix, n_clusters: int, weight: Array) -> 
     n = X.shape[0]
     hot = sp.csr_matrix((weight[heavy], (labels[heavy], heavy)), shape=(n_clusters, n))
     sums = hot @ X.astype(np.float64, copy=False)
-    sums = sums.tocsr() if sp.issparse(sums) else np.asarray(sums)
+    sums = sums.tocsr() if issparse(sums) else np.asarray(sums)
     return ClusterSums(sums, counts, np.bincount(labels, weight, minlength=n_clusters))
 
 

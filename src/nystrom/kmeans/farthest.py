@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse as sp
 
 from nystrom.kmeans.assignment import Nearest, row_squares
 from nystrom.rows.base import Block
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, issparse
 
 
 @dataclass(frozen=True)
@@ -54,9 +53,9 @@ class FindFarthest:
         X = self.nearest.centred(block.X)
         squares = row_squares(X)
         # A mean of equal rows differs from them by rounding; that is no distance.
-        if sp.issparse(X):
+        if issparse(X):
             own = self.centers[labels]
-            products = X.multiply(own).sum(axis=1) if sp.issparse(own) else _products(X, self.centers, labels)
+            products = X.multiply(own).sum(axis=1) if issparse(own) else _products(X, self.centers, labels)
             distances = squares - 2 * np.asarray(products).ravel() + row_squares(self.centers)[labels]
             noise = 1e-12 * squares
         else:

@@ -26,7 +26,7 @@ from nystrom.rows.base import Block, RowBlocks, default_block_rows
 from nystrom.rows.mapped import ScaledRows
 from nystrom.rows.offset import minus_columns, offset_columns
 from nystrom.threads import blas_threads
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, issparse, to_dense
 
 # Fewer cost rare rows their clusters: on cpusmall (8,192 rows, 410 landmarks) half of these made the error of ridge
 # regression six times as large, and half the candidates made it twice as large.
@@ -238,7 +238,7 @@ class _Totals:
     def inertia(self, centers: Matrix) -> float:
         """Sum of squared distances to ``centers``: Σ‖x‖² - 2 Σ c·s + Σ n‖c‖², all in float64."""
         sums = self.clusters.sums
-        products = sums.multiply(centers).sum() if sp.issparse(sums) else np.einsum("ij,ij->", centers, sums)
+        products = sums.multiply(centers).sum() if issparse(sums) else np.einsum("ij,ij->", centers, sums)
         value = self.squares - 2.0 * products + self.clusters.masses @ row_squares(centers)
         return max(float(value), 0.0)
 
@@ -264,7 +264,7 @@ class _Look:
 
 def _shift_of(near: Matrix, dtype: np.dtype) -> Array | None:
     """Return the shift of the rows: near their mean; None for sparse rows where a shift would gain no digits."""
-    if not sp.issparse(near):
+    if not issparse(near):
         return np.asarray(near.mean(axis=0, dtype=np.float64).astype(dtype))
     moments = block_moments(near)
     shift = offset_columns(moments.mean, moments.spread)
@@ -272,7 +272,7 @@ def _shift_of(near: Matrix, dtype: np.dtype) -> Array | None:
 
 
 def _minus(X: Matrix, shift: Array) -> Matrix:
-    return minus_columns(X, shift) if sp.issparse(X) else X - shift
+    return minus_columns(X, shift) if issparse(X) else X - shift
 
 
 @dataclass(frozen=True)
@@ -342,10 +342,10 @@ class _Clustering:
 
 
 def _stack(old: Matrix, fresh: Matrix) -> Matrix:
-    if sp.issparse(old):
+    if issparse(old):
         return sp.vstack([old, fresh], format="csr")
     # Centres of sparse rows are dense where that is smaller, though a row by itself is not.
-    return np.vstack([old, fresh.toarray() if sp.issparse(fresh) else fresh])
+    return np.vstack([old, to_dense(fresh)])
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from nystrom.engine import make_engine
 from nystrom.engine.survey import Survey
@@ -21,6 +20,7 @@ from nystrom.landmarks.uniform import Uniform
 from nystrom.landmarks.weighted import ColumnNorm, Diagonal, Leverage
 from nystrom.rows import as_blocks
 from nystrom.threads import within_n_jobs
+from nystrom.types import issparse
 
 __all__ = [
     "SELECTORS",
@@ -80,7 +80,7 @@ def make_selector(landmarks: Any) -> Selector:
                 f"array of points or an array of row numbers; got {landmarks!r}."
             )
         return SELECTORS[landmarks]()
-    if sp.issparse(landmarks):
+    if issparse(landmarks):
         return GivenPoints(landmarks)
     if isinstance(landmarks, (np.ndarray, list, tuple)):
         array = np.asarray(landmarks)

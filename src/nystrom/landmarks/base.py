@@ -21,7 +21,7 @@ from nystrom.kernels.ranges import Finite, with_room
 from nystrom.kmeans.lloyd import draw_rows
 from nystrom.linalg import INDEFINITE, algebra_threads, least_ritz_share
 from nystrom.rows.base import Block, RowBlocks, require_finite
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, issparse, to_dense
 
 # Rows of a given kernel matrix that are looked at for a negative eigenvalue: 30 products with them cost little.
 _PROBED_ROWS = 2000
@@ -48,9 +48,9 @@ class Landmarks:
     def same_points(self, other: Landmarks) -> bool:
         """Return whether both have the same points in the same order."""
         a, b = self.points, other.points
-        if a.shape != b.shape or sp.issparse(a) != sp.issparse(b):
+        if a.shape != b.shape or issparse(a) != issparse(b):
             return False
-        return bool((a != b).nnz == 0) if sp.issparse(a) else np.array_equal(a, b)
+        return bool((a != b).nnz == 0) if issparse(a) else np.array_equal(a, b)
 
 
 class Selector(BaseEstimator, ABC):
@@ -147,7 +147,7 @@ def _require_inner_product(rows: RowBlocks) -> None:
         return
     some = np.arange(n) if n <= _PROBED_ROWS else np.sort(np.random.default_rng(0).choice(n, _PROBED_ROWS, False))
     K = rows.take(some)[:, some]
-    K = np.asarray(K.toarray() if sp.issparse(K) else K, dtype=np.float64)
+    K = np.asarray(to_dense(K), dtype=np.float64)
     require_finite(K, rows.name, numbers=some)
     asymmetry, largest = float(np.max(np.abs(K - K.T))), float(np.max(np.abs(K)))
     share = least_ritz_share(K)
@@ -220,14 +220,14 @@ def gather(survey: Survey, indices: Array) -> Matrix:
 
 def stack_points(first: Matrix, second: Matrix) -> Matrix:
     """Return the points of both, the first before the second; CSR if either is."""
-    if sp.issparse(first) or sp.issparse(second):
+    if issparse(first) or issparse(second):
         return sp.vstack([first, second], format="csr")
     return np.concatenate([first, second])
 
 
 def smaller_form(points: Matrix) -> Matrix:
     """Return sparse points as CSR if that takes less memory than dense, and as an ndarray if not."""
-    if not sp.issparse(points):
+    if not issparse(points):
         return np.asarray(points)
     points = points.tocsr()
     points.sort_indices()
@@ -238,7 +238,7 @@ def smaller_form(points: Matrix) -> Matrix:
 
 def fingerprints(X: Matrix) -> Array:
     """Return one 64-bit number per row, equal for equal rows."""
-    if sp.issparse(X):
+    if issparse(X):
         X = X.copy()
         X.sum_duplicates()
         X.eliminate_zeros()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from nystrom.checks import check_count
 from nystrom.engine.base import Engine
@@ -17,7 +16,7 @@ from nystrom.landmarks.means import MeansStep, lloyd
 from nystrom.rows.arrays import ArrayRows, array_rows
 from nystrom.rows.base import Block, RowBlocks
 from nystrom.sketch import SignSketch, Sketch, sketch_dimension
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, to_dense
 
 # Rows to seed from where the source cannot read rows by number.
 _SEED_ROWS = 10_000
@@ -126,7 +125,7 @@ class AllColumns:
         self.dim = dim
 
     def __call__(self, X: Matrix) -> Array:
-        return np.asarray(X.toarray() if sp.issparse(X) else X)
+        return np.asarray(to_dense(X))
 
 
 class SketchedLabel:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from nystrom.engine.survey import Survey
 from nystrom.kernels import Kernel
 from nystrom.landmarks.base import Landmarks, Selector, gather, smaller_form
 from nystrom.rows.base import require_finite
 from nystrom.rows.sparse import canonical
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, issparse, to_dense
 
 
 class GivenPoints(Selector):
@@ -34,14 +33,14 @@ class GivenPoints(Selector):
 
     def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
         rows = survey.rows
-        points = canonical(self.points, "landmarks") if sp.issparse(self.points) else np.asarray(self.points)
+        points = canonical(self.points, "landmarks") if issparse(self.points) else np.asarray(self.points)
         if points.ndim != 2 or points.shape[0] < 1 or points.shape[1] != rows.shape[1]:
             raise ValueError(
                 f"landmarks given as points must have shape (m, {rows.shape[1]}), as many columns as {rows.name}; "
                 f"got shape {points.shape}. Row numbers go in a one-dimensional integer array."
             )
         # A copy: a fitted model must not change when the caller's array does.
-        points = points.astype(rows.dtype, order="C") if not sp.issparse(points) else points.astype(rows.dtype)
+        points = points.astype(rows.dtype, order="C") if not issparse(points) else points.astype(rows.dtype)
         require_finite(points, "landmarks")
         return Landmarks(smaller_form(points) if rows.is_sparse else _dense(points), None)
 
@@ -80,4 +79,4 @@ class GivenIndices(Selector):
 
 
 def _dense(points: Matrix) -> Array:
-    return np.asarray(points.toarray() if sp.issparse(points) else points)
+    return np.asarray(to_dense(points))

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from nystrom.engine.survey import Survey
 from nystrom.kernels import InMetric, Kernel, Precomputed, to_metric
@@ -14,7 +13,7 @@ from nystrom.landmarks.base import Landmarks, Selector, gather
 from nystrom.landmarks.fixed import GivenPoints
 from nystrom.rows.arrays import array_rows
 from nystrom.rows.base import Block, RowBlocks, require_finite
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, to_dense
 
 Settle = Callable[[Survey, Kernel, Landmarks, np.random.Generator], Kernel]
 
@@ -88,5 +87,5 @@ def _in_columns(survey: Survey, inside: Landmarks, root: Array) -> Matrix:
     if root.ndim == 1:
         inverse = np.where(root != 0, 1 / np.where(root != 0, root, 1.0), 0.0)
         return to_metric(points, inverse)
-    dense = points.toarray() if sp.issparse(points) else points
+    dense = to_dense(points)
     return np.asarray(dense @ np.linalg.pinv(root), dtype=points.dtype, order="C")

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import scipy.sparse as sp
 
 from nystrom.engine.survey import Survey
 from nystrom.kmeans.lloyd import ClusterSums, Nearest, cluster_sums
 from nystrom.landmarks.base import smaller_form, stack_points
 from nystrom.rows.base import Block
 from nystrom.rows.offset import minus_columns, offset_columns
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, issparse
 
 
 class MeansStep:
@@ -34,7 +33,7 @@ def nearest_label(survey: Survey, points: Matrix) -> Nearest:
         if offset is None:
             return Nearest(points, None, rows.dtype)
         offset = offset.astype(rows.dtype)
-        moved = minus_columns(points, offset) if sp.issparse(points) else points - offset
+        moved = minus_columns(points, offset) if issparse(points) else points - offset
         return Nearest(moved, offset, rows.dtype, sparse=True)
     shift = survey.moments.mean
     return Nearest(points - shift, shift, rows.dtype)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nystrom.types import Array
+from nystrom.types import Array, Matrix
 
 if TYPE_CHECKING:
     from nystrom.loops._native import InstructionSet
@@ -61,7 +61,7 @@ def aligned(values: Array, dtype: Any = None) -> Array:
     return np.require(values, dtype, ["C_CONTIGUOUS", "ALIGNED"])
 
 
-def check_columns(X: Array, n_columns: int) -> None:
+def check_columns(X: Matrix, n_columns: int) -> None:
     """Raise unless X is a matrix with so many columns."""
     if X.ndim != 2 or X.shape[1] != n_columns:
         raise ValueError(f"X must have {n_columns} columns; got shape {X.shape}.")

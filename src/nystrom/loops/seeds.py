@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.sparse as sp
 
 from nystrom.loops.extension import native, takes
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, issparse
 
 # Weights that a draw looks at as one.
 _STRETCH = 128
@@ -37,7 +36,7 @@ def draw_seeds(
         )
     if not 0 <= first < A.shape[0]:
         raise ValueError(f"first must be the number of a row, from 0 to {A.shape[0] - 1}; got {first}.")
-    if native is None or weight is not None or sp.issparse(A) or not takes(A.dtype):
+    if native is None or weight is not None or issparse(A) or not takes(A.dtype):
         return _draw_by_products(A, squares, first, uniform, n_clusters, weight)
     A = np.require(A, A.dtype.newbyteorder("="), ["ALIGNED"])
     if A.strides[0] % A.itemsize or A.strides[1] % A.itemsize:
@@ -100,14 +99,14 @@ class _Distances:
         self.A = A
         self.width = -(-n // _STRETCH) * _STRETCH
         self.squares = squares
-        if not sp.issparse(A):
+        if not issparse(A):
             ones = np.ones_like(self.squares)
             self.left = np.column_stack([-2.0 * A, self.squares, ones]).astype(A.dtype, copy=False)
             self.right = np.zeros((A.shape[1] + 2, self.width), dtype=A.dtype)
             self.right[:, :n] = np.column_stack([A, ones, self.squares]).T
 
     def __call__(self, candidates: Array) -> Array:
-        if not sp.issparse(self.A):
+        if not issparse(self.A):
             return np.asarray(self.left[candidates] @ self.right)
         products = (self.A @ self.A[candidates].T).toarray().T
         result = np.zeros((len(candidates), self.width), dtype=self.A.dtype)

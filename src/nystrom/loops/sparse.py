@@ -7,7 +7,7 @@ import scipy.sparse as sp
 
 from nystrom.loops.extension import Columns, aligned, check_columns, native, takes
 from nystrom.loops.products import finish
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, SparseMatrix, issparse, to_dense
 
 # A panel of sparse landmarks takes 64 or 128 bytes per column of X in each thread; dense landmarks are kept in panels
 # of up to this many bytes.
@@ -34,49 +34,51 @@ class SparseProduct:
         self.shape: tuple[int, int] = Z.shape
         self._places: Array | None = None
         self._dense: Columns | None = None
-        self._sparse: Matrix = None
-        if sp.issparse(Z):
-            self._Z = Z.tocsr().astype(self.dtype)
-            self._choose_places()
+        self._sparse: SparseMatrix | None = None
+        self._Z: Matrix
+        if issparse(Z):
+            self._Z = Z = Z.tocsr().astype(self.dtype)
+            self._choose_places(Z)
         else:
-            self._Z = np.asarray(Z, self.dtype)
-            if self._Z.nbytes <= _PANEL_BYTES:
-                self._dense = Columns(self._Z.T)
+            self._Z = Z = np.asarray(Z, self.dtype)
+            if Z.nbytes <= _PANEL_BYTES:
+                self._dense = Columns(Z.T)
 
-    def _choose_places(self) -> None:
+    def _choose_places(self, Z: SparseMatrix) -> None:
         """Spread Z in a panel of as many rows as X has columns or, where those are very many, as Z has in use.
 
         ``places`` then says which row is whose, the last one being for all the others.
         """
         m, p = self.shape
         if p <= _PANEL_ROWS:
-            self._sparse = self._Z
+            self._sparse = Z
             return
-        used = np.unique(self._Z.indices)
+        used = np.unique(Z.indices)
         if p > _MAX_PLACES or used.size >= _PANEL_ROWS:
             return
         self._places = np.full(p, used.size, np.int32)
         self._places[used] = np.arange(used.size)
-        packed = (self._Z.data, self._places[self._Z.indices], self._Z.indptr)
+        packed = (Z.data, self._places[Z.indices], Z.indptr)
         self._sparse = sp.csr_matrix(packed, shape=(m, used.size + 1), copy=False)
 
-    def __call__(self, X: Matrix) -> Array:
+    def __call__(self, X: SparseMatrix) -> Array:
         check_columns(X, self.shape[1])
         X = X.tocsr().astype(self.dtype, copy=False)
         if native is None or not takes(self.dtype) or (self._dense is None and self._sparse is None):
             return self._by_scipy(X)
         return self._by_loops(X, None, None, False)
 
-    def _by_scipy(self, X: Matrix) -> Array:
+    def _by_scipy(self, X: SparseMatrix) -> Array:
         product = X @ self._Z.T
-        return np.ascontiguousarray(product.toarray() if sp.issparse(product) else product)
+        return np.ascontiguousarray(to_dense(product))
 
-    def _by_loops(self, X: Matrix, row_norms: Array | None, norms: Array | None, exp: bool) -> Array:
+    def _by_loops(self, X: SparseMatrix, row_norms: Array | None, norms: Array | None, exp: bool) -> Array:
         assert native is not None
         out = np.empty((X.shape[0], self.shape[0]), self.dtype)
         if self._dense is not None:
             native.sparse_product(*_parts(X), self._dense.panels(native), out, row_norms, norms, exp)
             return out
+        assert self._sparse is not None
         if self._places is not None:
             if X.indices.size and X.indices.min() < 0:
                 raise ValueError("X.indices must not be negative.")
@@ -95,7 +97,7 @@ class SparseExponentials(SparseProduct):
         super().__init__(Z, norms.dtype)
         self.norms = aligned(norms)
 
-    def __call__(self, X: Matrix, row_norms: Array, *, exp: bool) -> Array:  # type: ignore[override]
+    def __call__(self, X: SparseMatrix, row_norms: Array, *, exp: bool) -> Array:  # type: ignore[override]
         """Return the exponents or their exponentials, with ``row_norms`` γ‖x‖² of each row."""
         check_columns(X, self.shape[1])
         X = X.tocsr().astype(self.dtype, copy=False)
@@ -105,7 +107,7 @@ class SparseExponentials(SparseProduct):
         return self._by_loops(X, row_norms, self.norms, exp)
 
 
-def _parts(A: Matrix, *, wide: bool = False) -> tuple[Array, Array, Array]:
+def _parts(A: SparseMatrix, *, wide: bool = False) -> tuple[Array, Array, Array]:
     """Return the arrays of a CSR matrix as the loops read them: numbers of one kind, int64 if ``wide``."""
     indptr, indices = A.indptr, A.indices
     if wide or indptr.dtype != indices.dtype or indices.dtype not in (np.int32, np.int64):

@@ -15,11 +15,11 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 
 from nystrom.models.values import Kind, LeftOut, dataclass_kind
 from nystrom.progress import make_progress
+from nystrom.types import issparse
 
 # Attributes that predictions do without, for each estimator: they hold something for each training row, or for each
 # pair of landmarks. ``save(full=True)`` keeps all of them but the rows of the fit.
@@ -198,9 +198,9 @@ def _build_pipeline(given: dict[str, Any]) -> Any:
 
 def require_matrix(X: Any, name: str) -> None:
     """Raise ``ValueError`` unless X is a dense or sparse matrix of finite real numbers."""
-    if not (sp.issparse(X) or isinstance(X, np.ndarray)) or X.ndim != 2 or X.dtype not in (np.float32, np.float64):
+    if not (issparse(X) or isinstance(X, np.ndarray)) or X.ndim != 2 or X.dtype not in (np.float32, np.float64):
         raise ValueError(f"{name} must be a matrix of float32 or float64 numbers")
-    if not np.isfinite(X.data if sp.issparse(X) else X).all():
+    if not np.isfinite(X.data if issparse(X) else X).all():
         raise ValueError(f"{name} must be finite")
 
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, NoReturn
 
 import numpy as np
-import scipy.sparse as sp
 
 from nystrom.exceptions import ModelFileError, NotInModelFileError
 from nystrom.models.container import ArrayStore, Container
 from nystrom.rows.sparse import csr_rows
+from nystrom.types import issparse
 
 _MAX_DEPTH = 40
 
@@ -104,7 +104,7 @@ class Packer:
             return value
         if isinstance(value, float):
             return value if math.isfinite(value) else {"$float": repr(value)}
-        if sp.issparse(value):
+        if issparse(value):
             return self._pack_csr(value, path)
         if isinstance(value, (list, tuple)):
             items = [self.pack(item, f"{path}.{i}") for i, item in enumerate(value)]

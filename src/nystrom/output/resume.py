@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from nystrom.disk.lock import FolderLock
 from nystrom.engine.base import Engine
@@ -30,7 +29,7 @@ from nystrom.output.writers import WRITERS, Writer
 from nystrom.rows.base import Block, RowBlocks, WrappedRows
 from nystrom.rows.files import open_rows
 from nystrom.rows.zarr import is_store
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, issparse
 
 _DISK_FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 _FORMAT = 2
@@ -116,7 +115,7 @@ def describe_job(fitted: NystromMap, label: str, results: Mapping[str, Any]) -> 
     digest = hashlib.blake2b(label.encode() + content.getvalue(), digest_size=16)
     Z: Matrix = fitted.landmarks.points
     named = [(name, part) for name, part in sorted(results.items()) if isinstance(part, (np.ndarray, float, int))]
-    places = enumerate((Z.data, Z.indices, Z.indptr) if sp.issparse(Z) else (Z,))
+    places = enumerate((Z.data, Z.indices, Z.indptr) if issparse(Z) else (Z,))
     if "projection_" not in results:  # where it is, a loaded map may lack its own
         named.append(("projection_", fitted.projection))
     for name, part in (*places, *named):

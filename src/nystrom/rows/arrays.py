@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.sparse as sp
 
 from nystrom.rows.base import Block, RowBlocks, WrappedRows, blocks_to_join, default_block_rows
 from nystrom.rows.sparse import canonical
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, issparse
 
 
 class ArrayRows(RowBlocks):
@@ -98,6 +97,6 @@ class SparseRows(RowBlocks):
 
 def array_rows(X: Matrix, *, block_rows: int | None = None, name: str = "X") -> RowBlocks:
     """Wrap an in-memory matrix, dense or sparse."""
-    if sp.issparse(X):
+    if issparse(X):
         return SparseRows(X, block_rows=block_rows, name=name)
     return ArrayRows(X, block_rows=block_rows, name=name)

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from nystrom.exceptions import NotFiniteError
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, issparse
 
 _BLOCK_BYTES = 8 * 2**20
 _MIN_BLOCK_ROWS = 256
@@ -147,7 +146,7 @@ class RowBlocks(ABC):
         digest = hashlib.blake2b(f"{self.shape} {self.dtype} {self.is_sparse}".encode(), digest_size=32)
         for block in self.iterate():
             X = block.X
-            for part in (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,):
+            for part in (X.data, X.indices, X.indptr) if issparse(X) else (X,):
                 digest.update(np.ascontiguousarray(part).data)
         return digest.hexdigest()
 
@@ -284,13 +283,13 @@ def require_finite(X: Matrix, name: str, start: int = 0, *, numbers: Array | Non
     row = first_not_finite(X)
     if row is None:
         return
-    kind = "NaN" if np.isnan(X[[row]].data if sp.issparse(X) else X[row]).any() else "infinity"
+    kind = "NaN" if np.isnan(X[[row]].data if issparse(X) else X[row]).any() else "infinity"
     raise NotFiniteError(name, kind, f"row {start + row if numbers is None else int(numbers[row])}")
 
 
 def first_not_finite(X: Matrix) -> int | None:
     """Return the number of the first row that holds NaN or infinity, or None."""
-    values = X.data if sp.issparse(X) else X
+    values = X.data if issparse(X) else X
     if values.size == 0:
         return None
     # One dot product reads the block once at memory speed; only if it overflows is the slow test needed.
@@ -298,7 +297,7 @@ def first_not_finite(X: Matrix) -> int | None:
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(np.dot(flat, flat)):
             return None
-    if sp.issparse(X):
+    if issparse(X):
         bad = np.flatnonzero(~np.isfinite(X.data))
         return int(np.searchsorted(X.indptr, bad[0], side="right") - 1) if bad.size else None
     bad = np.flatnonzero(~np.isfinite(X).all(axis=1))

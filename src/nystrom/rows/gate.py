@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from nystrom.rows.arrays import array_rows
 from nystrom.rows.base import RowBlocks
 from nystrom.rows.binary import matrix_rows, memmap_file
 from nystrom.rows.columns import check_dtype
 from nystrom.rows.sparse import canonical
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, issparse
 
 Reader = Callable[..., RowBlocks]
 
@@ -102,7 +101,7 @@ def _rows_of(X: Any, block_rows: int | None, dtype: Any, name: str, owner: Any) 
 
 def is_matrix(X: Any) -> bool:
     """Return whether X is rows as a whole: not a path, and not an iterable of blocks."""
-    return isinstance(X, RowBlocks) or sp.issparse(X) or hasattr(X, "__array__") or _is_lazy_frame(X)
+    return isinstance(X, RowBlocks) or issparse(X) or hasattr(X, "__array__") or _is_lazy_frame(X)
 
 
 def _is_lazy_frame(X: Any) -> bool:
@@ -149,10 +148,10 @@ def _numbers(X: Any, name: str, owner: Any) -> Matrix:
         raise ValueError(f"{name} is a masked array with masked entries: fill them in first, with {name}.filled().")
     if isinstance(X, np.ndarray) and not isinstance(X, np.matrix):
         X = np.asarray(X)
-    ready = sp.issparse(X) or type(X) is np.ndarray
+    ready = issparse(X) or type(X) is np.ndarray
     if ready and X.ndim == 2 and min(X.shape) > 0 and X.dtype.kind in "fiub":
         return X
-    if sp.issparse(X):
+    if issparse(X):
         X = canonical(X, name)
     # Imported on use: scikit-learn takes most of a second to import, and arrays of numbers need none of it.
     from sklearn.utils.validation import check_array
@@ -160,7 +159,7 @@ def _numbers(X: Any, name: str, owner: Any) -> Matrix:
     frame = hasattr(X, "columns") or hasattr(X, "column_names")
     if frame:
         require_number_columns(X, name)
-    if not (sp.issparse(X) or isinstance(X, np.ndarray) or (frame and hasattr(X, "iloc"))):
+    if not (issparse(X) or isinstance(X, np.ndarray) or (frame and hasattr(X, "iloc"))):
         X = np.asarray(X)
     if isinstance(X, np.ndarray):
         _require_number_dtype(X, name)

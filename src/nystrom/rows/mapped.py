@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import scipy.sparse as sp
 
 from nystrom.rows.base import Block, BlockwiseRows, RowBlocks
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, to_dense
 
 
 class MappedRows(BlockwiseRows):
@@ -72,7 +71,7 @@ class _Map:
     def __call__(self, block: Block) -> Block:
         y = block.y
         if self.rows_as_target:
-            y = block.X.toarray() if sp.issparse(block.X) else np.asarray(block.X)
+            y = np.asarray(to_dense(block.X))
         return Block(block.index, block.start, self.function(block), y, block.weight)
 
 

@@ -19,7 +19,7 @@ from nystrom.rows.columns import check_dtype, require_target
 from nystrom.rows.reading import reading
 from nystrom.rows.sparse import canonical
 from nystrom.rows.stamp import Stamp
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, issparse
 
 
 class Piece(NamedTuple):
@@ -192,7 +192,7 @@ def _cut(held: deque[Piece], wanted: int) -> Piece:
 
 
 def _stack(parts: list[Matrix]) -> Matrix:
-    return sp.vstack(parts, format="csr") if sp.issparse(parts[0]) else np.concatenate(parts)
+    return sp.vstack(parts, format="csr") if issparse(parts[0]) else np.concatenate(parts)
 
 
 def _join(parts: list[Array | None]) -> Array | None:
@@ -219,7 +219,7 @@ class IterableRows(StreamRows):
         first = next(self._raw(), None)
         if first is None:
             raise DataFileError(f"{name} gives no blocks.")
-        self.is_sparse = sp.issparse(first.X)
+        self.is_sparse = issparse(first.X)
         self.has_target = first.y is not None
         self.dtype = check_dtype(first.X.dtype, dtype, name)
         if shape is None or self.is_sparse:
@@ -235,7 +235,7 @@ class IterableRows(StreamRows):
             if isinstance(item, Block):
                 item = (item.X, item.y, item.weight)
             parts = item if isinstance(item, tuple) else (item,)
-            X = canonical(parts[0], self.name) if sp.issparse(parts[0]) else np.asarray(parts[0])
+            X = canonical(parts[0], self.name) if issparse(parts[0]) else np.asarray(parts[0])
             if X.ndim != 2 or len(parts) > 3:
                 raise ValueError(
                     f"{self.name} must give blocks that are two-dimensional matrices, or tuples (X, y) or "

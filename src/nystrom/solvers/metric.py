@@ -25,7 +25,7 @@ from nystrom.rows import Block, RowBlocks, array_rows, require_finite
 from nystrom.solvers.bandwidth import sample_rows
 from nystrom.solvers.held_out import assign_parts
 from nystrom.solvers.path import auto_alphas, leave_one_out, ridge_problem
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, issparse, to_dense
 
 METRICS = ("diagonal", "full", "auto")
 # Rows and landmarks of the fits from which a metric is learned, and the rows whose gradients are averaged.
@@ -64,7 +64,7 @@ class Sample:
     def spread(self, root: Array | None) -> float:
         """Return the mean squared distance of the rows to their mean, in a metric."""
         X = self.X if root is None else to_metric(self.X, root)
-        squares = X.multiply(X).sum() if sp.issparse(X) else np.einsum("ij,ij->", X, X)
+        squares = X.multiply(X).sum() if issparse(X) else np.einsum("ij,ij->", X, X)
         mean = np.asarray(X.mean(axis=0)).ravel()
         return max(float(squares / len(self) - mean @ mean), 0.0)
 
@@ -207,7 +207,7 @@ def _sample(survey: Survey, rng: np.random.Generator, classes: bool) -> Sample:
     weight = None if pieces[0][2] is None else np.concatenate([np.asarray(piece[2], dtype=float) for piece in pieces])
     y = np.concatenate([np.asarray(piece[1], dtype=np.float64) for piece in pieces])
     y = y.reshape(len(y), -1)
-    stacked = sp.vstack(X, format="csr").astype(np.float64) if sp.issparse(X[0]) else np.concatenate(X).astype(float)
+    stacked = sp.vstack(X, format="csr").astype(np.float64) if issparse(X[0]) else np.concatenate(X).astype(float)
     try:
         require_finite(stacked, survey.rows.name)
     except NotFiniteError:
@@ -218,7 +218,7 @@ def _sample(survey: Survey, rng: np.random.Generator, classes: bool) -> Sample:
     if weight is not None:
         counts = weight > 0  # a row of weight 0 is left out
         stacked, y, weight = stacked[counts], y[counts], weight[counts]
-    if not sp.issparse(stacked):
+    if not issparse(stacked):
         stacked -= stacked.mean(axis=0)  # distances do not change, and gain digits
     if not classes:
         deviation = y.std(axis=0)
@@ -347,7 +347,7 @@ def mean_outer_product(fitted: NystromMap, coefficients: Array, rows: RowBlocks,
         for piece in block.split(tile):
             X = piece.X.astype(np.float64)
             S = 2 * slope(_squared_distances(X, Z))
-            X = X.toarray() if sp.issparse(X) else X
+            X = to_dense(X)
             w = None if piece.weight is None else np.sqrt(np.asarray(piece.weight, dtype=np.float64))[:, None]
             for a in A.T:
                 pull = S * a
@@ -362,12 +362,12 @@ def mean_outer_product(fitted: NystromMap, coefficients: Array, rows: RowBlocks,
 
 def _squared_distances(X: Matrix, Z: Matrix) -> Array:
     products = X @ Z.T
-    products = products.toarray() if sp.issparse(products) else np.asarray(products)
+    products = np.asarray(to_dense(products))
     return np.maximum(_squares(X)[:, None] + _squares(Z) - 2 * products, 0.0)
 
 
 def _squares(X: Matrix) -> Array:
-    return np.asarray((X.multiply(X) if sp.issparse(X) else np.square(X)).sum(axis=1)).ravel()
+    return np.asarray((X.multiply(X) if issparse(X) else np.square(X)).sum(axis=1)).ravel()
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from nystrom.engine.dask.cluster import fetch, make_token, slug, submit
 from nystrom.rows.base import Block, RowBlocks, TargetedRows, blocks_to_join
 from nystrom.rows.gate import column_names, require_number_columns
 from nystrom.rows.sparse import canonical
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, issparse
 
 
 class DaskRows(RowBlocks):
@@ -45,7 +45,7 @@ class DaskRows(RowBlocks):
         self.name = name
         self.held = held
         self.dtype = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
-        self.is_sparse = sp.issparse(X._meta)
+        self.is_sparse = issparse(X._meta)
         self.has_target = y is not None
 
     @cached_property
@@ -194,8 +194,8 @@ class ChunkForm:
     name: str
 
     def matrix(self, X: Any) -> Matrix:
-        if sp.issparse(X) != self.is_sparse:
-            found, said = ("sparse", "dense") if sp.issparse(X) else ("dense", "sparse")
+        if issparse(X) != self.is_sparse:
+            found, said = ("sparse", "dense") if issparse(X) else ("dense", "sparse")
             raise ValueError(
                 f"A chunk of {self.name} is {found}, but its Dask array says that chunks are {said}. Give the array "
                 f"the right meta, as in X.map_blocks(scipy.sparse.csr_matrix, meta=scipy.sparse.csr_matrix((0, 0)))."
