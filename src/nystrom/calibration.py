@@ -24,6 +24,7 @@ from nystrom.landmarks.auto import Auto, cluster_sample, sample_size, sketch_col
 from nystrom.landmarks.base import Landmarks
 from nystrom.linalg import algebra_threads
 from nystrom.rows import ArrayRows, array_rows, default_block_rows
+from nystrom.rows.stack import stack_rows
 from nystrom.solvers.landmark_cg import gram_product
 from nystrom.solvers.preconditioner import FalkonPreconditioner
 from nystrom.types import Matrix
@@ -96,7 +97,7 @@ def calibrate(
 
     @cache
     def stack(n_blocks: int) -> Matrix:
-        return sp.vstack([block] * n_blocks, format="csr") if density is not None else np.tile(block, (n_blocks, 1))
+        return stack_rows([block] * n_blocks)
 
     def survey(n_blocks: int) -> Survey:
         return Survey(array_rows(stack(n_blocks), block_rows=block_rows), engine)

@@ -212,7 +212,7 @@ def _one(
     began = time.perf_counter()
     fitted = Nystroem(n_components=None, random_state=seed, **params).fit(X)
     seconds = time.perf_counter() - began
-    rows, m = array_rows(X), len(fitted.landmarks_)
+    rows, m = array_rows(X), fitted.landmarks_.shape[0]
     error = fitted.approximation_error(X, random_state=seed)
     memory = fit_footprint(rows, m, params["landmarks"].held_bytes(rows, m)).least
     if y is None or order is None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nystrom.types import Array, Matrix, issparse
+from nystrom.types import Array, Matrix, SparseMatrix, issparse
 
 # Squares of numbers outside this range, or their sums, would leave that of float64.
 _SQUARABLE = (1e-140, 1e140)
@@ -86,7 +86,7 @@ def _careful_moments(X: Array, weight: Array | None) -> Moments:
     return _unless_equal(count, mean + correction, _sum_of_squares(centred))
 
 
-def _sparse_moments(X: Matrix, weight: Array | None) -> Moments:
+def _sparse_moments(X: SparseMatrix, weight: Array | None) -> Moments:
     """Return the moments of CSR rows, column by column about the mean: zeros that are not stored count too."""
     n, p = X.shape
     w = np.ones(n) if weight is None else np.asarray(weight, dtype=np.float64)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from nystrom import loops
 from nystrom.checks import check_count
 from nystrom.rows.sparse import native
-from nystrom.types import Array, Matrix, issparse
+from nystrom.types import Array, Matrix, SparseMatrix, issparse
 
 _DEFAULT_DIM = 10
 # A sign matrix of up to this many bytes (in float32) is kept; of a larger one, blocks make what they use.
@@ -92,7 +92,7 @@ class LinearSketch:
     matrix: Matrix
     offset: Array | None = None
     # The product with the matrix, by dtype of the rows and whether they are sparse.
-    _ways: dict[tuple[np.dtype[np.generic], bool], Callable[[Matrix], Array]] = field(default_factory=dict, repr=False)
+    _ways: dict[tuple[np.dtype[np.generic], bool], Callable[[Any], Array]] = field(default_factory=dict, repr=False)
 
     @property
     def dim(self) -> int:
@@ -106,9 +106,8 @@ class LinearSketch:
         key = (X.dtype, issparse(X))
         if key not in self._ways:
             H = self.matrix.astype(X.dtype)
-            dense = not issparse(X) and not issparse(H)
             # Two threads may both cast; they store the same values, so it does not matter which one stays.
-            self._ways[key] = loops.Product(H) if dense else partial(_product, H=H)
+            self._ways[key] = partial(_product, H=H) if issparse(X) or issparse(H) else loops.Product(H)
         out = self._ways[key](X)
         if self.offset is not None:
             out -= self.offset.astype(X.dtype)
@@ -318,7 +317,7 @@ def _principal_directions(X: Matrix, mean: Array, dim: int, rng: np.random.Gener
     return directions
 
 
-def _directions_from_rows(X: Matrix, mean: Array, dim: int) -> Array:
+def _directions_from_rows(X: SparseMatrix, mean: Array, dim: int) -> Array:
     """Return the same for few sparse rows of many columns, exactly, from the inner products of the rows.
 
     The matrices of p × p' that a randomised SVD makes orthonormal, again and again, would cost far more.

@@ -18,12 +18,12 @@ from nystrom.exceptions import DataFileError
 from nystrom.rows.reading import reading
 from nystrom.rows.sparse import csr_rows
 from nystrom.rows.stamp import Stamp
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, SparseMatrix
 
 _VERSION = 2
 
 
-def cached(source: Path, parse: Callable[[], tuple[Matrix, Array]]) -> tuple[Matrix, Array]:
+def cached(source: Path, parse: Callable[[], tuple[SparseMatrix, Array]]) -> tuple[SparseMatrix, Array]:
     """Return what ``parse`` makes of ``source``, from the cache if the source has not changed since."""
     stamp = _stamp(source)
     place = parsed_path(source)
@@ -41,7 +41,7 @@ def _stamp(source: Path) -> Array:
     return np.array([_VERSION, *Stamp.of(source).states[0]], dtype=np.uint64)
 
 
-def _read(place: Path, stamp: Array) -> tuple[Matrix, Array] | None:
+def _read(place: Path, stamp: Array) -> tuple[SparseMatrix, Array] | None:
     try:
         with reading(place), place.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
             if not np.array_equal(stored["stamp"], stamp):
@@ -54,7 +54,7 @@ def _read(place: Path, stamp: Array) -> tuple[Matrix, Array] | None:
         return None
 
 
-def _write(place: Path, X: Matrix, y: Array, stamp: Array) -> None:
+def _write(place: Path, X: SparseMatrix, y: Array, stamp: Array) -> None:
     """Keep what was parsed; a cache that cannot be kept is no reason to fail."""
     narrow = X.data.astype(np.float32)
     data = narrow if np.array_equal(narrow, X.data) else X.data

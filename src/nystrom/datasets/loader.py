@@ -17,7 +17,7 @@ from nystrom.exceptions import DataFileError
 from nystrom.rows.binary import read_npy_header
 from nystrom.rows.libsvm_text import read_libsvm
 from nystrom.rows.npz import load_sparse
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, SparseMatrix
 
 
 def load(
@@ -80,9 +80,9 @@ def load(
     path = locate(entry, split, download=download, sha256=sha256)
     if path.suffix in (".npy", ".npz"):
         return _load_binary(entry, path, kind)
-    X, y = cached(path, lambda: _parse(entry, path, split))  # which looks at the recorded checksum
-    X = X.astype(kind, copy=False)
-    return (X if entry.sparse else X.toarray()), y
+    parsed, y = cached(path, lambda: _parse(entry, path, split))  # which looks at the recorded checksum
+    parsed = parsed.astype(kind, copy=False)
+    return (parsed if entry.sparse else parsed.toarray()), y
 
 
 def locate(entry: DatasetInfo, split: Split = "train", *, download: bool = True, sha256: str | None = None) -> Path:
@@ -121,7 +121,7 @@ def list_datasets(*, stand_ins: bool = True) -> list[DatasetInfo]:
     return [entry for entry in registry().values() if stand_ins or not entry.stand_in]
 
 
-def _parse(entry: DatasetInfo, path: Path, split: Split) -> tuple[Matrix, Array]:
+def _parse(entry: DatasetInfo, path: Path, split: Split) -> tuple[SparseMatrix, Array]:
     verify(path, None)
     X, y = read_libsvm(path, n_features=entry.p)
     wanted = entry.rows_of(split)

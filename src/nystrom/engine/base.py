@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from nystrom.rows.base import Block, RowBlocks
-from nystrom.types import Array, Matrix
+from nystrom.types import Array
 
 T = TypeVar("T")
 M = TypeVar("M", bound="Mergeable")
@@ -115,19 +116,19 @@ class Engine(Protocol):
         ...
 
     def map_rows(
-        self, rows: RowBlocks, step: Callable[[Block], Matrix], n_columns: int, dtype: Any, *, label: str
+        self, rows: RowBlocks, step: Callable[[Block], Array], n_columns: int, dtype: DTypeLike, *, label: str
     ) -> RowBlocks:
         """Return the rows that ``step`` makes of each block, held where the engine holds data: one pass."""
         ...
 
     def map_rows_and_fold(
-        self, rows: RowBlocks, step: Callable[[Block], tuple[Matrix, M]], n_columns: int, dtype: Any, *, label: str
+        self, rows: RowBlocks, step: Callable[[Block], tuple[Array, M]], n_columns: int, dtype: DTypeLike, *, label: str
     ) -> tuple[RowBlocks, M]:
         """Do :meth:`map_rows` with the first part of what ``step`` returns, :meth:`fold` with the second: one pass."""
         ...
 
     def emit(
-        self, rows: RowBlocks, step: Callable[[Block], Array], n_columns: int | None, dtype: Any, *, label: str
+        self, rows: RowBlocks, step: Callable[[Block], Array], n_columns: int | None, dtype: DTypeLike, *, label: str
     ) -> Any:
         """Return what ``step`` makes of each block as one array for the caller, of one dimension if no ``n_columns``.
 

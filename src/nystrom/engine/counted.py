@@ -6,9 +6,11 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from numpy.typing import DTypeLike
+
 from nystrom.engine.base import Engine, M, T
 from nystrom.rows.base import Block, RowBlocks
-from nystrom.types import Array, Matrix
+from nystrom.types import Array
 
 
 class PassCount:
@@ -55,19 +57,19 @@ class CountedEngine:
         return self.engine.map(rows, step, label=label)
 
     def map_rows(
-        self, rows: RowBlocks, step: Callable[[Block], Matrix], n_columns: int, dtype: Any, *, label: str
+        self, rows: RowBlocks, step: Callable[[Block], Array], n_columns: int, dtype: DTypeLike, *, label: str
     ) -> RowBlocks:
         self._count.add()
         return self.engine.map_rows(rows, step, n_columns, dtype, label=label)
 
     def map_rows_and_fold(
-        self, rows: RowBlocks, step: Callable[[Block], tuple[Matrix, M]], n_columns: int, dtype: Any, *, label: str
+        self, rows: RowBlocks, step: Callable[[Block], tuple[Array, M]], n_columns: int, dtype: DTypeLike, *, label: str
     ) -> tuple[RowBlocks, M]:
         self._count.add()
         return self.engine.map_rows_and_fold(rows, step, n_columns, dtype, label=label)
 
     def emit(
-        self, rows: RowBlocks, step: Callable[[Block], Array], n_columns: int | None, dtype: Any, *, label: str
+        self, rows: RowBlocks, step: Callable[[Block], Array], n_columns: int | None, dtype: DTypeLike, *, label: str
     ) -> Any:
         self._count.add()
         return self.engine.emit(rows, step, n_columns, dtype, label=label)

@@ -11,12 +11,13 @@ from functools import cache, partial
 from typing import Any, Generic
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from nystrom.engine.base import M, Mergeable, Progress, Silent, T, TreeMerger
 from nystrom.engine.storage import hold
 from nystrom.rows.base import Block, RowBlocks
 from nystrom.threads import blas_threads, resolve_n_jobs
-from nystrom.types import Array, Matrix
+from nystrom.types import Array
 
 # A block that no thread of the pool has begun within so many seconds is computed by the thread that waits for it.
 _PATIENCE = 0.02
@@ -159,7 +160,7 @@ class LocalEngine:
         return self._run(rows, step, label)
 
     def map_rows(
-        self, rows: RowBlocks, step: Callable[[Block], Matrix], n_columns: int, dtype: Any, *, label: str
+        self, rows: RowBlocks, step: Callable[[Block], Array], n_columns: int, dtype: DTypeLike, *, label: str
     ) -> RowBlocks:
         held = hold((rows.shape[0], n_columns), dtype, self.room)
 
@@ -171,7 +172,7 @@ class LocalEngine:
         return held.rows(rows.block_rows, label)
 
     def map_rows_and_fold(
-        self, rows: RowBlocks, step: Callable[[Block], tuple[Matrix, M]], n_columns: int, dtype: Any, *, label: str
+        self, rows: RowBlocks, step: Callable[[Block], tuple[Array, M]], n_columns: int, dtype: DTypeLike, *, label: str
     ) -> tuple[RowBlocks, M]:
         held = hold((rows.shape[0], n_columns), dtype, self.room)
 
@@ -184,7 +185,7 @@ class LocalEngine:
         return held.rows(rows.block_rows, label), merged
 
     def emit(
-        self, rows: RowBlocks, step: Callable[[Block], Array], n_columns: int | None, dtype: Any, *, label: str
+        self, rows: RowBlocks, step: Callable[[Block], Array], n_columns: int | None, dtype: DTypeLike, *, label: str
     ) -> Array:
         n = rows.shape[0]
         out = np.empty(n if n_columns is None else (n, n_columns), dtype=dtype)

@@ -3,36 +3,37 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from nystrom.disk.scratch import Scratch
 from nystrom.rows.arrays import ArrayRows
 from nystrom.rows.base import RowBlocks
 from nystrom.rows.binary import BinaryFile, BinaryRows
 from nystrom.rows.columns import Columns
-from nystrom.types import Array, Matrix
+from nystrom.types import Array
 
 
 class Held(Protocol):
     """Written by several threads, each its own rows; then read as rows."""
 
-    def write(self, start: int, values: Matrix) -> None: ...
+    def write(self, start: int, values: Array) -> None: ...
     def rows(self, block_rows: int, name: str) -> RowBlocks: ...
 
 
-def hold(shape: tuple[int, int], dtype: Any, room: int | None) -> Held:
+def hold(shape: tuple[int, int], dtype: DTypeLike, room: int | None) -> Held:
     """Return a place for a matrix: in memory if it takes at most ``room`` bytes (None for no limit)."""
     size = shape[0] * shape[1] * np.dtype(dtype).itemsize
     return _InMemory(shape, dtype) if room is None or size <= room else _OnDisk(shape, dtype)
 
 
 class _InMemory:
-    def __init__(self, shape: tuple[int, int], dtype: Any) -> None:
+    def __init__(self, shape: tuple[int, int], dtype: DTypeLike) -> None:
         self.values: Array = np.empty(shape, dtype)
 
-    def write(self, start: int, values: Matrix) -> None:
+    def write(self, start: int, values: Array) -> None:
         self.values[start : start + len(values)] = values
 
     def rows(self, block_rows: int, name: str) -> RowBlocks:
@@ -40,14 +41,14 @@ class _InMemory:
 
 
 class _OnDisk:
-    def __init__(self, shape: tuple[int, int], dtype: Any) -> None:
+    def __init__(self, shape: tuple[int, int], dtype: DTypeLike) -> None:
         self.scratch = Scratch("held")
         self.path = self.scratch.path / "rows"
         self.shape = shape
         self.dtype = np.dtype(dtype)
         self.path.touch()
 
-    def write(self, start: int, values: Matrix) -> None:
+    def write(self, start: int, values: Array) -> None:
         raw = memoryview(np.ascontiguousarray(values, dtype=self.dtype).reshape(-1).view(np.uint8))  # type: ignore[arg-type]
         position = start * self.shape[1] * self.dtype.itemsize
         handle = os.open(self.path, os.O_WRONLY | getattr(os, "O_BINARY", 0))

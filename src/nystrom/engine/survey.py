@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from threading import Event
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from nystrom.engine.base import Engine, M, T, TreeMerger
 from nystrom.engine.counted import CountedEngine
 from nystrom.exceptions import NotFiniteError
 from nystrom.moments import Moments, block_moments
 from nystrom.rows.base import Block, RowBlocks, require_finite
-from nystrom.types import Matrix
+from nystrom.types import Array
 
 
 @dataclass(frozen=True)
@@ -125,13 +126,13 @@ class Survey:
         self._moments = done.moments
         return done.result  # type: ignore[return-value]
 
-    def map_rows(self, step: Callable[[Block], Matrix], n_columns: int, dtype: object, *, label: str) -> RowBlocks:
+    def map_rows(self, step: Callable[[Block], Array], n_columns: int, dtype: DTypeLike, *, label: str) -> RowBlocks:
         """Return the rows that ``step`` makes of each block, and take the moments with it if not known yet."""
         if self._known:
             return self.passes.map_rows(self.rows, step, n_columns, dtype, label=label)
         survey = _moments_step(self.rows.name)
 
-        def both(block: Block) -> tuple[Matrix, Moments]:
+        def both(block: Block) -> tuple[Array, Moments]:
             moments = survey(block)
             return step(block), moments
 

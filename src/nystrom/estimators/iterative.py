@@ -22,7 +22,7 @@ from nystrom.solvers.exact import solve_exactly
 from nystrom.solvers.kernel_product import TILE_ROWS, KernelProduct, TiledRows
 from nystrom.solvers.landmark_fit import fit_on_landmarks
 from nystrom.solvers.unfactored import UnfactoredMap
-from nystrom.types import Array
+from nystrom.types import Array, to_dense
 
 # Landmarks of the factor that preconditions the exact solver, where every row is a landmark.
 _PRECONDITIONING_LANDMARKS = 1000
@@ -68,7 +68,7 @@ class IterativeMachine(SupervisedMachine):
         points = self.landmarks
         if not isinstance(points, np.ndarray) or points.shape != rows.shape or not rows.in_memory or rows.is_sparse:
             return False
-        return np.array_equal(points, rows.take(np.arange(rows.shape[0])))
+        return np.array_equal(points, to_dense(rows.take(np.arange(rows.shape[0]))))
 
     def _choose_landmarks(self, rows: RowBlocks) -> tuple[Survey, Kernel, Landmarks, int | None]:
         survey, kernel, landmarks, rank = super()._choose_landmarks(rows)

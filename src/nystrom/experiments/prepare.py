@@ -12,7 +12,7 @@ from nystrom.experiments.catalogue import Study
 from nystrom.kernels import Gaussian, Kernel, Polynomial
 from nystrom.moments import block_moments
 from nystrom.rows import as_blocks
-from nystrom.types import Array, Matrix, issparse
+from nystrom.types import Array, Matrix, issparse, to_dense
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ def prepare_study(study: Study) -> Prepared | None:
     if study.first and study.first < X.shape[0]:
         X, y = X[: study.first], None if y is None else y[: study.first]
     if study.shaping == "stack4":
-        X, y = np.vstack([X] * 4), None if y is None else np.tile(y, 4)
+        X, y = np.vstack([to_dense(X)] * 4), None if y is None else np.tile(y, 4)
     elif study.shaping == "columns4":
-        X = np.repeat(X, 4, axis=1)
+        X = np.repeat(to_dense(X), 4, axis=1)
     return Prepared(name, info(name).stand_in, X, y, _kernel(study, X), _hash(X, y))
 
 

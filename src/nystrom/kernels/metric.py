@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nystrom.kernels.base import Kernel, Prepared
-from nystrom.types import Array, Matrix, issparse
+from nystrom.types import Array, Matrix, issparse, to_dense
 
 if TYPE_CHECKING:
     from nystrom.moments import Moments
@@ -59,7 +59,7 @@ class InMetric(Kernel):
         return InMetric(self.kernel.resolve(moments), self.root)
 
     def prepare(self, Z: Matrix, center: Array | None = None) -> Prepared:
-        middle = None if center is None else to_metric(center[None, :], self.root)[0]
+        middle = None if center is None else to_dense(to_metric(center[None, :], self.root))[0]
         return _InMetric(self.kernel.prepare(to_metric(Z, self.root), middle), self.root)
 
     def diag(self, A: Matrix, start: int = 0) -> Array:

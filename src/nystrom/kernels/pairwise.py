@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,7 +20,7 @@ from sklearn.metrics.pairwise import manhattan_distances
 from nystrom import loops
 from nystrom.rows.offset import minus_columns, offset_columns
 from nystrom.rows.sparse import canonical, native
-from nystrom.types import Array, Matrix, issparse, to_dense
+from nystrom.types import Array, Matrix, SparseMatrix, issparse, to_dense
 
 # γ‖z‖² above which ‖x‖² − 2⟨x,z⟩ + ‖z‖² loses too much: the exponent −γ‖x − z‖² is then off by some 32 ε.
 _CANCELLATION_LIMIT = 32.0
@@ -111,8 +112,9 @@ def _rows_of(columns: Matrix) -> Matrix:
 
 def _difference(A: Matrix, B: Matrix) -> Matrix:
     if issparse(A) != issparse(B):
-        A, B = (to_dense(M) for M in (A, B))
-    return A.astype(np.float64) - B
+        A, B = to_dense(A), to_dense(B)
+    difference: Matrix = A.astype(np.float64) - B  # type: ignore[operator] # both dense, or both sparse
+    return difference
 
 
 class InnerProducts:
@@ -122,7 +124,7 @@ class InnerProducts:
         self._Z = _dense_if_small(Z)
         self._scale = scale
         # Filled by whichever thread comes first; two that race compute the same thing.
-        self._ways: dict[tuple[np.dtype, bool], Callable[[Matrix], Array]] = {}
+        self._ways: dict[tuple[np.dtype, bool], Callable[[Any], Array]] = {}
 
     def __call__(self, X: Matrix) -> Array:
         X = as_matrix(X, "X")
@@ -132,7 +134,7 @@ class InnerProducts:
             self._ways[key] = self._way(*key)
         return self._ways[key](X)
 
-    def _way(self, dtype: np.dtype, is_sparse: bool) -> Callable[[Matrix], Array]:
+    def _way(self, dtype: np.dtype, is_sparse: bool) -> Callable[[Any], Array]:
         columns = _columns(self._Z, self._scale, dtype)
         if is_sparse:
             return loops.SparseProduct(_rows_of(columns), dtype)
@@ -151,7 +153,7 @@ class _Landmarks:
     norms: Array
     gamma: float
     center: Array | None
-    points: Matrix = None
+    points: Matrix | None = None
     offset: Array | None = None
 
     def exponents(self, X: Matrix, exp: bool) -> Array:
@@ -168,23 +170,23 @@ class _Landmarks:
         else:
             out = self._of_dense(X, exp=exp)
         if self.points is not None:
-            self._sharpen(out, X)
+            self._sharpen(out, X, self.points)
         return out
 
     @cached_property
     def _of_dense(self) -> loops.Exponentials:
-        return loops.Exponentials(self.columns, self.norms, self.gamma, self.center)
+        return loops.Exponentials(to_dense(self.columns), self.norms, self.gamma, self.center)
 
     @cached_property
     def _of_sparse(self) -> loops.SparseExponentials:
         return loops.SparseExponentials(_rows_of(self.columns), self.norms)
 
-    def _sharpen(self, out: Array, X: Matrix) -> None:
+    def _sharpen(self, out: Array, X: Matrix, points: Matrix) -> None:
         row, column = np.nonzero(out > -_SHARP_SHARE * self.norms)
         step = max(1, _SHARP_NUMBERS // X.shape[1])
         for start in range(0, row.size, step):
             i, j = row[start : start + step], column[start : start + step]
-            out[i, j] = -self.gamma * squared_norms(_difference(X[i], self.points[j]))
+            out[i, j] = -self.gamma * squared_norms(_difference(X[i], points[j]))
 
 
 class Exponents:
@@ -332,7 +334,7 @@ class ManhattanDistances:
     def __init__(self, Z: Matrix) -> None:
         self._Z = Z
         self._dense = _dense_if_small(Z)
-        self._sparse: Matrix = None
+        self._sparse: SparseMatrix | None = None
 
     def __call__(self, X: Matrix) -> Array:
         check_columns(X, self._Z.shape[1])
@@ -343,7 +345,7 @@ class ManhattanDistances:
         return np.asarray(manhattan_distances(_as_sklearn_wants(X), self._sparse))
 
 
-def _as_sklearn_wants(A: Matrix) -> Matrix:
+def _as_sklearn_wants(A: Matrix) -> SparseMatrix:
     """Return a new CSR matrix with sorted int32 indices, float64 values and no duplicate entries."""
     # scikit-learn would do this too, but in place and on landmarks that several threads share.
     A = canonical(A) if issparse(A) else sp.csr_matrix(A)

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from nystrom import loops
 from nystrom.rows.offset import minus_columns
 from nystrom.rows.sparse import canonical, native
-from nystrom.types import Array, Matrix, issparse
+from nystrom.types import Array, Matrix, issparse, to_dense
 
 # Scores of one tile (rows × centres): smaller tiles contend for the GIL.
 _TILE_SCORES = 2**20
@@ -78,8 +78,9 @@ class Nearest:
         if self.factor != 1:
             X = X * X.dtype.type(self.factor)
         if self._dense is not None:
-            return self._dense(X)
+            return self._dense(to_dense(X))
         assert self._sparse is not None
+        assert issparse(X)
         if self.offset is not None:
             X = minus_columns(X, self.offset * self.factor)
         n = X.shape[0]
@@ -94,9 +95,9 @@ class Nearest:
     def centred(self, X: Matrix) -> Matrix:
         """Return the rows minus the shift, in float64."""
         if self.shift is not None:
-            return np.subtract(X, self.shift, dtype=np.float64)
+            return np.subtract(to_dense(X), self.shift, dtype=np.float64)
         X = X.astype(np.float64)
-        return X if self.offset is None else minus_columns(X, self.offset)
+        return minus_columns(X, self.offset) if issparse(X) and self.offset is not None else X
 
 
 def row_squares(A: Matrix) -> Array:
@@ -150,9 +151,9 @@ class ClusterSums:
         if issparse(self.sums):
             return ClusterSums(self.sums + other.sums, counts, weights)
         if self.sums.dtype == np.float64:
-            np.add(self.sums, other.sums, out=self.sums)
+            np.add(self.sums, to_dense(other.sums), out=self.sums)
             return ClusterSums(self.sums, counts, weights)
-        return ClusterSums(np.add(self.sums, other.sums, dtype=np.float64), counts, weights)
+        return ClusterSums(np.add(self.sums, to_dense(other.sums), dtype=np.float64), counts, weights)
 
     def means(self) -> Matrix:
         """Return the means of the clusters that have rows, in order, in float64; CSR where that is smaller."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from nystrom.kmeans.assignment import Nearest, row_squares
 from nystrom.rows.base import Block
-from nystrom.types import Array, Matrix, issparse
+from nystrom.types import Array, Matrix, SparseMatrix, issparse
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class FindFarthest:
         # A mean of equal rows differs from them by rounding; that is no distance.
         if issparse(X):
             own = self.centers[labels]
-            products = X.multiply(own).sum(axis=1) if issparse(own) else _products(X, self.centers, labels)
+            products = X.multiply(own).sum(axis=1) if issparse(own) else _products(X, own)
             distances = squares - 2 * np.asarray(products).ravel() + row_squares(self.centers)[labels]
             noise = 1e-12 * squares
         else:
@@ -66,8 +66,8 @@ class FindFarthest:
         return _farthest(distances[able], labels[able], block.start + able, self.limit)
 
 
-def _products(X: Matrix, centers: Array, labels: Array) -> Array:
+def _products(X: SparseMatrix, own: Array) -> Array:
     """Return x·c for each CSR row x and its own dense centre c."""
     lengths = np.diff(X.indptr)
     owner = np.repeat(np.arange(X.shape[0]), lengths)
-    return np.bincount(owner, X.data * centers[labels[owner], X.indices], minlength=X.shape[0])
+    return np.bincount(owner, X.data * own[owner, X.indices], minlength=X.shape[0])

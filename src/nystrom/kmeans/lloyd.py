@@ -10,7 +10,6 @@ import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
-import scipy.sparse as sp
 
 from nystrom import loops
 from nystrom.checks import check_count
@@ -25,6 +24,7 @@ from nystrom.rows.arrays import array_rows
 from nystrom.rows.base import Block, RowBlocks, default_block_rows
 from nystrom.rows.mapped import ScaledRows
 from nystrom.rows.offset import minus_columns, offset_columns
+from nystrom.rows.stack import stack_rows
 from nystrom.threads import blas_threads
 from nystrom.types import Array, Matrix, issparse, to_dense
 
@@ -238,7 +238,7 @@ class _Totals:
     def inertia(self, centers: Matrix) -> float:
         """Sum of squared distances to ``centers``: Σ‖x‖² - 2 Σ c·s + Σ n‖c‖², all in float64."""
         sums = self.clusters.sums
-        products = sums.multiply(centers).sum() if issparse(sums) else np.einsum("ij,ij->", centers, sums)
+        products = sums.multiply(centers).sum() if issparse(sums) else np.einsum("ij,ij->", to_dense(centers), sums)
         value = self.squares - 2.0 * products + self.clusters.masses @ row_squares(centers)
         return max(float(value), 0.0)
 
@@ -256,7 +256,7 @@ class _Look:
             squares = float(np.asarray(block.weight, dtype=np.float64) @ row_squares(X))
             return labels, _Totals(cluster_sums(labels, X, m, block.weight), squares)
         if self.nearest.shift is not None:
-            sums, counts, squares = loops.sum_by_label(labels, block.X, m, self.nearest.shift)
+            sums, counts, squares = loops.sum_by_label(labels, to_dense(block.X), m, self.nearest.shift)
             return labels, _Totals(ClusterSums(sums, counts), squares)
         X = self.nearest.centred(block.X)
         return labels, _Totals(cluster_sums(labels, X, m), float(np.dot(X.data, X.data)))
@@ -343,7 +343,7 @@ class _Clustering:
 
 def _stack(old: Matrix, fresh: Matrix) -> Matrix:
     if issparse(old):
-        return sp.vstack([old, fresh], format="csr")
+        return stack_rows([old, fresh])
     # Centres of sparse rows are dense where that is smaller, though a row by itself is not.
     return np.vstack([old, to_dense(fresh)])
 

@@ -11,7 +11,7 @@ from nystrom.engine.base import Engine
 from nystrom.engine.survey import Survey
 from nystrom.kernels import Kernel, Precomputed
 from nystrom.kmeans.lloyd import KMeansResult, draw_rows
-from nystrom.landmarks.base import Landmarks, Selector, gather, resolve, row_weights, stack_points
+from nystrom.landmarks.base import Landmarks, Selector, gather, resolve, row_weights
 from nystrom.landmarks.clustered import AllColumns, cluster, cluster_means, labelled_means
 from nystrom.landmarks.means import lloyd
 from nystrom.landmarks.pivoted import RPCholesky, cholesky_pivots
@@ -19,8 +19,9 @@ from nystrom.linalg import whiten
 from nystrom.moments import block_moments
 from nystrom.rows.arrays import TakenRows, array_rows
 from nystrom.rows.base import Block, RowBlocks, require_finite
+from nystrom.rows.stack import stack_rows
 from nystrom.sketch import PCASketch, Sketch
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, to_dense
 
 _SKETCH_DIM = 20
 _SKETCH_ROWS = 500
@@ -185,7 +186,7 @@ def _in_float32(sketched: RowBlocks) -> RowBlocks:
     if sketched.dtype == np.float32 and _fits_float32(sketched):
         return sketched
     rows = _in_float64(sketched)
-    centred = rows.take(np.arange(rows.shape[0]))
+    centred = to_dense(rows.take(np.arange(rows.shape[0])))
     if _FAR_OUT * np.median(np.linalg.norm(centred, axis=1)) < 1:
         return rows
     return array_rows(centred.astype(np.float32))
@@ -193,7 +194,7 @@ def _in_float32(sketched: RowBlocks) -> RowBlocks:
 
 def _fits_float32(sketched: RowBlocks) -> bool:
     """Whether squares of float32 rows stay within its range."""
-    largest = float(np.max(np.abs(sketched.take(np.arange(sketched.shape[0])))))
+    largest = float(np.max(np.abs(to_dense(sketched.take(np.arange(sketched.shape[0]))))))
     return largest == 0 or _FLOAT32_SIZES[0] < largest < _FLOAT32_SIZES[1]
 
 
@@ -226,7 +227,7 @@ def _better_for_kernel(
     weight = row_weights(inside)
     weighted = sketched if weight is None else sketched.with_target(None, weight)
     grown = lloyd(Survey(weighted, inside.engine), sketched.take(pivots), _TRIAL_LLOYD)
-    others = _filled(cluster_means(inside, sketch, grown), inside.rows, pivots, kernel)
+    others = _filled(cluster_means(inside, sketch, to_dense(grown)), inside.rows, pivots, kernel)
     size = inside.rows.shape[0]
     some = np.arange(0, size, max(1, size // _TRIAL_ROWS))
     trial, masses = inside.rows.take(some), np.ones(len(some)) if weight is None else weight[some]
@@ -241,7 +242,7 @@ def _filled(points: Matrix, rows: RowBlocks, pivots: Array, kernel: Kernel) -> M
         return points
     grown_from = rows.take(pivots)
     likeness = np.asarray(kernel(grown_from, points)).max(axis=1)
-    return stack_points(points, grown_from[np.argsort(likeness, kind="stable")[:missing]])
+    return stack_rows([points, grown_from[np.argsort(likeness, kind="stable")[:missing]]])
 
 
 def _unexplained(kernel: Kernel, X: Matrix, masses: Array, points: Matrix) -> float:

@@ -10,7 +10,6 @@ from hashlib import blake2b
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 
 from nystrom.checks import is_whole
@@ -21,6 +20,7 @@ from nystrom.kernels.ranges import Finite, with_room
 from nystrom.kmeans.lloyd import draw_rows
 from nystrom.linalg import INDEFINITE, algebra_threads, least_ritz_share
 from nystrom.rows.base import Block, RowBlocks, require_finite
+from nystrom.rows.stack import stack_rows
 from nystrom.types import Array, Matrix, issparse, to_dense
 
 # Rows of a given kernel matrix that are looked at for a negative eigenvalue: 30 products with them cost little.
@@ -48,9 +48,11 @@ class Landmarks:
     def same_points(self, other: Landmarks) -> bool:
         """Return whether both have the same points in the same order."""
         a, b = self.points, other.points
-        if a.shape != b.shape or issparse(a) != issparse(b):
+        if a.shape != b.shape:
             return False
-        return bool((a != b).nnz == 0) if issparse(a) else np.array_equal(a, b)
+        if issparse(a):
+            return issparse(b) and (a != b).nnz == 0
+        return not issparse(b) and np.array_equal(a, b)
 
 
 class Selector(BaseEstimator, ABC):
@@ -212,17 +214,7 @@ def gather(survey: Survey, indices: Array) -> Matrix:
         return block.X[wanted[first:last] - block.start]
 
     pieces = [piece for _, piece in survey.map(step, label="gather rows")]
-    stacked = sp.vstack(pieces, format="csr") if rows.is_sparse else np.concatenate(pieces)
-    back = np.empty_like(order)
-    back[order] = np.arange(len(order))
-    return stacked[back]
-
-
-def stack_points(first: Matrix, second: Matrix) -> Matrix:
-    """Return the points of both, the first before the second; CSR if either is."""
-    if issparse(first) or issparse(second):
-        return sp.vstack([first, second], format="csr")
-    return np.concatenate([first, second])
+    return stack_rows(pieces, order)
 
 
 def smaller_form(points: Matrix) -> Matrix:

@@ -83,7 +83,7 @@ class SketchedKMeans(Selector):
             sample, weight = sample_rows(survey, size, rng)
             sketched = ArrayRows(sketch(sample))
         found = cluster(sketched, m, survey.engine, rng, self.n_iter, self.n_init, weight=weight)
-        return Landmarks(cluster_means(survey, sketch, found.centers), None)
+        return Landmarks(cluster_means(survey, sketch, to_dense(found.centers)), None)
 
 
 def cluster(

@@ -59,9 +59,9 @@ def _rows_in_metric(survey: Survey, root: Array) -> RowBlocks:
         made = array_rows(to_metric(rows.take(np.arange(rows.shape[0])), root), block_rows=rows.block_rows)
     else:
 
-        def step(block: Block) -> Matrix:
+        def step(block: Block) -> Array:
             require_finite(block.X, name, block.start)
-            return to_metric(block.X, root)
+            return to_dense(to_metric(block.X, root))
 
         q = root.shape[-1]
         made = survey.engine.map_rows(rows, step, q, rows.dtype, label="rows in the metric")

@@ -8,9 +8,10 @@ import numpy as np
 
 from nystrom.engine.survey import Survey
 from nystrom.kmeans.lloyd import ClusterSums, Nearest, cluster_sums
-from nystrom.landmarks.base import smaller_form, stack_points
+from nystrom.landmarks.base import smaller_form
 from nystrom.rows.base import Block
 from nystrom.rows.offset import minus_columns, offset_columns
+from nystrom.rows.stack import stack_rows
 from nystrom.types import Array, Matrix, issparse
 
 
@@ -50,6 +51,6 @@ def lloyd(survey: Survey, points: Matrix, n_iter: int) -> Matrix:
         stay = points[np.flatnonzero(found.counts == 0)]
         moved = found.means().astype(survey.rows.dtype)
         if stay.shape[0]:
-            moved = stack_points(moved, stay)
+            moved = stack_rows([moved, stay])
         points = smaller_form(moved)
     return points

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy.sparse as sp
 
 from nystrom.rows.base import Block, RowBlocks, WrappedRows, blocks_to_join, default_block_rows
 from nystrom.rows.sparse import canonical
-from nystrom.types import Array, Matrix, issparse
+from nystrom.types import Array, Matrix, SparseMatrix, issparse
 
 
 class ArrayRows(RowBlocks):
@@ -59,7 +60,7 @@ class SparseRows(RowBlocks):
     is_sparse = True
     in_memory = True
 
-    def __init__(self, X: Matrix, *, block_rows: int | None = None, name: str = "X") -> None:
+    def __init__(self, X: SparseMatrix, *, block_rows: int | None = None, name: str = "X") -> None:
         self._X = canonical(X, name)
         self.shape = (int(X.shape[0]), int(X.shape[1]))
         self.dtype = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
@@ -80,7 +81,7 @@ class SparseRows(RowBlocks):
         stop = min(start + self.block_rows, self.shape[0])
         indptr = self._X.indptr
         first, last = indptr[start], indptr[stop]
-        piece = type(self._X)(
+        piece = sp.csr_matrix(
             (
                 self._X.data[first:last].astype(self.dtype, copy=False),
                 self._X.indices[first:last],

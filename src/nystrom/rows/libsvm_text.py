@@ -22,7 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from nystrom.exceptions import DataFileError
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, SparseMatrix
 
 _PIECE_BYTES = 8 * 2**20
 _LONGEST_LINE = 256 * 2**20
@@ -48,7 +48,7 @@ class Piece:
     values: Array
 
 
-def read_libsvm(path: Path | str, *, n_features: int | None = None) -> tuple[Matrix, Array]:
+def read_libsvm(path: Path | str, *, n_features: int | None = None) -> tuple[SparseMatrix, Array]:
     """Read a LIBSVM file, plain or compressed (``.bz2``, ``.gz``, ``.xz``).
 
     Parameters

@@ -20,7 +20,7 @@ from nystrom.rows.reading import reading
 from nystrom.rows.sparse import canonical, csr_rows
 from nystrom.rows.stamp import Stamp
 from nystrom.rows.stream import Piece, StreamRows
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, SparseMatrix
 
 _PIECE_ENTRIES = 2**19
 _INDICES = ("indices", "indptr", "row", "col", "offsets")
@@ -90,7 +90,7 @@ def open_npz(path: Path, *, dtype: Any, block_rows: int | None) -> RowBlocks:
     return SparseRows(X.astype(kind, copy=False), block_rows=block_rows, name=str(path))
 
 
-def load_sparse(path: Path) -> Matrix:
+def load_sparse(path: Path) -> SparseMatrix:
     """Return the whole matrix of a ``scipy.sparse`` file, of any layout, as checked CSR."""
     with reading(path):
         with np.load(path, allow_pickle=False) as stored:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, SparseMatrix
 
 # A column whose mean squared is below so many times the spread of all costs no digits that matter.
 _WORTH = 2.0**10
@@ -25,7 +25,7 @@ def offset_columns(mean: Array, spread: float) -> Array | None:
     return np.where(far, mean, 0.0) if far.any() else None
 
 
-def minus_columns(X: Matrix, shift: Array) -> Matrix:
+def minus_columns(X: SparseMatrix, shift: Array) -> SparseMatrix:
     """Return the CSR rows ``x − shift`` in the dtype of X; columns in which the shift is 0 stay as they are."""
     columns = np.flatnonzero(shift)
     n = X.shape[0]

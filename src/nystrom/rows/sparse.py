@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, SparseMatrix
+
+# The same kind of matrix in and out.
+M = TypeVar("M", Array, SparseMatrix, Array | SparseMatrix)
 
 
-def canonical(X: Matrix, name: str = "X", *, start: int = 0) -> Matrix:
+def canonical(X: SparseMatrix, name: str = "X", *, start: int = 0) -> SparseMatrix:
     """Return sparse rows of any layout as checked CSR with sorted columns and no duplicate entries.
 
     Nothing is copied where the rows are in this form already. Time O(nnz).
@@ -61,7 +64,7 @@ def canonical(X: Matrix, name: str = "X", *, start: int = 0) -> Matrix:
 
 def csr_rows(
     data: Array, indices: Array, indptr: Array, shape: tuple[int, int], name: str = "X", *, start: int = 0
-) -> Matrix:
+) -> SparseMatrix:
     """Return the CSR matrix of these arrays, checked and in canonical form; see :func:`canonical`."""
     _check_compressed(data, indices, indptr, shape, name, start, ("row", "column"))
     # A new matrix: flags that the caller's matrix remembers may be older than its arrays.
@@ -72,7 +75,7 @@ def csr_rows(
     return X
 
 
-def native(X: Matrix) -> Matrix:
+def native(X: M) -> M:
     """Return the matrix with numbers in the machine's byte order; no copy where they are."""
     return X if X.dtype.isnative else X.astype(X.dtype.newbyteorder("="))
 

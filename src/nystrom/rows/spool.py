@@ -16,7 +16,7 @@ from nystrom.rows.base import RowBlocks, default_block_rows
 from nystrom.rows.binary import BinaryFile, BinaryRows, SparseBinaryRows
 from nystrom.rows.columns import Columns, require_target
 from nystrom.rows.stream import Piece, StreamRows
-from nystrom.types import Array
+from nystrom.types import Array, issparse
 
 
 def spool(source: StreamRows, *, folder: Path | None, n_features: int | None, block_rows: int | None) -> RowBlocks:
@@ -80,7 +80,7 @@ class _Spool:
 
     def _write(self, files: Mapping[str, IO[bytes]], piece: Piece) -> None:
         X = piece.X.astype(self.source.dtype, copy=False)
-        if self.source.is_sparse:
+        if issparse(X):
             files["indptr"].write((X.indptr[1:].astype(np.int64) + self.entries).tobytes())
             files["indices"].write(X.indices.astype(self.index_dtype, copy=False).tobytes())
             files["data"].write(X.data.tobytes())

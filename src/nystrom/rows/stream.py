@@ -11,13 +11,13 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
 from nystrom.exceptions import DataFileError, RowsChangedError
 from nystrom.rows.base import Block, RowBlocks, blocks_to_join, default_block_rows
 from nystrom.rows.columns import check_dtype, require_target
 from nystrom.rows.reading import reading
 from nystrom.rows.sparse import canonical
+from nystrom.rows.stack import stack_rows
 from nystrom.rows.stamp import Stamp
 from nystrom.types import Array, Matrix, issparse
 
@@ -34,7 +34,12 @@ class Piece(NamedTuple):
         return int(self.X.shape[0])
 
     def rows(self, start: int, stop: int) -> Piece:
-        return Piece(*(None if part is None else part[start:stop] for part in self))
+        piece = slice(start, stop)
+        return Piece(
+            self.X[piece],
+            None if self.y is None else self.y[piece],
+            None if self.weight is None else self.weight[piece],
+        )
 
 
 class StreamRows(RowBlocks):
@@ -71,7 +76,7 @@ class StreamRows(RowBlocks):
         for piece in self.read_pieces():
             count += piece.n_rows
             width = max(width, int(piece.X.shape[1]))
-            entries += piece.X.nnz if self.is_sparse else 0
+            entries += piece.X.nnz if issparse(piece.X) else 0
             self.has_target = piece.y is not None
             self.has_weight = piece.weight is not None
         if count == 0:
@@ -133,7 +138,7 @@ class StreamRows(RowBlocks):
                     f"but the rows before them have {self.shape[1]}."
                 )
             X = piece.X.astype(self.dtype, copy=False)
-            yield piece._replace(X=X if self.is_sparse else np.ascontiguousarray(X))
+            yield piece._replace(X=X if issparse(X) else np.ascontiguousarray(X))
             start += piece.n_rows
 
     def block(self, index: int) -> Block:
@@ -147,9 +152,7 @@ class StreamRows(RowBlocks):
             first, last = np.searchsorted(wanted, (block.start, block.stop))
             # An array of row numbers copies, so that the block itself can be freed.
             found.append(block.X[wanted[first:last] - block.start])
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        return _stack(found)[back]
+        return stack_rows(found, order)
 
     def widened(self, block_rows: int) -> StreamRows:
         wide = copy(self)
@@ -185,14 +188,10 @@ def _cut(held: deque[Piece], wanted: int) -> Piece:
     if len(parts) == 1:
         return parts[0]
     return Piece(
-        _stack([part.X for part in parts]),
+        stack_rows([part.X for part in parts]),
         _join([part.y for part in parts]),
         _join([part.weight for part in parts]),
     )
-
-
-def _stack(parts: list[Matrix]) -> Matrix:
-    return sp.vstack(parts, format="csr") if issparse(parts[0]) else np.concatenate(parts)
 
 
 def _join(parts: list[Array | None]) -> Array | None:

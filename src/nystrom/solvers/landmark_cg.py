@@ -28,7 +28,7 @@ from nystrom.loops import normal_product
 from nystrom.rows.base import Block, RowBlocks, require_finite
 from nystrom.solvers.conjugate import conjugate_gradients
 from nystrom.solvers.preconditioner import FalkonPreconditioner, Preconditioner, SamplePreconditioner
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, to_dense
 
 # Kernel values of one tile of rows: they stay in the cache from the exponential to both products.
 _TILE_BYTES = 2 * 2**20
@@ -325,7 +325,7 @@ def _feature_tiles(
 
     def tiles(block: Block) -> Iterator[tuple[Block, Array]]:
         for piece in block.split(tile_rows):
-            yield piece, piece.X if evaluate is None else evaluate(piece.X)
+            yield piece, to_dense(piece.X) if evaluate is None else evaluate(piece.X)
 
     return tiles
 
@@ -367,7 +367,7 @@ def _sample_gram(held: RowBlocks, weight: Array | None, target: Target, *, centr
     """Return ``FᵀDF`` (centred if asked) as some evenly spread rows tell it."""
     n, k = held.shape
     numbers = np.arange(0, n, max(1, n // (_SAMPLE_ROWS * max(k, 1))))
-    F = held.take(numbers)
+    F = to_dense(held.take(numbers))
     if centred:
         F = F - target.total / target.weight
     w = np.ones(len(numbers)) if weight is None else weight[numbers]

@@ -24,7 +24,7 @@ from nystrom.kernels.ranges import kernel_dtype
 from nystrom.rows import Block, RowBlocks
 from nystrom.solvers.losses import Loss
 from nystrom.solvers.path import ridge_problem
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, to_dense
 
 # Kernel values of all rows are held up to this many bytes where no max_memory is given; beyond, and where the budget
 # has no room for them, every pass evaluates the kernel again.
@@ -127,7 +127,7 @@ def _loss_step(loss: Loss, A: Array, c: Array, evaluate: Callable[[Matrix], Arra
 
     def add_pieces(block: Block, values: Array, products: Array, sums: Array) -> None:
         for piece in block.split(tile_rows):
-            tile = piece.X.astype(np.float64, copy=False)
+            tile = to_dense(piece.X).astype(np.float64, copy=False)
             y = np.asarray(piece.y).reshape(len(tile), -1)
             value, gradient = loss.evaluate(y, tile @ A + c)
             if piece.weight is not None:

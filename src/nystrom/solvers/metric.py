@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from nystrom.engine import Engine, Sums
 from nystrom.engine.survey import Survey
@@ -22,6 +21,7 @@ from nystrom.factor import NystromMap, optimal
 from nystrom.kernels import Gaussian, Kernel, Matern, to_metric
 from nystrom.landmarks import make_selector
 from nystrom.rows import Block, RowBlocks, array_rows, require_finite
+from nystrom.rows.stack import stack_rows
 from nystrom.solvers.bandwidth import sample_rows
 from nystrom.solvers.held_out import assign_parts
 from nystrom.solvers.path import auto_alphas, leave_one_out, ridge_problem
@@ -203,11 +203,10 @@ def _sample(survey: Survey, rng: np.random.Generator, classes: bool) -> Sample:
     rows = sample_rows(survey, _ROWS, rng)
     parts = survey.engine.map(rows, lambda block: (block.X, block.y, block.weight), label="sample")
     pieces = [piece for _, piece in parts]
-    X = [piece[0] for piece in pieces]
     weight = None if pieces[0][2] is None else np.concatenate([np.asarray(piece[2], dtype=float) for piece in pieces])
     y = np.concatenate([np.asarray(piece[1], dtype=np.float64) for piece in pieces])
     y = y.reshape(len(y), -1)
-    stacked = sp.vstack(X, format="csr").astype(np.float64) if issparse(X[0]) else np.concatenate(X).astype(float)
+    stacked = stack_rows([piece[0] for piece in pieces]).astype(np.float64)
     try:
         require_finite(stacked, survey.rows.name)
     except NotFiniteError:

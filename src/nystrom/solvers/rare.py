@@ -13,7 +13,8 @@ import scipy.linalg.lapack
 from nystrom.engine.survey import Survey
 from nystrom.factor import NystromMap
 from nystrom.kernels import Kernel
-from nystrom.landmarks.base import Landmarks, gather, stack_points
+from nystrom.landmarks.base import Landmarks, gather
+from nystrom.rows.stack import stack_rows
 from nystrom.types import Array, Matrix
 
 # Below this squared kernel value with its nearest landmark, a row is not explained by any one landmark.
@@ -96,7 +97,7 @@ def with_rare_rows(survey: Survey, fitted: NystromMap, unlike: Array) -> Landmar
     if not pivots:
         return None
     kept = _least_redundant(fitted, m - len(pivots))
-    return Landmarks(stack_points(fitted.landmarks.points[kept], X[np.array(pivots)].astype(survey.rows.dtype)), None)
+    return Landmarks(stack_rows([fitted.landmarks.points[kept], X[np.array(pivots)].astype(survey.rows.dtype)]), None)
 
 
 def _left(fitted: NystromMap, X: Matrix) -> Array:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.sparse as sp
 
 from nystrom.engine.base import Engine
 from nystrom.rows import Block, RowBlocks
+from nystrom.rows.stack import stack_rows
 from nystrom.types import Array
 
 
@@ -20,10 +20,8 @@ def take_with_targets(rows: RowBlocks, engine: Engine, numbers: Array) -> Block:
         return Block(block.index, block.start, block.X[here], y, None if block.weight is None else block.weight[here])
 
     pieces = [piece for _, piece in engine.map(rows, step, label="sample")]
-    X = [piece.X for piece in pieces]
-    stacked = sp.vstack(X, format="csr") if rows.is_sparse else np.concatenate(X)
     y, weight = _joined([piece.y for piece in pieces]), _joined([piece.weight for piece in pieces])
-    return Block(0, 0, stacked, y, weight)
+    return Block(0, 0, stack_rows([piece.X for piece in pieces]), y, weight)
 
 
 def gather_weights(rows: RowBlocks, engine: Engine) -> Array:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
 from nystrom.certificate.tolerance import choose_landmarks
 from nystrom.engine.survey import Survey
@@ -16,6 +15,7 @@ from nystrom.kmeans.lloyd import draw_rows
 from nystrom.landmarks.base import Landmarks, Selector
 from nystrom.linalg import psd_eigh, whiten
 from nystrom.rows.base import Block, require_finite
+from nystrom.rows.stack import stack_rows
 from nystrom.solvers.path import auto_alphas
 from nystrom.types import Array, Matrix
 
@@ -186,11 +186,7 @@ def fetch_rows(survey: Survey, numbers: Array, *, with_target: bool = True) -> _
         return block.X[own], None if y is None else y.reshape(len(own), -1)
 
     parts = [part for _, part in survey.map(step, label="rows on trial")]
-    X = (
-        sp.vstack([X for X, _ in parts], format="csr")
-        if survey.rows.is_sparse
-        else np.concatenate([X for X, _ in parts])
-    )
+    X = stack_rows([X for X, _ in parts])
     require_finite(X, name, numbers=numbers)
     targets = [y for _, y in parts if y is not None]
     return _Sample(X, np.concatenate(targets) if targets else None)

@@ -14,6 +14,7 @@ import dask.array as da
 import distributed
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
+from numpy.typing import DTypeLike
 
 from nystrom.engine.base import M, Progress, Silent, T, TreeMerger
 from nystrom.engine.dask.cluster import (
@@ -31,7 +32,7 @@ from nystrom.engine.local import LocalEngine, merge_two
 from nystrom.exceptions import NotFiniteError
 from nystrom.rows.base import Block, BlockwiseRows, RowBlocks
 from nystrom.threads import blas_threads
-from nystrom.types import Array, Matrix
+from nystrom.types import Array
 
 # Results of a map that reach the client in one message.
 _GATHER = 64
@@ -132,7 +133,7 @@ class DaskEngine:
                 yield from zip(starts[first : first + _GATHER], results, strict=True)
 
     def map_rows(
-        self, rows: RowBlocks, step: Callable[[Block], Matrix], n_columns: int, dtype: Any, *, label: str
+        self, rows: RowBlocks, step: Callable[[Block], Array], n_columns: int, dtype: DTypeLike, *, label: str
     ) -> RowBlocks:
         chunks, task = _peel(rows, step)
         if chunks is None:
@@ -144,7 +145,7 @@ class DaskEngine:
         return held_rows(held, chunks, n_columns, dtype, label)
 
     def map_rows_and_fold(
-        self, rows: RowBlocks, step: Callable[[Block], tuple[Matrix, M]], n_columns: int, dtype: Any, *, label: str
+        self, rows: RowBlocks, step: Callable[[Block], tuple[Array, M]], n_columns: int, dtype: DTypeLike, *, label: str
     ) -> tuple[RowBlocks, M]:
         chunks, task = _peel(rows, step)
         if chunks is None:
@@ -164,7 +165,7 @@ class DaskEngine:
         return held_rows(held, chunks, n_columns, dtype, label), merged
 
     def emit(
-        self, rows: RowBlocks, step: Callable[[Block], Array], n_columns: int | None, dtype: Any, *, label: str
+        self, rows: RowBlocks, step: Callable[[Block], Array], n_columns: int | None, dtype: DTypeLike, *, label: str
     ) -> Any:
         """Return a lazy Dask array in the chunks of the rows; nothing is computed."""
         chunks, task = _peel(rows, step)

@@ -17,6 +17,7 @@ from nystrom.engine.dask.cluster import fetch, make_token, slug, submit
 from nystrom.rows.base import Block, RowBlocks, TargetedRows, blocks_to_join
 from nystrom.rows.gate import column_names, require_number_columns
 from nystrom.rows.sparse import canonical
+from nystrom.rows.stack import stack_rows
 from nystrom.types import Array, Matrix, issparse
 
 
@@ -139,10 +140,7 @@ class DaskRows(RowBlocks):
         pieces = fetch(submit(graph, keys), "take rows")
         if not pieces:
             return self.form.matrix(self.X._meta.reshape(0, self.shape[1]))
-        stacked = sp.vstack(pieces, format="csr") if self.is_sparse else np.concatenate(pieces)
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        return stacked[back]
+        return stack_rows(pieces, order)
 
     def with_target(self, y: Any, weight: Any = None) -> DaskRows:
         rows = DaskRows(
