@@ -11,10 +11,10 @@ import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import DTypeLike
 
 from nystrom.engine import LocalEngine
 from nystrom.engine.survey import Survey
@@ -73,7 +73,7 @@ def calibrate(
     n_features: int,
     n_landmarks: int,
     *,
-    dtype: Any = np.float64,
+    dtype: DTypeLike = np.float64,
     density: float | None = None,
     block_rows: int | None = None,
     n_jobs: int = 1,
@@ -130,7 +130,7 @@ def calibrate(
     return replace(found, held_step=held_step, preconditioner=_preconditioner_seconds(kernel, Z, clock))
 
 
-def _held_step_seconds(m: int, dtype: np.dtype[Any], engine: LocalEngine, clock: Callable[[], float]) -> float:
+def _held_step_seconds(m: int, dtype: np.dtype, engine: LocalEngine, clock: Callable[[], float]) -> float:
     """Return the seconds per row of a step whose kernel values are held."""
     n = max(engine.n_jobs * 64, min(8192, 2**27 // m))
     held = ArrayRows(np.ones((n, m), dtype), block_rows=-(-n // (4 * engine.n_jobs)))
@@ -179,7 +179,7 @@ def _best(run: Callable[[int], None], n_blocks: int, repeats: int, clock: Callab
 def _clustering_seconds(
     p: int,
     m: int,
-    dtype: np.dtype[Any],
+    dtype: np.dtype,
     rng: np.random.Generator,
     engine: LocalEngine,
     clock: Callable[[], float],
@@ -196,7 +196,7 @@ def _clustering_seconds(
     return _best(cluster, Auto().n_iter, 2, clock) * scale
 
 
-def _make_rows(n: int, p: int, density: float | None, dtype: np.dtype[Any], rng: np.random.Generator) -> Matrix:
+def _make_rows(n: int, p: int, density: float | None, dtype: np.dtype, rng: np.random.Generator) -> Matrix:
     if density is None:
         # A falling spectrum, as data have: the kernel is smooth, so the pass pays for whitening as it mostly does.
         return (rng.normal(size=(n, p)) / np.arange(1, p + 1)).astype(dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Collection
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 import numpy as np
 
@@ -22,7 +22,7 @@ def is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_))
 
 
-def check_count(value: Any, name: str, *, least: int = 1, advice: str = "") -> int:
+def check_count(value: object, name: str, *, least: int = 1, advice: str = "") -> int:
     """Return a whole number of at least ``least``.
 
     Examples
@@ -35,7 +35,7 @@ def check_count(value: Any, name: str, *, least: int = 1, advice: str = "") -> i
     return int(value)
 
 
-def check_optional_count(value: Any, name: str) -> int | None:
+def check_optional_count(value: object, name: str) -> int | None:
     """Return a whole number of at least 1, or None."""
     if value is None:
         return None
@@ -44,28 +44,28 @@ def check_optional_count(value: Any, name: str) -> int | None:
     return int(value)
 
 
-def check_choice(value: Any, name: str, allowed: Collection[str]) -> str:
+def check_choice(value: object, name: str, allowed: Collection[str]) -> str:
     """Return one of the words allowed."""
     if not isinstance(value, str) or value not in allowed:
         raise ValueError(f"{name} must be one of {tuple(allowed)}; got {value!r}.")
     return value
 
 
-def check_tolerance(value: Any, name: str) -> float:
+def check_tolerance(value: object, name: str) -> float:
     """Return a finite number that is not negative."""
     if not is_number(value) or not 0 <= value < math.inf:
         raise ValueError(f"{name} must be a finite number of at least 0; got {value!r}.")
     return float(value)
 
 
-def check_positive(value: Any, name: str) -> float:
+def check_positive(value: object, name: str) -> float:
     """Return a positive finite number."""
     if not is_number(value) or not 0 < value < math.inf:
         raise ValueError(f"{name} must be a positive finite number; got {value!r}.")
     return float(value)
 
 
-def check_variance(value: Any, name: str) -> float | None:
+def check_variance(value: object, name: str) -> float | None:
     """Return a positive number, or None for "auto"."""
     if isinstance(value, str) and value == "auto":
         return None
@@ -74,7 +74,7 @@ def check_variance(value: Any, name: str) -> float | None:
     return float(value)
 
 
-def check_alphas(alpha: Any) -> Array | None:
+def check_alphas(alpha: object) -> Array | None:
     """Return the regularisations as an array, or None for "auto"."""
     if isinstance(alpha, str) and alpha == "auto":
         return None

@@ -16,13 +16,13 @@ from nystrom.engine import make_engine
 from nystrom.engine.survey import Survey
 from nystrom.estimators import KernelRidge, KernelRidgeClassifier, Nystroem
 from nystrom.exceptions import ApproximationWarning, FewerLandmarksWarning
-from nystrom.generator import make_generator
+from nystrom.generator import RandomState, make_generator
 from nystrom.kmeans.lloyd import draw_rows
 from nystrom.landmarks import make_selector
 from nystrom.memory import fit_footprint, format_memory
 from nystrom.rows import array_rows, as_blocks
 from nystrom.solvers.sizing import fetch_rows
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, RowsLike, TargetLike
 
 SELECTORS = ("auto", "uniform", "kmeans++", "rpcholesky")
 SIZES = (50, 100, 200, 400)
@@ -117,8 +117,8 @@ class Comparison:
 
 
 def compare(
-    X: Matrix,
-    y: Any = None,
+    X: RowsLike,
+    y: TargetLike = None,
     *,
     selectors: Sequence[Any] = SELECTORS,
     sizes: Sequence[int] = SIZES,
@@ -126,7 +126,7 @@ def compare(
     gamma: Any = "scale",
     most_rows: int = MOST_ROWS,
     n_jobs: int | None = None,
-    random_state: Any = 0,
+    random_state: RandomState = 0,
 ) -> Comparison:
     """Compare ways to choose landmarks, and numbers of them, on these rows.
 
@@ -240,7 +240,7 @@ def _is_classes(y: Array) -> bool:
 
 
 def _in_memory(
-    X: Any, y: Any, most_rows: int, n_jobs: int | None, rng: np.random.Generator
+    X: RowsLike, y: TargetLike, most_rows: int, n_jobs: int | None, rng: np.random.Generator
 ) -> tuple[Matrix, Array | None]:
     """Return at most so many rows as one matrix, with their target."""
     rows = as_blocks(X)

@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from nystrom.engine.base import Engine, Sums
 from nystrom.engine.survey import Survey
@@ -366,7 +367,9 @@ def emit_features(rows: RowBlocks, engine: Engine, fitted: NystromMap, *, C: Arr
     )
 
 
-def _emit(rows: RowBlocks, engine: Engine, function: Callable[[Matrix], Array], n_columns: int, dtype: Any) -> Any:
+def _emit(
+    rows: RowBlocks, engine: Engine, function: Callable[[Matrix], Array], n_columns: int, dtype: DTypeLike
+) -> Any:
     name = rows.name
 
     def step(block: Block) -> Array:

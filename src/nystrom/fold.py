@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 import numpy as np
 
@@ -87,7 +87,7 @@ def plan_way(W: Array, T: Array, kernel: Kernel, dtype: np.dtype) -> tuple[Way, 
     size = whitening_norm(T)
     growth = float(np.linalg.norm(W - W.mean(axis=0))) * size
     narrow = dtype == np.float32 and _in(top, _SQUARABLE32)
-    candidates: list[np.dtype[Any]] = [np.dtype(np.float32)] if narrow else []
+    candidates: list[np.dtype] = [np.dtype(np.float32)] if narrow else []
     for sum_dtype in [*candidates, np.dtype(np.float64)]:
         if float(np.finfo(sum_dtype).eps) * growth**2 <= PROMISE[dtype.name]:
             return Way(False, sum_dtype), None

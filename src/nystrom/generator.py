@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
+RandomState: TypeAlias = int | np.random.Generator | np.random.RandomState | None
 
-def make_generator(random_state: Any) -> np.random.Generator:
+
+def make_generator(random_state: RandomState) -> np.random.Generator:
     """Return a Generator from a seed, a Generator, a legacy RandomState, or None.
 
     Examples

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
+from numpy.typing import DTypeLike
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from nystrom.exceptions import NotPositiveSemidefiniteError
@@ -81,7 +82,7 @@ def psd_eigh(A: Array) -> Eigen:
     return Eigen(values[::-1] * scale, vectors * column_signs(vectors))
 
 
-def whiten(W: Array, *, block_dtype: Any = np.float64, caution: float = 1.0) -> Whitening:
+def whiten(W: Array, *, block_dtype: DTypeLike = np.float64, caution: float = 1.0) -> Whitening:
     """Return the whitening of the landmarks' kernel matrix W.
 
     Directions are kept while ``σ > max(4 ε64 σ₁, 10 ε_C √m max W_ii)``, with ε_C the eps of the dtype in which blocks
@@ -156,7 +157,7 @@ def _cholesky(W: Array) -> Array:
     return R
 
 
-def whiten_quickly(W: Array, *, block_dtype: Any, caution: float, most: float) -> tuple[Array, float] | None:
+def whiten_quickly(W: Array, *, block_dtype: DTypeLike, caution: float, most: float) -> tuple[Array, float] | None:
     """Return a triangular ``T`` with ``Tᵀ W T = I`` and the condition of W, or None.
 
     A tenth of the time of :func:`whiten`, by Cholesky. None unless it is clear that :func:`whiten` would keep every
@@ -239,7 +240,7 @@ def _unit_norm(T: Array) -> float:
         return float(np.linalg.norm(T) ** 2)
 
 
-def _rounding_level(W: Array, block_dtype: Any) -> float:
+def _rounding_level(W: Array, block_dtype: DTypeLike) -> float:
     """Return ``10 ε_C √m max W_ii``: eigenvalues of W below it are rounding of blocks in this dtype."""
     return 10 * float(np.finfo(block_dtype).eps) * float(np.sqrt(W.shape[0])) * float(np.max(np.diag(W), initial=0.0))
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from nystrom.calibration import Calibration, calibrate
 from nystrom.checks import check_choice
@@ -92,7 +92,7 @@ def plan(
     n_landmarks: int,
     *,
     nnz: int | None = None,
-    dtype: Any = np.float64,
+    dtype: DTypeLike = np.float64,
     block_rows: int | None = None,
     workers: int | None = None,
     threads: int | None = None,
@@ -194,7 +194,7 @@ class _Job:
         return min(sample_size(self.m), self.n)
 
 
-def _row_bytes(n: int, p: int, nnz: int | None, dtype: np.dtype[Any]) -> float:
+def _row_bytes(n: int, p: int, nnz: int | None, dtype: np.dtype) -> float:
     return float(p * dtype.itemsize) if nnz is None else (dtype.itemsize + 4) * nnz / n
 
 

@@ -23,11 +23,11 @@ from sklearn.utils.validation import check_is_fitted
 from nystrom.certificate.frobenius import squared_norms
 from nystrom.engine.base import Engine, Sums
 from nystrom.factor import landmark_kernel
-from nystrom.generator import make_generator
+from nystrom.generator import RandomState, make_generator
 from nystrom.kernels import Gaussian, Kernel, Linear, Polynomial
 from nystrom.kmeans.assignment import assign
 from nystrom.rows.base import Block, RowBlocks, require_finite
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, RowsLike
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Bounds:
         )
 
 
-def bounds(estimator: Any, X: Matrix, *, epsilon: float = 0.25, random_state: Any = 0) -> Bounds:
+def bounds(estimator: Any, X: RowsLike, *, epsilon: float = 0.25, random_state: RandomState = 0) -> Bounds:
     """Return the bounds of Proposition 1 and Theorem 1 for a fitted estimator, beside the measured error.
 
     Parameters

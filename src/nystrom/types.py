@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import scipy.sparse as sp
@@ -25,7 +26,7 @@ class SparseMatrix(Protocol):
     @property
     def shape(self) -> tuple[int, int]: ...
     @property
-    def dtype(self) -> np.dtype[Any]: ...
+    def dtype(self) -> np.dtype: ...
     @property
     def ndim(self) -> int: ...
     @property
@@ -61,6 +62,14 @@ class SparseMatrix(Protocol):
 
 # Rows as one array: dense, or sparse in CSR form.
 Matrix: TypeAlias = Array | SparseMatrix
+
+# What a user passes as rows, targets or weights: looked at in `rows/gate.py` and `estimators/supervised.py`, not here.
+RowsLike: TypeAlias = object
+TargetLike: TypeAlias = object
+# Where results are written; None for memory.
+OutPath: TypeAlias = str | PathLike[str] | None
+# Results for the caller: an array, a Dask array where the rows are a Dask collection, or the path that `out` names.
+Emitted: TypeAlias = Any
 
 
 def issparse(X: object) -> TypeIs[SparseMatrix]:

@@ -8,11 +8,11 @@ from typing import Any
 
 from nystrom.commands.data_in import Source, matrix_rows, open_source
 from nystrom.commands.data_out import print_json
-from nystrom.commands.options import parse_count, parse_names, parse_number_or_word
+from nystrom.commands.options import Subparsers, parse_count, parse_names, parse_number_or_word
 from nystrom.commands.terminal import print_table
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
     """Add the ``compare`` subcommand."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "compare",

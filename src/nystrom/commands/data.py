@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from typing import Any
 
 from nystrom.commands.data_out import print_json
+from nystrom.commands.options import Subparsers
 from nystrom.datasets.home import data_homes
 from nystrom.datasets.loader import is_available, list_datasets, load
 from nystrom.datasets.registry import DatasetInfo, info
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
     """Add the ``data`` subcommand to an argparse collection of subcommands."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "data",

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from nystrom import plotting
+from nystrom.commands.options import Subparsers
 from nystrom.commands.terminal import print_table
 from nystrom.types import Array
 
@@ -35,7 +36,7 @@ class Run:
     seconds: float
 
 
-def add_parser(subparsers: Any) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add ``nystrom demo``."""
     parser = subparsers.add_parser(
         "demo",

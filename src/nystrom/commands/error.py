@@ -8,9 +8,10 @@ from typing import Any
 
 from nystrom.commands.data_in import matrix_rows, open_source, split_model
 from nystrom.commands.data_out import print_json
+from nystrom.commands.options import Subparsers
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
     """Add the ``error`` subcommand."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "error",

@@ -16,6 +16,7 @@ import numpy as np
 from nystrom.commands.data_in import Source, matrix_rows, open_source
 from nystrom.commands.data_out import print_json
 from nystrom.commands.options import (
+    Subparsers,
     check_output,
     parse_count,
     parse_count_or_auto,
@@ -43,7 +44,7 @@ _CLASSIFIERS = ("classifier", "logistic", "svc")
 _HELD_BYTES = 512 * 2**20
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
     """Add the ``fit`` subcommand."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "fit",

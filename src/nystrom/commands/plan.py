@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from typing import Any
 
 from nystrom.commands.data_out import print_json
-from nystrom.commands.options import parse_count, parse_size
+from nystrom.commands.options import Subparsers, parse_count, parse_size
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
     """Add the ``plan`` subcommand."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "plan",

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nystrom.commands.options import parse_count, require_package
+from nystrom.commands.options import Subparsers, parse_count, require_package
 
 
-def add_parser(subparsers: Any) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add ``nystrom reproduce``."""
     parser = subparsers.add_parser(
         "reproduce",

@@ -9,10 +9,11 @@ import numpy as np
 
 from nystrom.commands.data_in import labelled_chunks, open_source, split_model
 from nystrom.commands.data_out import print_json
+from nystrom.commands.options import Subparsers
 from nystrom.types import Array
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
     """Add the ``score`` subcommand."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "score",

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
 
 import numpy as np
 
 from nystrom.commands.data_in import chunks, open_source, split_model
 from nystrom.commands.data_out import TABLE_SUFFIXES, open_output
-from nystrom.commands.options import check_output
+from nystrom.commands.options import Subparsers, check_output
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
     """Add the ``transform`` subcommand."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "transform",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from nystrom.datasets.cache import cached
 from nystrom.datasets.checksums import pinned, record, verify
@@ -24,7 +24,7 @@ def load(
     name: str,
     *,
     split: Split = "train",
-    dtype: Any = np.float64,
+    dtype: DTypeLike = np.float64,
     download: bool = True,
     sha256: str | None = None,
 ) -> tuple[Matrix, Array | None]:
@@ -133,7 +133,7 @@ def _parse(entry: DatasetInfo, path: Path, split: Split) -> tuple[SparseMatrix, 
     return X, y
 
 
-def _load_binary(entry: DatasetInfo, path: Path, dtype: np.dtype[Any]) -> tuple[Matrix, Array | None]:
+def _load_binary(entry: DatasetInfo, path: Path, dtype: np.dtype) -> tuple[Matrix, Array | None]:
     X = load_sparse(path) if path.suffix == ".npz" else np.asarray(read_npy_header(path))
     if X.ndim != 2 or X.shape[1] != entry.p:
         raise DataFileError(f"{path.name}: the shape is {X.shape}, but {entry.name} has {entry.p} columns.")

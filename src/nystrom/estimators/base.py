@@ -22,7 +22,7 @@ from nystrom.estimators.display import StageRecord
 from nystrom.estimators.parameters import check_names, complete
 from nystrom.estimators.quality import QualityMixin
 from nystrom.factor import FACTORS, NystromMap, extend
-from nystrom.generator import make_generator
+from nystrom.generator import RandomState, make_generator
 from nystrom.kernels import Gaussian, InMetric, Kernel, Precomputed, make_kernel
 from nystrom.landmarks import Landmarks, Selector, make_selector
 from nystrom.landmarks.auto import Auto
@@ -132,7 +132,7 @@ class KernelMachine(QualityMixin):
         max_memory: Any = None,
         n_jobs: int | None = None,
         engine: str = "auto",
-        random_state: Any = None,
+        random_state: RandomState = None,
         verbose: int = 0,
     ) -> None:
         self.kernel = kernel

@@ -9,15 +9,15 @@ from nystrom.certificate.best import NORMS, best_error
 from nystrom.checks import check_choice, check_count
 from nystrom.engine import make_engine
 from nystrom.engine.survey import Survey
-from nystrom.generator import make_generator
+from nystrom.generator import RandomState, make_generator
 from nystrom.kernels import make_kernel
 from nystrom.landmarks import make_selector
 from nystrom.rows import as_blocks
-from nystrom.types import Matrix
+from nystrom.types import RowsLike
 
 
 def best_possible(
-    X: Matrix,
+    X: RowsLike,
     n_components: int,
     *,
     kernel: Any = "gaussian",
@@ -28,7 +28,7 @@ def best_possible(
     landmarks: Any = "auto",
     confidence: float = 0.95,
     n_jobs: int | None = None,
-    random_state: Any = 0,
+    random_state: RandomState = 0,
 ) -> ErrorEstimate:
     """Return the relative error of the exact best approximation of rank r, which no landmarks can beat.
 

@@ -14,13 +14,15 @@ from sklearn.utils.validation import check_is_fitted
 from nystrom.engine import is_dask_collection
 from nystrom.estimators.supervised import Link, SupervisedMachine, gather_target
 from nystrom.rows import RowBlocks
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Emitted, OutPath, RowsLike, TargetLike
 
 
 class KernelClassifier(ClassifierMixin, SupervisedMachine):
     """Base of the classifiers; a subclass has ``class_weight`` and gives ``_raw_predict``, one score per class."""
 
-    def _check_X_classes(self, X: Any, y: Any, sample_weight: Any) -> tuple[RowBlocks, Array, Array | None]:
+    def _check_X_classes(
+        self, X: RowsLike, y: TargetLike, sample_weight: TargetLike
+    ) -> tuple[RowBlocks, Array, Array | None]:
         """Return the rows, the number of the class of each, and the weights; learn ``classes_``."""
         rows, y, weight = self._check_X_y(X, y, sample_weight, numeric=False, multi_output=False)
         if y is None:
@@ -42,7 +44,7 @@ class KernelClassifier(ClassifierMixin, SupervisedMachine):
         self._class_weights = None if emphasis is None else emphasis(self.classes_)
         return rows, np.minimum(np.searchsorted(self.classes_, y), len(self.classes_) - 1), weight
 
-    def decision_function(self, X: Matrix, *, out: Any = None) -> Any:
+    def decision_function(self, X: RowsLike, *, out: OutPath = None) -> Emitted:
         """Return the fitted functions: of the second class, shape (n,), if there are two; else of all, (n, c).
 
         With ``out``, a path, they are streamed there, as by :meth:`nystrom.Nystroem.transform`.
@@ -52,7 +54,7 @@ class KernelClassifier(ClassifierMixin, SupervisedMachine):
             return values
         return values[:, 0] if values.shape[1] == 1 else values
 
-    def predict(self, X: Matrix, *, out: Any = None) -> Any:
+    def predict(self, X: RowsLike, *, out: OutPath = None) -> Emitted:
         """Return the class of each row; lazy if X is a Dask collection.
 
         With ``out``, a path, the classes are streamed there, as by :meth:`nystrom.Nystroem.transform`; they must be
@@ -66,7 +68,7 @@ class KernelClassifier(ClassifierMixin, SupervisedMachine):
             return values.map_blocks(_classes_of, self.classes_, drop_axis=columns, meta=self.classes_[:0])
         return _classes_of(np.asarray(values), self.classes_)
 
-    def _write_classes(self, X: Matrix, out: Any) -> Any:
+    def _write_classes(self, X: RowsLike, out: OutPath) -> Emitted:
         check_is_fitted(self)
         classes = self.classes_
         if classes.dtype.kind not in "fiub":
@@ -80,7 +82,7 @@ class KernelClassifier(ClassifierMixin, SupervisedMachine):
 
         return self._raw_predict(X, Link("classes", function, 1, classes.dtype), out=out)
 
-    def score(self, X: Matrix, y: Any = None, sample_weight: Any = None) -> float:
+    def score(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> float:
         """Return the share of rows classified rightly; y may be None where the rows hold it."""
         return float(super().score(X, self._target_of(X, y), sample_weight))
 

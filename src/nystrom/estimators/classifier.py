@@ -11,7 +11,7 @@ from nystrom.estimators.classes import KernelClassifier, indicators
 from nystrom.estimators.ridge import RidgeMachine, RidgeParameters
 from nystrom.factor import NystromMap
 from nystrom.solvers.path import RidgeProblem, ridge_problem
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, RowsLike, TargetLike
 
 
 class KernelRidgeClassifier(KernelClassifier, RidgeMachine):
@@ -69,7 +69,7 @@ class KernelRidgeClassifier(KernelClassifier, RidgeMachine):
         super().__init__(alpha=alpha, selection=selection, fit_intercept=fit_intercept, **shared)
         self.class_weight = class_weight
 
-    def fit(self, X: Matrix, y: Any = None, sample_weight: Any = None) -> KernelRidgeClassifier:
+    def fit(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> KernelRidgeClassifier:
         """Fit to the rows X and their classes y, which may be None where the rows hold them."""
         rows, codes, weight = self._check_X_classes(X, y, sample_weight)
         self._fit_ridge(rows, indicators(codes, len(self.classes_)), weight)

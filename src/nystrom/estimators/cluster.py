@@ -22,7 +22,7 @@ from nystrom.linalg import column_signs, psd_eigh
 from nystrom.memory import Footprint, cluster_footprint, fit_footprint
 from nystrom.rows import Block, RowBlocks
 from nystrom.rows.mapped import MappedRows
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Emitted, OutPath, RowsLike, TargetLike
 
 # Features of all rows are held up to this many bytes; beyond, every pass of k-means computes them again.
 _HELD_BYTES = 2**30
@@ -105,7 +105,7 @@ class ClusterMachine(ClusterMixin, KernelMachine, ABC):
         self.inertia_ = found.inertia
         self.n_iter_ = max(found.n_iter, 1)
 
-    def predict(self, X: Matrix, *, out: Any = None) -> Any:
+    def predict(self, X: RowsLike, *, out: OutPath = None) -> Emitted:
         """Return the number of the cluster nearest to each row; streamed to the path ``out`` if there is one."""
         check_is_fitted(self)
         centers = self.cluster_centers_
@@ -116,7 +116,7 @@ class ClusterMachine(ClusterMixin, KernelMachine, ABC):
 
         return self._emit(rows, function, None, np.int32, label="predict", out=out)
 
-    def fit_predict(self, X: Matrix, y: Any = None) -> Any:
+    def fit_predict(self, X: RowsLike, y: TargetLike = None) -> Emitted:
         """Fit, and return the cluster of each row."""
         return self.fit(X).labels_
 
@@ -156,7 +156,7 @@ class KernelKMeans(ClusterMachine):
     True
     """
 
-    def fit(self, X: Matrix, y: Any = None) -> KernelKMeans:
+    def fit(self, X: RowsLike, y: TargetLike = None) -> KernelKMeans:
         """Fit the map and cluster the features of the rows."""
         rows = self._check_X(X, reset=True)
         fitted, _ = self._fit_map(rows)
@@ -208,7 +208,7 @@ class SpectralClustering(ClusterMachine):
     def __init__(self, n_clusters: int = 8, *, n_init: int = 10, **shared: Unpack[ClusterParameters]) -> None:
         super().__init__(n_clusters, n_init=n_init, **shared)
 
-    def fit(self, X: Matrix, y: Any = None) -> SpectralClustering:
+    def fit(self, X: RowsLike, y: TargetLike = None) -> SpectralClustering:
         """Fit the map, cut the graph and cluster the rows: one pass more than the map, and those of k-means."""
         n_clusters = check_count(self.n_clusters, "n_clusters")
         rows = self._check_X(X, reset=True)

@@ -8,17 +8,17 @@ from nystrom.engine import make_engine
 from nystrom.engine.survey import Survey
 from nystrom.estimators.base import resolve_sizes
 from nystrom.factor import FACTORS, naive_eigh, orthonormal_eigh
-from nystrom.generator import make_generator
+from nystrom.generator import RandomState, make_generator
 from nystrom.kernels import make_kernel
 from nystrom.landmarks import make_selector
 from nystrom.rows import as_blocks
 from nystrom.threads import within_n_jobs
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, RowsLike
 
 
 @within_n_jobs
 def kernel_eigh(
-    X: Matrix,
+    X: RowsLike,
     *,
     n_components: int,
     kernel: Any = "gaussian",
@@ -29,7 +29,7 @@ def kernel_eigh(
     landmarks: Any = "auto",
     factor: str = "optimal",
     n_jobs: int | None = None,
-    random_state: Any = None,
+    random_state: RandomState = None,
 ) -> tuple[Array, Any]:
     """Return the leading eigenvalues and eigenvectors of the kernel matrix of the rows.
 

@@ -14,7 +14,7 @@ from nystrom.estimators.parameters import CommonParameters
 from nystrom.estimators.sizing import GrowingMachine
 from nystrom.factor import NystromMap, emit_features
 from nystrom.rows import RowBlocks
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Emitted, OutPath, RowsLike, TargetLike
 
 
 def _keep_written_rows(cls: type[Nystroem]) -> type[Nystroem]:
@@ -22,7 +22,7 @@ def _keep_written_rows(cls: type[Nystroem]) -> type[Nystroem]:
     contained = cls.transform
 
     @wraps(contained)
-    def transform(self: Nystroem, X: Matrix, *, out: Any = None) -> Any:
+    def transform(self: Nystroem, X: RowsLike, *, out: OutPath = None) -> Emitted:
         # scikit-learn has wrapped the method to put its result into a data frame; the written rows are none.
         return contained(self, X) if out is None else contained.__wrapped__(self, X, out=out)  # type: ignore[attr-defined]
 
@@ -101,12 +101,12 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GrowingMachine
         self.tol = tol
         self.tol_norm = tol_norm
 
-    def fit(self, X: Matrix, y: Any = None) -> Nystroem:
+    def fit(self, X: RowsLike, y: TargetLike = None) -> Nystroem:
         """Choose landmarks and fit the map: two or three passes over X."""
         self._fit_map(self._check_X(X, reset=True))
         return self
 
-    def partial_fit(self, X: Matrix, y: Any = None) -> Nystroem:
+    def partial_fit(self, X: RowsLike, y: TargetLike = None) -> Nystroem:
         """Add the rows X to the fit: one pass over them alone.
 
         The first call is :meth:`fit`, so give ``landmarks`` as an array (or a first X that stands for all); later calls
@@ -128,14 +128,14 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GrowingMachine
     def _solve_merged(self) -> None:
         """Nothing: the map is all there is."""
 
-    def fit_transform(self, X: Matrix, y: Any = None) -> Any:
+    def fit_transform(self, X: RowsLike, y: TargetLike = None) -> Emitted:
         """Fit, and return the features of X; k(X, Z) is kept from the fit where it fits in 256 MiB."""
         rows = self._check_X(X, reset=True)
         fitted, C = self._fit_map(rows, keep_kernel=True)
         engine = self._emit_engine(rows, fitted.n_components, rows.dtype, to_file=False)
         return emit_features(rows, engine, fitted, C=C)
 
-    def transform(self, X: Matrix, *, out: Any = None) -> Any:
+    def transform(self, X: RowsLike, *, out: OutPath = None) -> Emitted:
         """Return the features of X: n × ``n_components_``, in the dtype of X; lazy if X is a Dask collection.
 
         Parameters

@@ -16,7 +16,7 @@ from nystrom.estimators.parameters import CommonParameters
 from nystrom.estimators.scikit_kernels import ANYWHERE, Covariance, Variance, is_scikit_kernel, translate
 from nystrom.estimators.supervised import SupervisedMachine, gather_target, require_finite_squares
 from nystrom.factor import NystromMap
-from nystrom.generator import make_generator
+from nystrom.generator import RandomState, make_generator
 from nystrom.kernels import Kernel, Precomputed, make_kernel
 from nystrom.landmarks import Landmarks
 from nystrom.memory import room_for_values
@@ -28,7 +28,7 @@ from nystrom.solvers.landmark_cg import landmark_problem
 from nystrom.solvers.likelihood import Optimum, log_likelihood, optimum
 from nystrom.solvers.path import RidgeProblem, ridge_problem
 from nystrom.solvers.unfactored import UnfactoredMap
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, OutPath, RowsLike, TargetLike
 
 # Draws at more rows than this take what the landmarks leave unexplained as independent from row to row.
 _JOINT_ROWS = 3000
@@ -161,7 +161,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
         cross = fitted.rotation.T @ s.cross / deviation
         return replace(problem, cross=cross, squares=s.target_scatter / deviation**2), s.target_mean, deviation
 
-    def fit(self, X: Matrix, y: Any = None) -> GaussianProcessRegressor:
+    def fit(self, X: RowsLike, y: TargetLike = None) -> GaussianProcessRegressor:
         """Fit to the rows X and the target y, which may be None where the rows hold it."""
         self._covariance_asked()
         rows, y, _ = self._check_X_y(X, y)
@@ -221,13 +221,13 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
 
     def predict(
         self,
-        X: Matrix,
+        X: RowsLike,
         return_std: bool = False,
         return_cov: bool = False,
         *,
         include_noise: bool = False,
-        diag: Any = None,
-        out: Any = None,
+        diag: TargetLike = None,
+        out: OutPath = None,
     ) -> Any:
         """Return the mean of f at the rows of X; with its standard deviation, or its covariance, if asked for.
 
@@ -286,7 +286,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
             return mean, self._in_units(covariance + noise * np.eye(len(covariance)), power=2)
         return (mean, deviation) if return_std else mean
 
-    def plot(self, X: Any = None, y: Any = None, **options: Any) -> Any:
+    def plot(self, X: RowsLike = None, y: TargetLike = None, **options: Any) -> Any:
         """Plot the mean and a band of two deviations over one column of input; see :func:`nystrom.plotting.plot_band`.
 
         X and y are rows to draw as points; without X the picture spans the landmarks. Returns the matplotlib Axes.
@@ -319,7 +319,9 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
         covariance = self.amplitude_ * (self.kernel_(X, X) - (phi * explained) @ phi.T)
         return np.asarray((covariance + covariance.T) / 2)
 
-    def sample_y(self, X: Matrix, n_samples: int = 1, random_state: Any = 0, *, diag: Any = None) -> Array:
+    def sample_y(
+        self, X: RowsLike, n_samples: int = 1, random_state: RandomState = 0, *, diag: TargetLike = None
+    ) -> Array:
         """Draw functions from the posterior, and return their values at the rows of X.
 
         Up to 3,000 rows the draws have the full covariance of :meth:`predict`. At more rows the part that the landmarks
@@ -345,7 +347,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
         values = mean + draws.reshape(n, t, n_samples) * self._y_deviation[:, None]
         return np.asarray(values[:, 0] if self._one_target else values)
 
-    def _draw_unexplained(self, rows: RowBlocks, diag: Any, phi: Array, normal: Array) -> Array:
+    def _draw_unexplained(self, rows: RowBlocks, diag: TargetLike, phi: Array, normal: Array) -> Array:
         n = rows.shape[0]
         fitted = self._map_beside(rows, diag)
         if n > _JOINT_ROWS or isinstance(self.kernel_, Precomputed):
@@ -358,7 +360,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
         values, vectors = np.linalg.eigh((left + left.T) / 2)
         return np.asarray(vectors @ (np.sqrt(np.maximum(values, 0.0))[:, None] * normal))
 
-    def score(self, X: Matrix, y: Any = None, sample_weight: Any = None) -> float:
+    def score(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> float:
         """Return R² of the predicted means; y may be None where the rows hold it."""
         return float(super().score(X, self._target_of(X, y), sample_weight))
 

@@ -12,7 +12,7 @@ from nystrom.estimators.classes import KernelClassifier, indicators
 from nystrom.estimators.loss import LossMachine, LossParameters
 from nystrom.estimators.supervised import Link
 from nystrom.solvers.losses import Logistic, Loss, Multinomial
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Emitted, OutPath, RowsLike, TargetLike
 
 
 class KernelLogisticRegression(KernelClassifier, LossMachine):
@@ -69,7 +69,7 @@ class KernelLogisticRegression(KernelClassifier, LossMachine):
         super().__init__(C=C, **shared)
         self.class_weight = class_weight
 
-    def fit(self, X: Matrix, y: Any = None, sample_weight: Any = None) -> KernelLogisticRegression:
+    def fit(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> KernelLogisticRegression:
         """Fit to the rows X and their classes y, which may be None where the rows hold them."""
         rows, codes, weight = self._check_X_classes(X, y, sample_weight)
         target = indicators(codes, len(self.classes_))
@@ -78,7 +78,7 @@ class KernelLogisticRegression(KernelClassifier, LossMachine):
         self._fit_loss(rows, target if two else codes, weight, loss, target=target, strata=codes)
         return self
 
-    def predict_proba(self, X: Matrix, *, out: Any = None) -> Any:
+    def predict_proba(self, X: RowsLike, *, out: OutPath = None) -> Emitted:
         """Return the probability of each class, in the order of ``classes_``, shape (n, c).
 
         With ``out``, a path, they are streamed there, as by :meth:`nystrom.Nystroem.transform`.
@@ -86,7 +86,7 @@ class KernelLogisticRegression(KernelClassifier, LossMachine):
         check_is_fitted(self)
         return self._raw_predict(X, Link("probabilities", _probabilities, len(self.classes_)), out=out)
 
-    def predict_log_proba(self, X: Matrix, *, out: Any = None) -> Any:
+    def predict_log_proba(self, X: RowsLike, *, out: OutPath = None) -> Emitted:
         """Return the logarithm of the probability of each class, shape (n, c); exact where it is very small."""
         check_is_fitted(self)
         return self._raw_predict(X, Link("log probabilities", _log_probabilities, len(self.classes_)), out=out)

@@ -22,7 +22,7 @@ from nystrom.solvers.held_out import choose_cost
 from nystrom.solvers.lbfgs import Problem, make_problem, minimise
 from nystrom.solvers.losses import Loss
 from nystrom.solvers.path import auto_alphas, leave_one_out, ridge_problem
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Emitted, OutPath, RowsLike
 
 
 class LossParameters(SupervisedParameters, total=False):
@@ -113,7 +113,7 @@ class LossMachine(SupervisedMachine):
             fit_intercept=bool(self.fit_intercept),
         )
 
-    def _raw_predict(self, X: Matrix, link: Link | None = None, *, out: Any = None) -> Any:
+    def _raw_predict(self, X: RowsLike, link: Link | None = None, *, out: OutPath = None) -> Emitted:
         """Return the scores of the rows of X, shape (n, t), or what a link makes of them: one pass."""
         check_is_fitted(self)
         link = link or Link("predict", np.asarray, self.landmark_coef_.shape[1])

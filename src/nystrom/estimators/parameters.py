@@ -14,6 +14,8 @@ from inspect import Parameter
 from itertools import takewhile
 from typing import Any, TypedDict
 
+from nystrom.generator import RandomState
+
 _SECTION = "Parameters\n----------\n"
 _MARKER = "**shared"
 # What to use instead of parameters that scikit-learn's estimators of the same names have.
@@ -40,7 +42,7 @@ class CommonParameters(TypedDict, total=False):
     max_memory: Any
     n_jobs: int | None
     engine: str
-    random_state: Any
+    random_state: RandomState
     verbose: int
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from nystrom.engine import Engine, make_engine, place_rows
 from nystrom.estimators.columns import check_columns
@@ -16,7 +17,7 @@ from nystrom.output import describe_job, write_rows
 from nystrom.progress import make_progress
 from nystrom.rows import Block, RowBlocks, as_blocks, require_finite
 from nystrom.threads import resolve_n_jobs
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, OutPath, RowsLike
 
 _FIT_ADVICE = "Fewer landmarks, or rows opened with a smaller block_rows, need less."
 _EMIT_ADVICE = "The result itself counts: transform(X, out='features.npy') writes it to a file instead."
@@ -43,7 +44,7 @@ class PassMixin(DisplayMixin):
         threads = work.threads(budget, resolve_n_jobs(self.n_jobs), advice=advice)
         return make_engine(rows, threads, progress, room=work.room(budget, threads))
 
-    def _check_X(self, X: Any, *, reset: bool) -> RowBlocks:
+    def _check_X(self, X: RowsLike, *, reset: bool) -> RowBlocks:
         """Return the rows of X, checked for shape, dtype and number of columns; finiteness is checked in the pass."""
         rows = as_blocks(X, owner=self)
         check_columns(self, rows, reset=reset, from_file=isinstance(X, RowBlocks))
@@ -54,10 +55,10 @@ class PassMixin(DisplayMixin):
         rows: RowBlocks,
         function: Callable[[Block], Array],
         n_columns: int | None,
-        dtype: Any,
+        dtype: DTypeLike,
         *,
         label: str,
-        out: Any = None,
+        out: OutPath = None,
     ) -> Any:
         """Return what ``function`` makes of each block of finite rows, as one array or in ``out``: one pass."""
         name = rows.name
@@ -72,7 +73,7 @@ class PassMixin(DisplayMixin):
         job = describe_job(self.map_, label, vars(self))
         return write_rows(out, rows, engine, step, n_columns or 1, dtype, job=job, label=label)
 
-    def _emit_engine(self, rows: RowBlocks, n_columns: int, dtype: Any, *, to_file: bool) -> Engine:
+    def _emit_engine(self, rows: RowBlocks, n_columns: int, dtype: DTypeLike, *, to_file: bool) -> Engine:
         if self.max_memory is None or rows.on_cluster:
             return self._engine(rows)
         held = 0 if to_file else rows.shape[0] * n_columns * np.dtype(dtype).itemsize

@@ -19,7 +19,7 @@ from nystrom.linalg import column_signs, psd_eigh
 from nystrom.rows import Block, RowBlocks, as_blocks
 from nystrom.rows.mapped import MappedRows
 from nystrom.solvers.path import ridge_problem
-from nystrom.types import Array, Matrix, issparse
+from nystrom.types import Array, Emitted, Matrix, OutPath, RowsLike, TargetLike, issparse
 
 
 class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):
@@ -79,7 +79,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
         self.fit_inverse_transform = fit_inverse_transform
         self.alpha = alpha
 
-    def fit(self, X: Matrix, y: Any = None) -> KernelPCA:
+    def fit(self, X: RowsLike, y: TargetLike = None) -> KernelPCA:
         """Fit the map and find the components: the passes of the map alone."""
         rows = self._check_X(X, reset=True)
         fitted, _ = self._fit_map(rows, cut_rank=False)
@@ -117,7 +117,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
         C = self.map_.evaluate(X)
         return np.asarray(C @ self.projection_.astype(C.dtype) - self.offset_.astype(C.dtype))
 
-    def transform(self, X: Matrix, *, out: Any = None) -> Any:
+    def transform(self, X: RowsLike, *, out: OutPath = None) -> Emitted:
         """Return the components of the rows of X: n × ``n_components_``, in the dtype of X.
 
         With ``out``, a path, they are streamed there, as by :meth:`nystrom.Nystroem.transform`.
@@ -144,7 +144,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
         weights, _ = ridge_problem(self.inverse_map_).solve(float(self.alpha))
         self.inverse_coef_ = self.inverse_map_.projection @ weights
 
-    def inverse_transform(self, X: Matrix) -> Any:
+    def inverse_transform(self, X: RowsLike) -> Emitted:
         """Return rows whose components are near those in X (n × ``n_components_``): a ridge regression's guess.
 
         Needs ``fit_inverse_transform=True``. Exact pre-images need not exist.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -17,13 +16,13 @@ from nystrom.checks import check_choice, check_optional_count
 from nystrom.engine.survey import Survey
 from nystrom.estimators.passes import PassMixin
 from nystrom.factor import NystromMap
-from nystrom.generator import make_generator
+from nystrom.generator import RandomState, make_generator
 from nystrom.kernels import Kernel, Precomputed
 from nystrom.kernels.custom import PrecomputedBeside
 from nystrom.landmarks import make_selector
 from nystrom.landmarks.base import gather
 from nystrom.rows import Block, RowBlocks, require_finite
-from nystrom.types import Array, Matrix, to_dense
+from nystrom.types import Array, Emitted, OutPath, RowsLike, TargetLike, to_dense
 
 
 class QualityMixin(PassMixin):
@@ -34,14 +33,14 @@ class QualityMixin(PassMixin):
 
     def approximation_error(
         self,
-        X: Matrix,
+        X: RowsLike,
         norm: str = "fro",
         *,
         exact: bool = False,
         n_pairs: int = DEFAULT_PAIRS,
         confidence: float = 0.95,
-        random_state: Any = 0,
-        diag: Any = None,
+        random_state: RandomState = 0,
+        diag: TargetLike = None,
     ) -> ErrorEstimate:
         """Return ``‖K − L Lᵀ‖ / ‖K‖`` for the rows X, without forming K.
 
@@ -84,12 +83,12 @@ class QualityMixin(PassMixin):
 
     def best_possible(
         self,
-        X: Matrix,
+        X: RowsLike,
         n_components: int | None = None,
         *,
         norm: str = "fro",
         confidence: float = 0.95,
-        random_state: Any = 0,
+        random_state: RandomState = 0,
     ) -> ErrorEstimate:
         """Return the relative error of the exact best rank r for the rows X and this kernel; see the function.
 
@@ -115,7 +114,7 @@ class QualityMixin(PassMixin):
         rng = make_generator(random_state)
         return best_error(survey, self.kernel_, rank, make_selector("auto"), rng, norm=norm, confidence=confidence)
 
-    def _map_beside(self, rows: RowBlocks, diag: Any) -> NystromMap:
+    def _map_beside(self, rows: RowBlocks, diag: TargetLike) -> NystromMap:
         """Return the map for these rows: a precomputed kernel takes their k(x, x) from ``diag``, or has none."""
         kernel, fitted = self.kernel_, self.map_
         if diag is not None:
@@ -140,7 +139,7 @@ class QualityMixin(PassMixin):
         here, there = (np.asarray(to_dense(A)) for A in (here, self.landmarks_))
         return np.array_equal(here.astype(there.dtype), there)
 
-    def unexplained_rows(self, X: Matrix) -> Array:
+    def unexplained_rows(self, X: RowsLike) -> Array:
         """Return the numbers of the rows of which the landmarks explain less than a tenth: one pass.
 
         Such rows are rare or far from all others. Give them landmarks (``landmarks="rpcholesky"``, or their own rows
@@ -173,7 +172,7 @@ class QualityMixin(PassMixin):
             line += f"; {certificate.n_lost:,} of {certificate.n_looked:,} rows looked at are lost"
         return line
 
-    def residual(self, X: Matrix, *, diag: Any = None, out: Any = None) -> Any:
+    def residual(self, X: RowsLike, *, diag: TargetLike = None, out: OutPath = None) -> Emitted:
         """Return ``k(x, x) − ‖φ(x)‖²`` of each row: 0 where the landmarks explain it, k(x, x) where they do not.
 
         With ``out``, a path, it is streamed there, as by :meth:`nystrom.Nystroem.transform`. ``diag`` is k(x, x) of

@@ -24,7 +24,7 @@ from nystrom.rows import Block, RowBlocks
 from nystrom.solvers.bandwidth import search_gamma
 from nystrom.solvers.kernel_product import KernelProduct
 from nystrom.solvers.path import RidgeProblem, auto_alphas, leave_one_out, ridge_problem
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Emitted, OutPath, RowsLike, TargetLike
 
 _SELECTIONS = ("loo", "gcv", "likelihood")
 _SOLVERS = ("auto", "factor", "cg", "exact")
@@ -189,7 +189,7 @@ class RidgeMachine(IterativeMachine):
     def _solve_merged(self) -> None:
         self._solve(None)
 
-    def _raw_predict(self, X: Matrix, link: Link | None = None, *, out: Any = None) -> Any:
+    def _raw_predict(self, X: RowsLike, link: Link | None = None, *, out: OutPath = None) -> Emitted:
         """Return the fitted function at the rows of X, shape (n, t), or what a link makes of it."""
         check_is_fitted(self)
         rows = self._check_X(X, reset=False)
@@ -299,13 +299,13 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, RidgeMachine):
     ) -> None:
         super().__init__(alpha=alpha, selection=selection, fit_intercept=fit_intercept, **shared)
 
-    def fit(self, X: Matrix, y: Any = None, sample_weight: Any = None) -> KernelRidge:
+    def fit(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> KernelRidge:
         """Fit to the rows X and the target y, which may be None where the rows hold it."""
         rows, y, weight = self._check_X_y(X, y, sample_weight)
         self._fit_ridge(rows, y, weight)
         return self
 
-    def partial_fit(self, X: Matrix, y: Any = None, sample_weight: Any = None) -> KernelRidge:
+    def partial_fit(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> KernelRidge:
         """Add the rows X with the target y to the fit: one pass over them alone.
 
         The first call is :meth:`fit`, so give ``landmarks`` as an array (or a first X that stands for all); later calls
@@ -318,7 +318,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, RidgeMachine):
         self._extend_ridge(rows, y, weight)
         return self
 
-    def predict(self, X: Matrix, *, out: Any = None) -> Any:
+    def predict(self, X: RowsLike, *, out: OutPath = None) -> Emitted:
         """Return the fitted function at the rows of X, shape (n,) or (n, t).
 
         With ``out``, a path, the values are streamed there (n × t), as by :meth:`nystrom.Nystroem.transform`.
@@ -328,6 +328,6 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, RidgeMachine):
             return values
         return values[:, 0] if self._one_target else values
 
-    def score(self, X: Matrix, y: Any = None, sample_weight: Any = None) -> float:
+    def score(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> float:
         """Return R² of the predictions; y may be None where the rows hold it."""
         return float(super().score(X, self._target_of(X, y), sample_weight))

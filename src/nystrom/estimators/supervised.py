@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 import numpy as np
+from numpy.typing import DTypeLike
 from sklearn.base import is_classifier
 from sklearn.utils.validation import _check_sample_weight, _check_y
 
@@ -21,7 +22,7 @@ from nystrom.rows import RowBlocks
 from nystrom.solvers.bandwidth import check_searchable
 from nystrom.solvers.metric import METRICS, check_learnable, kinds_of, learn_metric, metric_root, plain_kernels
 from nystrom.solvers.sizing import Grown, grow_by_score
-from nystrom.types import Array
+from nystrom.types import Array, RowsLike, TargetLike
 
 
 def gather_target(rows: RowBlocks, engine: Engine) -> Array:
@@ -45,7 +46,7 @@ class Link:
     name: str
     function: Callable[[Array], Array]
     n_columns: int
-    dtype: Any = np.float64
+    dtype: DTypeLike = np.float64
 
     def __call__(self, values: Array) -> Array:
         return np.asarray(self.function(values))
@@ -152,15 +153,18 @@ class SupervisedMachine(KernelMachine):
 
     def _check_X_y(
         self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
+        X: RowsLike,
+        y: TargetLike,
+        sample_weight: TargetLike = None,
         *,
         numeric: bool = True,
         multi_output: bool = True,
         reset: bool = True,
     ) -> tuple[RowBlocks, Array | None, Array | None]:
-        """Return the rows, the target (None where it lies inside the rows) and the weights, all checked."""
+        """Return the rows, the target and the weights, all checked.
+
+        The target is None where it lies inside the rows, and a Dask array where it stays on a cluster beside them.
+        """
         rows = self._check_X(X, reset=reset)
         if y is None:
             if not rows.has_target:
@@ -169,7 +173,7 @@ class SupervisedMachine(KernelMachine):
             y = np.asarray(_check_y(y, multi_output=multi_output, y_numeric=numeric, estimator=self))
             if len(y) != rows.shape[0]:
                 raise ValueError(f"y has {len(y)} entries, but X has {rows.shape[0]} rows; there must be one per row.")
-        return rows, y, None if sample_weight is None else self._check_weight(sample_weight, rows)
+        return rows, cast("Array | None", y), None if sample_weight is None else self._check_weight(sample_weight, rows)
 
     def _enough_landmarks(
         self, survey: Survey, selector: Selector, kernel: Kernel, rng: np.random.Generator, *, least: int, most: int
@@ -182,14 +186,14 @@ class SupervisedMachine(KernelMachine):
             f"their target."
         )
 
-    def _check_weight(self, sample_weight: Any, rows: RowBlocks) -> Array:
+    def _check_weight(self, sample_weight: TargetLike, rows: RowBlocks) -> Array:
         n = rows.shape[0]
         weight = _check_sample_weight(sample_weight, np.empty((n, 1)), dtype=np.float64, ensure_non_negative=True)
         if not weight.sum() > 0:
             raise ValueError("sample_weight must have at least one positive entry; got only zeros.")
         return np.asarray(weight)
 
-    def _target_of(self, X: Any, y: Any) -> Any:
+    def _target_of(self, X: RowsLike, y: TargetLike) -> Any:
         """Return y, or the target inside the rows X where y is None."""
         if y is not None or not (isinstance(X, RowBlocks) and X.has_target):
             return y

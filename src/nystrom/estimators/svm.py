@@ -8,12 +8,11 @@ import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from nystrom.checks import check_tolerance
-from nystrom.engine import is_dask_collection
 from nystrom.estimators.classes import KernelClassifier, indicators
 from nystrom.estimators.loss import LossMachine, LossParameters
 from nystrom.estimators.supervised import gather_target
 from nystrom.solvers.losses import SquaredEpsilonInsensitive, SquaredHinge
-from nystrom.types import Matrix
+from nystrom.types import Emitted, OutPath, RowsLike, TargetLike
 
 
 class KernelSVC(KernelClassifier, LossMachine):
@@ -59,7 +58,7 @@ class KernelSVC(KernelClassifier, LossMachine):
         super().__init__(C=C, **shared)
         self.class_weight = class_weight
 
-    def fit(self, X: Matrix, y: Any = None, sample_weight: Any = None) -> KernelSVC:
+    def fit(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> KernelSVC:
         """Fit to the rows X and their classes y, which may be None where the rows hold them."""
         rows, codes, weight = self._check_X_classes(X, y, sample_weight)
         target = indicators(codes, len(self.classes_))
@@ -107,14 +106,12 @@ class KernelSVR(MultiOutputMixin, RegressorMixin, LossMachine):
         super().__init__(C=C, **shared)
         self.epsilon = epsilon
 
-    def fit(self, X: Matrix, y: Any = None, sample_weight: Any = None) -> KernelSVR:
+    def fit(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> KernelSVR:
         """Fit to the rows X and the target y, which may be None where the rows hold it."""
         rows, y, weight = self._check_X_y(X, y, sample_weight)
         loss = SquaredEpsilonInsensitive(check_tolerance(self.epsilon, "epsilon"))
         if y is None:
             y = gather_target(rows, self._engine(rows))
-        elif is_dask_collection(y):
-            y = np.asarray(y.compute())
         target = np.asarray(y, dtype=np.float64).reshape(rows.shape[0], -1)
         if not np.isfinite(target).all():
             raise ValueError("Input y contains NaN or infinity: drop such rows before the fit.")
@@ -122,7 +119,7 @@ class KernelSVR(MultiOutputMixin, RegressorMixin, LossMachine):
         self._one_target = y.ndim == 1 or (target.shape[1] == 1 and rows.has_target)
         return self
 
-    def predict(self, X: Matrix, *, out: Any = None) -> Any:
+    def predict(self, X: RowsLike, *, out: OutPath = None) -> Emitted:
         """Return the fitted function at the rows of X, shape (n,) or (n, t).
 
         With ``out``, a path, the values are streamed there (n × t), as by :meth:`nystrom.Nystroem.transform`.
@@ -132,6 +129,6 @@ class KernelSVR(MultiOutputMixin, RegressorMixin, LossMachine):
             return values
         return values[:, 0] if self._one_target else values
 
-    def score(self, X: Matrix, y: Any = None, sample_weight: Any = None) -> float:
+    def score(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> float:
         """Return R² of the predictions; y may be None where the rows hold it."""
         return float(super().score(X, self._target_of(X, y), sample_weight))

@@ -7,7 +7,6 @@ the largest ``x·c - ‖c‖²/2``, which is the product of ``[x, 1]`` and ``[c,
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,7 +27,7 @@ _SIZES = {"float32": (1e-15, 1e15), "float64": (1e-140, 1e140)}
 _MOST_BITS = {"float32": 120, "float64": 1000}
 
 
-def range_factor(X: Matrix, dtype: np.dtype[Any]) -> float:
+def range_factor(X: Matrix, dtype: np.dtype) -> float:
     """Return 1, or the power of two that brings numbers to where their squares stay within the range of the dtype."""
     largest = float(np.max(np.abs(X.data if issparse(X) else X), initial=0.0))
     low, high = _SIZES[np.dtype(dtype).name]
@@ -52,7 +51,7 @@ class Nearest:
         Whether the rows are, so that the shift may have few entries that are not 0.
     """
 
-    def __init__(self, centers: Matrix, shift: Array | None, dtype: np.dtype[Any], *, sparse: bool = False) -> None:
+    def __init__(self, centers: Matrix, shift: Array | None, dtype: np.dtype, *, sparse: bool = False) -> None:
         self.factor = (
             range_factor(centers, dtype)
             if shift is None

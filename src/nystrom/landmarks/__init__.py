@@ -9,7 +9,7 @@ import numpy as np
 
 from nystrom.engine import make_engine
 from nystrom.engine.survey import Survey
-from nystrom.generator import make_generator
+from nystrom.generator import RandomState, make_generator
 from nystrom.kernels import Gamma, Kernel, make_kernel
 from nystrom.landmarks.auto import Auto
 from nystrom.landmarks.base import Landmarks, Selector
@@ -109,7 +109,7 @@ def select_landmarks(
     degree: int = 3,
     coef0: float = 1,
     n_jobs: int | None = None,
-    random_state: Any = None,
+    random_state: RandomState = None,
 ) -> Landmarks:
     """Choose landmarks for the rows of X.
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from nystrom.types import Array, Matrix
 
@@ -56,7 +57,7 @@ def by_rows(X: Array) -> Array:
     return X
 
 
-def aligned(values: Array, dtype: Any = None) -> Array:
+def aligned(values: Array, dtype: DTypeLike | None = None) -> Array:
     """Return an array as the loops read it: contiguous and aligned, which what comes over a network need not be."""
     return np.require(values, dtype, ["C_CONTIGUOUS", "ALIGNED"])
 

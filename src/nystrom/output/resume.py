@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from nystrom.disk.lock import FolderLock
 from nystrom.engine.base import Engine
@@ -41,7 +42,7 @@ def write_rows(
     engine: Engine,
     step: Callable[[Block], Array],
     n_columns: int,
-    dtype: Any,
+    dtype: DTypeLike,
     *,
     job: str | None,
     label: str,
@@ -147,7 +148,7 @@ def _check_place(path: Path) -> None:
         raise FileExistsError(f"out={str(path)!r} is a folder. Remove it, or give another name.")
 
 
-def _describe(rows: RowBlocks, job: str | None, shape: tuple[int, int], dtype: np.dtype[Any]) -> str:
+def _describe(rows: RowBlocks, job: str | None, shape: tuple[int, int], dtype: np.dtype) -> str:
     """Return the text by which unfinished output is known again; new every time for what has no identity."""
     identity = None if job is None else rows.identity()
     return json.dumps(

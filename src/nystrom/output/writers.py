@@ -6,7 +6,6 @@ import os
 import zlib
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,7 @@ class Writer(ABC):
     taken up.
     """
 
-    def __init__(self, partial: Path, shape: tuple[int, int], dtype: np.dtype[Any], block_rows: int) -> None:
+    def __init__(self, partial: Path, shape: tuple[int, int], dtype: np.dtype, block_rows: int) -> None:
         self.partial = partial
         self.shape = shape
         self.dtype = dtype

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from nystrom.exceptions import DataFileError, MissingDependencyError
 from nystrom.rows.columns import Columns, check_dtype, choose_columns
@@ -47,7 +48,7 @@ def import_arrow(module: str = "pyarrow") -> Any:
 class ArrowRows(StreamRows):
     """Base of the tables: one file or several, their columns by name."""
 
-    def __init__(self, paths: Sequence[Path], name: str, *, columns: Any, target: Any, dtype: Any) -> None:
+    def __init__(self, paths: Sequence[Path], name: str, *, columns: Any, target: Any, dtype: DTypeLike) -> None:
         self.paths = tuple(paths)
         self.name = name
         self.stamp = Stamp.of(self.paths)
@@ -68,9 +69,9 @@ class ArrowRows(StreamRows):
     def _names(self, path: Path) -> list[str]: ...
 
     @abstractmethod
-    def _stored_dtype(self, path: Path) -> np.dtype[Any]: ...
+    def _stored_dtype(self, path: Path) -> np.dtype: ...
 
-    def _widest_dtype(self) -> np.dtype[Any]:
+    def _widest_dtype(self) -> np.dtype:
         """Return float32 if every file holds nothing wider."""
         kinds = []
         for path in self.paths:
@@ -152,7 +153,7 @@ def _numbers(column: Any, name: str, path: Path) -> Array:
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
-def _numpy_dtype(schema: Any, names: list[str]) -> np.dtype[Any]:
+def _numpy_dtype(schema: Any, names: list[str]) -> np.dtype:
     arrow = import_arrow()
     single = all(schema.field(name).type == arrow.float32() for name in names if name in schema.names)
     return np.dtype(np.float32 if single else np.float64)
@@ -181,7 +182,7 @@ class ParquetRows(ArrowRows):
     def _names(self, path: Path) -> list[str]:
         return list(self._file(path).schema_arrow.names)
 
-    def _stored_dtype(self, path: Path) -> np.dtype[Any]:
+    def _stored_dtype(self, path: Path) -> np.dtype:
         return _numpy_dtype(self._file(path).schema_arrow, self.features)
 
     def _batches(self, path: Path, names: list[str]) -> Iterator[Any]:
@@ -214,7 +215,7 @@ class FeatherRows(ArrowRows):
     def _names(self, path: Path) -> list[str]:
         return list(self._reader(path).schema.names)
 
-    def _stored_dtype(self, path: Path) -> np.dtype[Any]:
+    def _stored_dtype(self, path: Path) -> np.dtype:
         return _numpy_dtype(self._reader(path).schema, self.features)
 
     def _batches(self, path: Path, names: list[str]) -> Iterator[Any]:
@@ -240,7 +241,7 @@ class CsvRows(ArrowRows):
             raise DataFileError(f"{path}: the first line must be a header with the columns' names; it is empty.")
         return names
 
-    def _stored_dtype(self, path: Path) -> np.dtype[Any]:
+    def _stored_dtype(self, path: Path) -> np.dtype:
         return np.dtype(np.float64)
 
     def _target_is_numeric(self) -> bool:

@@ -82,7 +82,7 @@ class RowBlocks(ABC):
     """
 
     shape: tuple[int, int]
-    dtype: np.dtype[Any]
+    dtype: np.dtype
     is_sparse: bool = False
     block_rows: int
     name: str = "X"

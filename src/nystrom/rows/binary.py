@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from nystrom.exceptions import DataFileError
 from nystrom.rows.base import Block, RowBlocks, blocks_to_join, default_block_rows
@@ -34,7 +35,9 @@ class BinaryFile:
     read, so that objects can be pickled and used by several threads.
     """
 
-    def __init__(self, path: Path, offset: int, shape: tuple[int, ...], dtype: Any, *, fortran: bool = False) -> None:
+    def __init__(
+        self, path: Path, offset: int, shape: tuple[int, ...], dtype: DTypeLike, *, fortran: bool = False
+    ) -> None:
         # What must stay for the file to stay: the temporary folder that it is in, if it is in one.
         self.keeper: object = None
         self.path = path
@@ -122,7 +125,7 @@ class BinaryFile:
         require_target(values, str(self.path), start)
         return values
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
         return self[:].astype(self.dtype if dtype is None else dtype, copy=False)
 
 
@@ -141,7 +144,13 @@ class BinaryRows(RowBlocks):
     """Rows of a :class:`BinaryFile`, read in any order by several threads."""
 
     def __init__(
-        self, file: BinaryFile, columns: Columns, *, dtype: Any = None, block_rows: int | None = None, name: str = ""
+        self,
+        file: BinaryFile,
+        columns: Columns,
+        *,
+        dtype: DTypeLike | None = None,
+        block_rows: int | None = None,
+        name: str = "",
     ) -> None:
         self._file = file
         self._columns = columns
@@ -222,7 +231,7 @@ class SparseBinaryRows(RowBlocks):
         return csr_rows(data, columns, indptr, (len(numbers), self.shape[1]), self.name)
 
 
-def parse_npy_header(head: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+def parse_npy_header(head: bytes) -> tuple[tuple[int, ...], bool, np.dtype, int]:
     """Return shape, order, dtype and where the data begin, from the first bytes of a ``.npy`` file."""
     stream = io.BytesIO(head)
     version = np.lib.format.read_magic(stream)
@@ -241,14 +250,14 @@ def read_npy_header(path: Path) -> BinaryFile:
         return BinaryFile(path, offset, shape, dtype, fortran=fortran)
 
 
-def open_npy(path: Path, *, columns: Any, target: Any, dtype: Any, block_rows: int | None) -> BinaryRows:
+def open_npy(path: Path, *, columns: Any, target: Any, dtype: DTypeLike, block_rows: int | None) -> BinaryRows:
     """Open a ``.npy`` file of rows."""
     file = read_npy_header(path)
     return matrix_rows(file, str(path), columns=columns, target=target, dtype=dtype, block_rows=block_rows)
 
 
 def matrix_rows(
-    file: BinaryFile, name: str, *, columns: Any, target: Any, dtype: Any, block_rows: int | None
+    file: BinaryFile, name: str, *, columns: Any, target: Any, dtype: DTypeLike | None, block_rows: int | None
 ) -> BinaryRows:
     """Return the rows of a stored matrix, checked to have two dimensions."""
     if len(file.shape) != 2:

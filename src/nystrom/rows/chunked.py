@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -32,7 +31,7 @@ class ChunkedRows(StreamRows):
         name: str,
         stamp: Stamp,
         shape: tuple[int, int],
-        dtype: np.dtype[Any],
+        dtype: np.dtype,
         slab: int,
         columns: Columns,
         block_rows: int | None,

@@ -67,7 +67,7 @@ def _position(column: Any, names: Sequence[str] | int, argument: str, source: st
     return list(names).index(column)
 
 
-def check_dtype(stored: Any, wanted: Any, source: str) -> np.dtype[Any]:
+def check_dtype(stored: Any, wanted: Any, source: str) -> np.dtype:
     """Return the dtype of blocks: float32 for float32, float64 for other numbers, or the one asked for."""
     kind = np.dtype(stored).newbyteorder("=")
     if kind.kind not in "fiub":

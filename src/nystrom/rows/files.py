@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from nystrom.disk.scratch import sweep
 from nystrom.exceptions import DataFileError
@@ -53,7 +54,7 @@ def open_rows(
     columns: Sequence[Any] | None = None,
     n_features: int | None = None,
     block_rows: int | None = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     spool: bool | str | os.PathLike[str] = False,
     format: str | None = None,
     fill_missing: bool = False,
@@ -121,7 +122,7 @@ def open_rows(
     return rows if target is None else rows.with_target(_read_target(target, rows))
 
 
-def _open_object(source: Any, dtype: Any, block_rows: int | None) -> RowBlocks:
+def _open_object(source: Any, dtype: DTypeLike | None, block_rows: int | None) -> RowBlocks:
     if is_matrix(source):
         return as_blocks(source, block_rows=block_rows, dtype=dtype)
     if callable(source) or hasattr(source, "__iter__") or hasattr(source, "iterate"):

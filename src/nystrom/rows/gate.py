@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from nystrom.rows.arrays import array_rows
 from nystrom.rows.base import RowBlocks
@@ -43,7 +44,7 @@ def as_blocks(
     *,
     weight: Array | None = None,
     block_rows: int | None = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     name: str = "X",
     owner: Any = None,
 ) -> RowBlocks:
@@ -74,7 +75,7 @@ def as_blocks(
     return rows if y is None and weight is None else rows.with_target(y, weight)
 
 
-def _rows_of(X: Any, block_rows: int | None, dtype: Any, name: str, owner: Any) -> RowBlocks:
+def _rows_of(X: Any, block_rows: int | None, dtype: DTypeLike | None, name: str, owner: object) -> RowBlocks:
     if isinstance(X, RowBlocks):
         return X
     if isinstance(X, (str, bytes, os.PathLike)):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from nystrom.exceptions import DataFileError, MissingDependencyError
 from nystrom.rows.base import RowBlocks
@@ -39,7 +40,7 @@ class Hdf5Rows(ChunkedRows):
 
 
 def open_hdf5(
-    path: Path, inside: str, *, columns: Any, target: Any, dtype: Any, block_rows: int | None, fill_missing: bool
+    path: Path, inside: str, *, columns: Any, target: Any, dtype: DTypeLike, block_rows: int | None, fill_missing: bool
 ) -> RowBlocks:
     """Open a dataset of an HDF5 file; one that is stored in one piece is read as a plain binary file."""
     name = f"{path}::{inside}" if inside else str(path)

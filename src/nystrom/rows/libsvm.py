@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from nystrom.rows.columns import check_dtype
 from nystrom.rows.libsvm_text import iterate_libsvm
@@ -27,7 +27,7 @@ class LibsvmRows(StreamRows):
     has_target = True
     held_bytes = _PARSER_BYTES
 
-    def __init__(self, path: Path, *, n_features: int | None, dtype: Any, label: bool) -> None:
+    def __init__(self, path: Path, *, n_features: int | None, dtype: DTypeLike, label: bool) -> None:
         self.path = path
         self.name = str(path)
         self.dtype = check_dtype(np.float64, dtype, self.name)

@@ -6,10 +6,11 @@ import math
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import DTypeLike
 
 from nystrom.exceptions import DataFileError
 from nystrom.rows.arrays import SparseRows
@@ -31,7 +32,7 @@ class NpzRows(StreamRows):
 
     is_sparse = True
 
-    def __init__(self, path: Path, *, dtype: Any, block_rows: int | None) -> None:
+    def __init__(self, path: Path, *, dtype: DTypeLike, block_rows: int | None) -> None:
         self.path = path
         self.name = str(path)
         self.stamp = Stamp.of(path)
@@ -71,14 +72,14 @@ class NpzRows(StreamRows):
                 yield Piece(csr_rows(data, indices, ends, (stop - start, p), self.name, start=start))
                 start = stop
 
-    def _read(self, stream: IO[bytes], dtype: np.dtype[Any], count: int, row: int) -> Array:
+    def _read(self, stream: IO[bytes], dtype: np.dtype, count: int, row: int) -> Array:
         raw = stream.read(count * dtype.itemsize)
         if len(raw) < count * dtype.itemsize:
             raise DataFileError(f"{self.name}: the file ends in the rows from {row} on. Write it again.")
         return np.frombuffer(raw, dtype)
 
 
-def open_npz(path: Path, *, dtype: Any, block_rows: int | None) -> RowBlocks:
+def open_npz(path: Path, *, dtype: DTypeLike, block_rows: int | None) -> RowBlocks:
     """Open a ``scipy.sparse`` file; other layouts than CSR are read into memory and converted."""
     with reading(path):
         with zipfile.ZipFile(path) as archive:
@@ -116,7 +117,7 @@ def _check_indptr(indptr: Array, n_rows: int, name: str) -> None:
         raise DataFileError(f"{name}: indptr must rise from 0. Write the file again.")
 
 
-def _member(archive: zipfile.ZipFile, member: str, count: int, name: str) -> np.dtype[Any]:
+def _member(archive: zipfile.ZipFile, member: str, count: int, name: str) -> np.dtype:
     """Return the dtype of an array of the archive, checked to be one of ``count`` numbers."""
     shape, dtype, _ = _header(archive, member)
     if shape != (count,):
@@ -130,7 +131,7 @@ def _load(archive: zipfile.ZipFile, member: str) -> Array:
         return np.asarray(np.lib.format.read_array(stream, allow_pickle=False))
 
 
-def _header(archive: zipfile.ZipFile, member: str) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+def _header(archive: zipfile.ZipFile, member: str) -> tuple[tuple[int, ...], np.dtype, int]:
     """Return shape and dtype of an array of the archive, and where its data begin; it must be as long as it says."""
     with archive.open(f"{member}.npy") as stream:
         shape, _, dtype, offset = parse_npy_header(stream.read(NPY_HEADER_BYTES))

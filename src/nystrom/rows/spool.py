@@ -6,9 +6,10 @@ import errno
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from nystrom.disk.scratch import Scratch
 from nystrom.exceptions import DataFileError
@@ -93,7 +94,7 @@ class _Spool:
         self.count += piece.n_rows
         self.width = max(self.width, int(X.shape[1]))
 
-    def _file(self, name: str, shape: tuple[int, ...], dtype: Any) -> BinaryFile:
+    def _file(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> BinaryFile:
         file = BinaryFile(self.place / name, 0, shape, dtype)
         file.keeper = self.scratch
         return file

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from nystrom.exceptions import DataFileError, RowsChangedError
 from nystrom.rows.base import Block, RowBlocks, blocks_to_join, default_block_rows
@@ -209,7 +210,7 @@ class IterableRows(StreamRows):
         start: Callable[[], Iterable[Any]],
         *,
         shape: tuple[int, int] | None = None,
-        dtype: Any = None,
+        dtype: DTypeLike | None = None,
         block_rows: int | None = None,
         name: str = "X",
     ) -> None:
@@ -243,7 +244,7 @@ class IterableRows(StreamRows):
             yield Piece(X, *(None if part is None else np.asarray(part) for part in parts[1:]))
 
 
-def iterable_rows(source: Any, *, dtype: Any = None, block_rows: int | None = None) -> StreamRows:
+def iterable_rows(source: Any, *, dtype: DTypeLike | None = None, block_rows: int | None = None) -> StreamRows:
     """Return the rows of a callable, a re-iterable object, or an object with ``shape`` and ``iterate``."""
     name = getattr(source, "name", None) or type(source).__name__
     if hasattr(source, "iterate") and hasattr(source, "shape"):

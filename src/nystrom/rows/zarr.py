@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from nystrom.exceptions import DataFileError, MissingDependencyError
 from nystrom.rows.chunked import ChunkedRows, slab_rows
@@ -41,7 +42,7 @@ class ZarrRows(ChunkedRows):
 
 
 def open_zarr(
-    path: Path, inside: str, *, columns: Any, target: Any, dtype: Any, block_rows: int | None, fill_missing: bool
+    path: Path, inside: str, *, columns: Any, target: Any, dtype: DTypeLike, block_rows: int | None, fill_missing: bool
 ) -> ZarrRows:
     """Open an array of a Zarr store."""
     name = f"{path}::{inside}" if inside else str(path)
@@ -69,7 +70,7 @@ def read_zarr_vector(path: Path, inside: str) -> Array:
         return np.asarray(stored[:])
 
 
-def create_zarr(path: Path, shape: tuple[int, int], chunk_rows: int, dtype: Any) -> None:
+def create_zarr(path: Path, shape: tuple[int, int], chunk_rows: int, dtype: DTypeLike) -> None:
     """Create an array whose chunks are whole blocks of rows."""
     chunks = (min(chunk_rows, shape[0]), max(shape[1], 1))
     _zarr().create_array(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from nystrom.engine import Engine, Sums
 from nystrom.kernels import Kernel, Precomputed
@@ -69,7 +69,7 @@ class KernelProduct:
     tiles: TiledRows
     kernel: Kernel
     engine: Engine
-    dtype: Any = np.float64
+    dtype: DTypeLike = np.float64
     room: float = 0.0
     shards: RowBlocks | None = None
     _held: dict[int, list[Array]] = field(default_factory=dict, repr=False)

@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from nystrom.engine.base import Engine, Sums
 from nystrom.factor import CAUTIONS, exceeded, landmark_kernel, prepare, warn_or_refuse
@@ -235,7 +236,7 @@ def _hold(
     engine: Engine,
     features: Callable[[Matrix], Array],
     width: int,
-    dtype: Any,
+    dtype: DTypeLike,
     margin: Callable[[Matrix, Array], float] | None = None,
 ) -> tuple[RowBlocks, Array | None, float]:
     """Return the features of all rows with their targets, the weights, and the least ``margin`` of a block."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import scipy.linalg
+from numpy.typing import DTypeLike
 from scipy.linalg import blas
 
 from nystrom.exceptions import NotPositiveSemidefiniteError
@@ -69,7 +69,7 @@ class FalkonPreconditioner(Preconditioner):
     Cost: m³ / 3 multiplications for each of the two factors and for the product between them; 8 m² bytes.
     """
 
-    def __init__(self, kernel: Kernel, landmarks: Landmarks, block_dtype: Any) -> None:
+    def __init__(self, kernel: Kernel, landmarks: Landmarks, block_dtype: DTypeLike) -> None:
         m = len(landmarks)
         # Column-major: BLAS solves with triangles of nothing else without a copy.
         W = np.empty((m, m), order="F")

@@ -60,7 +60,7 @@ class _Emit:
 
     form: ChunkForm
     n_columns: int | None
-    dtype: np.dtype[Any]
+    dtype: np.dtype
     has_lengths: bool
 
     def __call__(self, step: Callable[[Block], Array], *arguments: Any) -> Array:

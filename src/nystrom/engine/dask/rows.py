@@ -12,6 +12,7 @@ import distributed
 import numpy as np
 import scipy.sparse as sp
 from dask.base import is_dask_collection, optimize
+from numpy.typing import DTypeLike
 
 from nystrom.engine.dask.cluster import fetch, make_token, slug, submit
 from nystrom.rows.base import Block, RowBlocks, TargetedRows, blocks_to_join
@@ -187,7 +188,7 @@ class DaskRows(RowBlocks):
 class ChunkForm:
     """What a chunk must become to be a block: contiguous rows, or CSR, of a float dtype."""
 
-    dtype: np.dtype[Any]
+    dtype: np.dtype
     is_sparse: bool
     name: str
 
@@ -221,7 +222,7 @@ def hold_chunks(X: Any) -> Any:
     return da.Array({(name, i, 0): value for i, value in enumerate(held)}, name, X.chunks, meta=X._meta)
 
 
-def held_rows(held: list[Any], rows: DaskRows, n_columns: int, dtype: Any, label: str) -> DaskRows:
+def held_rows(held: list[Any], rows: DaskRows, n_columns: int, dtype: DTypeLike, label: str) -> DaskRows:
     name = f"{slug(label)}-held-{make_token()}"
     lengths = tuple(length for length in rows.lengths if length)
     graph = {(name, i, 0): value for i, value in enumerate(held)}
