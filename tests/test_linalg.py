@@ -3,9 +3,18 @@
 import numpy as np
 import pytest
 
-from nystrom import Nystroem, factor
+from nystrom import Nystroem, factor, linalg
 from nystrom.exceptions import NotPositiveSemidefiniteError
-from nystrom.linalg import cholesky_in_place, column_signs, correct_orthonormal, psd_eigh, whiten, whiten_quickly
+from nystrom.linalg import (
+    cholesky,
+    cholesky_in_place,
+    column_signs,
+    correct_orthonormal,
+    gram,
+    psd_eigh,
+    whiten,
+    whiten_quickly,
+)
 
 
 def random_psd(rng, m, condition):
@@ -126,3 +135,21 @@ def test_cholesky_in_place_leaves_the_other_triangle_alone(block, order):
     np.testing.assert_allclose(R.T @ R, S, atol=1e-10 * np.abs(S).max())
     np.testing.assert_array_equal(A[below], kept)
     assert not cholesky_in_place(S - 1e6 * np.eye(150), block)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_large_symmetric_matrices_are_made_of_blocks(dtype, monkeypatch):
+    F = np.random.default_rng(0).normal(size=(90, 50)).astype(dtype)
+    expected = F.T @ F
+    monkeypatch.setattr(linalg, "_LARGE_ORDER", 20)
+    monkeypatch.setattr(linalg, "_PANEL", 7)
+    found = gram(F)
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, expected, atol=1000 * np.finfo(dtype).eps)
+    np.testing.assert_array_equal(found, found.T)
+    R = cholesky(expected.astype(np.float64))
+    np.testing.assert_allclose(R, np.linalg.cholesky(expected.astype(np.float64)).T, atol=1e-12)
+    values, vectors = psd_eigh(expected)
+    np.testing.assert_allclose((vectors * values) @ vectors.T, expected, atol=1e-4)
+    with pytest.raises(np.linalg.LinAlgError, match="not positive definite"):
+        cholesky(-np.eye(30))

@@ -255,3 +255,13 @@ def test_the_exact_solver_holds_no_features_that_the_budget_has_no_room_for() ->
     enough = str(error.value).split("max_memory='")[1].split("'")[0]
     bound = KernelRidge(max_memory=enough, **settings).fit(Z, y)
     np.testing.assert_allclose(bound.predict(Z), free.predict(Z), atol=1e-6)
+
+
+def test_a_fit_that_this_machine_cannot_hold_is_refused_and_auto_avoids_it(rows: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("nystrom.memory.machine_memory", lambda: 2e8)
+    monkeypatch.setattr("nystrom.estimators.base.machine_memory", lambda: 2e8)
+    X = np.random.default_rng(0).normal(size=(4000, 3))
+    with pytest.raises(MemoryBudgetError, match=r"this machine has 200MB.*solver='cg'"):
+        Nystroem(n_components=2, n_landmarks=2000).fit(X)
+    model = KernelRidge(n_landmarks=2000, landmarks="uniform", tol=1e-3, random_state=0).fit(X, X[:, 0])
+    assert (model.solver_, "this machine" in model.solver_reason_) == ("cg", True)

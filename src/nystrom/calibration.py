@@ -54,8 +54,9 @@ class Calibration:
         Bytes of a process that has done nothing yet.
     n_rows, n_jobs : int
         Most rows that were timed, and threads.
-    held_step, preconditioner : float
-        For solver "cg": seconds per row of a step whose kernel values are held, and of the preconditioner.
+    held_step, preconditioner, solves : float
+        For solver "cg": seconds per row of a step whose kernel values are held, of the preconditioner, and of the four
+        triangular solves of a step.
     """
 
     survey: tuple[float, float]
@@ -67,6 +68,7 @@ class Calibration:
     n_jobs: int
     held_step: float = 0.0
     preconditioner: float = 0.0
+    solves: float = 0.0
 
 
 def calibrate(
@@ -127,7 +129,8 @@ def calibrate(
     if solver != "cg":
         return found
     held_step = _held_step_seconds(n_landmarks, dtype, engine, clock)
-    return replace(found, held_step=held_step, preconditioner=_preconditioner_seconds(kernel, Z, clock))
+    preconditioner, solves = _preconditioner_seconds(kernel, Z, clock)
+    return replace(found, held_step=held_step, preconditioner=preconditioner, solves=solves)
 
 
 def _held_step_seconds(m: int, dtype: np.dtype, engine: LocalEngine, clock: Callable[[], float]) -> float:
@@ -141,16 +144,31 @@ def _held_step_seconds(m: int, dtype: np.dtype, engine: LocalEngine, clock: Call
     return _best(run, 1, 3, clock) / n
 
 
-def _preconditioner_seconds(kernel: Gaussian, Z: Matrix, clock: Callable[[], float]) -> float:
-    """Return the seconds of the preconditioner for the landmarks Z, from fewer of them where they are many."""
+def _preconditioner_seconds(kernel: Gaussian, Z: Matrix, clock: Callable[[], float]) -> tuple[float, float]:
+    """Return the seconds of the preconditioner for the landmarks Z and of a step's solves, from fewer of them."""
     m = Z.shape[0]
     order = min(m, _MAX_ORDER)
+    square = np.ones((order, order))
+    made: list[FalkonPreconditioner] = []
 
-    def run(_: int) -> None:
-        FalkonPreconditioner(kernel, Landmarks(Z[:order]), Z.dtype).regularise(1.0, np.ones(order), centred=False)
+    def form(_: int) -> None:
+        made[:] = [FalkonPreconditioner(kernel, Landmarks(Z[:order]), Z.dtype)]
+        made[0].regularise(1.0, np.ones(order), centred=False)
+
+    def multiply(_: int) -> None:
+        square @ square
+
+    def solve(_: int) -> None:
+        inner = made[0]
+        inner.scale(inner.whiten(inner.unwhiten(inner.unscale(square[:, :1]))))
 
     with algebra_threads(order):
-        return _best(run, 1, 2, clock) * (m / order) ** 3
+        # Of three parts, two factors and a product, each takes a sixth of the operations of a full product.
+        formed, products = _best(form, 1, 2, clock), 0.5 * _best(multiply, 1, 2, clock)
+        solved = _best(solve, 1, 3, clock)
+    # What is not products grows with the square: kernel values, copies, and blocks too small for BLAS at full speed.
+    scale = m / order
+    return products * scale**3 + max(formed - products, 0.0) * scale**2, solved * scale**2
 
 
 def _two_points(

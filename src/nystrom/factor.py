@@ -27,7 +27,7 @@ from nystrom.fold import Fold, Keeper, excess, plan_way
 from nystrom.kernels import Kernel, Precomputed
 from nystrom.kernels.ranges import kernel_dtype, with_room
 from nystrom.landmarks.base import Landmarks
-from nystrom.linalg import algebra_threads, column_signs, correct_orthonormal, psd_eigh, whiten, whiten_quickly
+from nystrom.linalg import algebra_threads, column_signs, correct_orthonormal, gram, psd_eigh, whiten, whiten_quickly
 from nystrom.rows.arrays import ArrayRows
 from nystrom.rows.base import Block, RowBlocks, require_finite
 from nystrom.types import Array, Matrix, issparse
@@ -343,17 +343,16 @@ def orthonormal_eigh(survey: Survey, fitted: NystromMap) -> tuple[Array, Any]:
     def project(X: Matrix) -> Array:
         return evaluate(X) @ projection
 
-    def gram(block: Block) -> Sums:
-        F = project(block.X)
-        return Sums(F.T @ F)
+    def step(block: Block) -> Sums:
+        return Sums(gram(project(block.X)))
 
     if survey.rows.on_cluster:
         for _ in range(_CORRECTIONS):
-            projection = correct_orthonormal(projection, survey.fold(gram, label="orthonormality")[0])
+            projection = correct_orthonormal(projection, survey.fold(step, label="orthonormality")[0])
     vectors = _emit(survey.rows, survey.engine, project, len(values), np.float64)
     if not survey.rows.on_cluster:
         for _ in range(_CORRECTIONS):
-            vectors = correct_orthonormal(vectors, vectors.T @ vectors)
+            vectors = correct_orthonormal(vectors, gram(vectors))
     return values, vectors
 
 

@@ -18,7 +18,8 @@ from nystrom.types import Array
 # Below this order one BLAS thread is faster. Waking the others for small LAPACK calls costs 10 to 40 times the work,
 # and OpenBLAS's go on spinning for a while after a call: on 2 cores that halves the speed of the pass that follows.
 _SMALL_ORDER = 800
-# Beyond this order a Cholesky factor is taken block by block: see cholesky_in_place.
+# Threaded symmetric products of OpenBLAS (syrk, and so AᵀA and Cholesky) end in a segmentation fault from an order of
+# about 16,000 on (two threads; NumPy 2.4, SciPy 1.17). Beyond this order they are made of blocks, or by one thread.
 _LARGE_ORDER = 8000
 # A negative eigenvalue this far below the largest is no rounding error of any kernel in float32.
 INDEFINITE = 1e-5
@@ -26,11 +27,40 @@ INDEFINITE = 1e-5
 _SAFE = 2.0
 # Columns of a triangular factor are taken in so many groups, each with the rows above its end only.
 _PANELS = 8
+# Order of the blocks of which large symmetric matrices are made.
+_PANEL = 1024
+# Of a Cholesky factor: triangular solves, which are slower than products, grow with it.
+_CHOLESKY_PANEL = 256
 
 
 def algebra_threads(order: int) -> AbstractContextManager[Any]:
     """Limit BLAS to the threads that suit matrices of this order, inside the ``with`` block."""
     return blas_threads(1 if order < _SMALL_ORDER else available_cores())
+
+
+def symmetric_threads(order: int) -> AbstractContextManager[Any]:
+    """Limit BLAS to the threads with which decompositions of symmetric matrices of this order are safe and fast."""
+    return blas_threads(1) if order > _LARGE_ORDER else algebra_threads(order)
+
+
+def gram(F: Array) -> Array:
+    """Return ``FᵀF``, in blocks where the order is large: see ``_LARGE_ORDER``.
+
+    Examples
+    --------
+    >>> gram(np.array([[1.0, 2.0], [0.0, 1.0]]))
+    array([[1., 2.],
+           [2., 5.]])
+    """
+    k = F.shape[1]
+    if k <= _LARGE_ORDER:
+        return np.asarray(F.T @ F)
+    out = np.empty((k, k), dtype=F.dtype)
+    for start in range(0, k, _PANEL):
+        own = slice(start, min(start + _PANEL, k))
+        out[own, own.start :] = F[:, own].T @ F[:, own.start :]
+        out[own.stop :, own] = out[own, own.stop :].T
+    return out
 
 
 class Eigen(NamedTuple):
@@ -74,7 +104,7 @@ def psd_eigh(A: Array) -> Eigen:
     # Scaling by a power of two is exact and keeps squares inside LAPACK from overflowing or vanishing.
     peak = float(np.max(np.abs(np.diag(A)), initial=0.0))
     scale = 2.0 ** np.round(np.log2(peak)) if peak > 0 and np.isfinite(peak) else 1.0
-    with algebra_threads(A.shape[0]):
+    with symmetric_threads(A.shape[0]):
         # Older SciPy gives "evd" too little room for a single row.
         driver = "evd" if A.shape[0] > 1 else "ev"
         values, vectors = scipy.linalg.eigh(A / scale, driver=driver, check_finite=False)
@@ -148,12 +178,13 @@ def least_ritz_share(K: Array, *, n_steps: int = 30) -> float:
     return float(ritz[0]) / largest if largest > 0 else 0.0
 
 
-def _cholesky(W: Array) -> Array:
-    if len(W) <= _LARGE_ORDER:
-        return np.asarray(scipy.linalg.cholesky(W, lower=False, check_finite=True))
-    R = np.triu(W)
-    if not np.isfinite(W).all() or not cholesky_in_place(R):
-        raise np.linalg.LinAlgError("W is not positive definite.")
+def cholesky(A: Array) -> Array:
+    """Return the upper triangular R with ``RᵀR = A``, for any order; ``LinAlgError`` unless A is positive definite."""
+    if len(A) <= _LARGE_ORDER:
+        return np.asarray(scipy.linalg.cholesky(A, lower=False, check_finite=True))
+    R = np.triu(A)
+    if not np.isfinite(A).all() or not cholesky_in_place(R):
+        raise np.linalg.LinAlgError("the matrix is not positive definite.")
     return R
 
 
@@ -164,7 +195,7 @@ def whiten_quickly(W: Array, *, block_dtype: DTypeLike, caution: float, most: fl
     direction and that the condition is below ``most``.
     """
     try:
-        R = _cholesky(W)
+        R = cholesky(W)
     except (np.linalg.LinAlgError, ValueError):
         return None
     T, failed = scipy.linalg.lapack.dtrtri(R)
@@ -189,31 +220,30 @@ def whitened(C: Array, T: Array) -> Array:
     return out
 
 
-def cholesky_in_place(A: Array, block: int = 1024) -> bool:
+def cholesky_in_place(A: Array, block: int = _CHOLESKY_PANEL) -> bool:
     """Replace the upper triangle of A by R with ``RᵀR = A``; the lower one is neither read nor written.
 
-    Returns whether A was positive definite. LAPACK's own ends in a segmentation fault from an order of about 16,000
-    on with more than one thread (OpenBLAS of SciPy 1.17), so the blocks are combined here. Cost: m³/3 multiplications.
+    Returns whether A was positive definite. Rows of blocks are finished one after the other, each by one product with
+    those above it: LAPACK's own function crashes at large orders (see ``_LARGE_ORDER``). Cost: m³/3 operations, and a
+    copy of one row of blocks.
     """
     m = len(A)
     for start in range(0, m, block):
         stop = min(start + block, m)
-        diagonal, failed = scipy.linalg.lapack.dpotrf(np.triu(A[start:stop, start:stop]), lower=0, clean=1)
+        panel = A[start:stop, start:].copy(order="K")
+        if start:
+            above, own = A[:start, start:], A[:start, start:stop]
+            # The product in the order in which BLAS finds A, so that nothing is copied.
+            panel -= (above.T @ own).T if A.flags.f_contiguous else own.T @ above
+        diagonal, failed = scipy.linalg.lapack.dpotrf(panel[:, : stop - start], lower=0, clean=1)
         if failed:
             return False
-        above = np.triu_indices(stop - start)
-        A[start:stop, start:stop][above] = diagonal[above]
-        if stop == m:
-            return True
-        A[start:stop, stop:] = scipy.linalg.solve_triangular(
-            diagonal, A[start:stop, stop:], trans="T", check_finite=False
-        )
-        for left in range(stop, m, block):
-            right = min(left + block, m)
-            update = A[start:stop, stop:right].T @ A[start:stop, left:right]
-            A[stop:left, left:right] -= update[: left - stop]
-            own = np.triu_indices(right - left)
-            A[left:right, left:right][own] -= update[left - stop :][own]
+        below = np.tril(A[start:stop, start:stop], -1)
+        A[start:stop, start:stop] = diagonal + below
+        if stop < m:
+            A[start:stop, stop:] = scipy.linalg.solve_triangular(
+                diagonal, panel[:, stop - start :], trans="T", check_finite=False, overwrite_b=True
+            )
     return True
 
 
@@ -247,6 +277,6 @@ def _rounding_level(W: Array, block_dtype: DTypeLike) -> float:
 
 def correct_orthonormal(U: Array, gram: Array) -> Array:
     """Return ``U R⁻¹`` with ``RᵀR = gram = UᵀU``: one Cholesky-QR step, which takes ‖UᵀU − I‖ to about 1e-15."""
-    R = scipy.linalg.cholesky(gram, lower=False, check_finite=False)
+    R = cholesky(gram)
     correction = scipy.linalg.solve_triangular(R, np.eye(R.shape[0]), lower=False, check_finite=False)
     return U @ correction.astype(U.dtype, copy=False)

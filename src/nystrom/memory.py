@@ -70,6 +70,14 @@ def format_memory(count: float) -> str:
     return f"{int(np.ceil(count))}B"
 
 
+def machine_memory() -> float | None:
+    """Return the bytes of memory of this machine; None where the system does not tell."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
 def room_for_values(room: int | None) -> float:
     """Return the bytes in which kernel values may be held: the room of a budget, or a third of the free memory."""
     if room is not None:
@@ -111,6 +119,16 @@ class Footprint:
                 f"max_memory={format_memory(self.least)!r}. {advice}"
             )
         return max(1, min(wanted, (budget - self.fixed) // max(self.per_thread, 1)))
+
+    def check_machine(self) -> None:
+        """Raise if this machine has not enough memory for even one thread: its system would end the process."""
+        has = machine_memory()
+        if has is not None and self.least > has:
+            raise MemoryBudgetError(
+                f"this needs about {format_memory(self.least)} of memory, and this machine has {format_memory(has)}. "
+                f"Take fewer landmarks, or solver='cg' in KernelRidge and KernelRidgeClassifier, which takes one m × m "
+                f"matrix instead of a dozen; max_memory={format_memory(self.least)!r} tries all the same."
+            )
 
     def room(self, budget: int, threads: int) -> int:
         """Return what the budget leaves beside the work of so many threads."""

@@ -5,7 +5,6 @@ Times come from :mod:`nystrom.calibration`; all else follows by counting.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +13,7 @@ from numpy.typing import DTypeLike
 from nystrom.calibration import Calibration, calibrate
 from nystrom.checks import check_choice
 from nystrom.landmarks.auto import sample_size
-from nystrom.memory import room_for_values
+from nystrom.memory import machine_memory, room_for_values
 from nystrom.progress import format_seconds
 from nystrom.rows import default_block_rows
 from nystrom.solvers.choice import STEPS, choose_solver
@@ -222,7 +221,7 @@ def _stages(job: _Job, measured: Calibration, read_bandwidth: float | None, netw
     gram = float(job.m * job.m * 8)
     before = (
         sample,
-        Stage("cluster the sample", 0, 0.0, 0.0, measured.clustering),
+        Stage("cluster the sample", 0, 0.0, 0.0, measured.clustering * job.n_sample / sample_size(job.m)),
         one_pass("survey", *measured.survey, float(job.p * 8), 0.0),
     )
     if job.solver == "factor":
@@ -230,7 +229,8 @@ def _stages(job: _Job, measured: Calibration, read_bandwidth: float | None, netw
     vector = 8.0 * job.m
     first = one_pass("target", *measured.factor, vector, points + vector)
     step = one_pass("step", measured.factor[0], measured.held_step, vector, vector) if job.holds_values else first
-    steps = Stage(f"{STEPS} steps", STEPS, STEPS * step.bytes_read, STEPS * step.bytes_sent, STEPS * step.seconds)
+    seconds = STEPS * (step.seconds + measured.solves)
+    steps = Stage(f"{STEPS} steps", STEPS, STEPS * step.bytes_read, STEPS * step.bytes_sent, seconds)
     return (*before, first, Stage("preconditioner", 0, 0.0, 0.0, measured.preconditioner), steps)
 
 
@@ -304,14 +304,6 @@ def _local_verdict(job: _Job, memory: float, limit: float | None) -> str:
     else:
         advice = "try fewer landmarks, or fewer --threads"
     return f"DOES NOT FIT: this machine has {format_bytes(has)}; {advice}"
-
-
-def machine_memory() -> float | None:
-    """Return the bytes of memory of this machine; None where the system does not tell."""
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, OSError, ValueError):
-        return None
 
 
 def format_bytes(count: float) -> str:

@@ -253,7 +253,7 @@ def test_many_landmarks_give_the_mean_of_all_and_mostly_a_larger_variance(monkey
     y = np.sin(2 * X[:, 0]) * X[:, 1] + 0.1 * rng.normal(size=900) + 50
     settings = {"gamma": 1.0, "alpha": 0.05, "amplitude": 1.0, "normalize_y": True, "landmarks": X[:300]}
     whole = GaussianProcessRegressor(**settings).fit(X, y)
-    monkeypatch.setattr("nystrom.estimators.gp.choose_solver", lambda *_: Choice("cg", "for the test"))
+    monkeypatch.setattr("nystrom.estimators.gp.choose_solver", lambda *_, **__: Choice("cg", "for the test"))
     monkeypatch.setattr("nystrom.estimators.gp._VARIANCE_LANDMARKS", 80)
     apart = GaussianProcessRegressor(**settings).fit(X, y)
     assert len(apart.landmarks_) == 80

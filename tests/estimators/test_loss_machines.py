@@ -235,3 +235,49 @@ def test_scikit_learns_default_stops_short_of_ours():
     L = linear.predict_log_proba(F)[np.arange(len(y)), y]
     assert ours.objective_ < -100 * L.sum() + (linear.coef_**2).sum() / 2
     assert ours.n_iter_ < 100
+
+
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("machine", ["logistic", "classes", "svc", "svr"])
+def test_many_landmarks_have_the_answer_of_the_factor(machine, intercept, held, monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 3))
+    score = np.sin(2 * X[:, 0]) + X[:, 1] + 0.3 * rng.normal(size=500)
+    weight = rng.integers(0, 3, size=500).astype(float)
+    made, y = {
+        "logistic": (KernelLogisticRegression, score > 0),
+        "classes": (KernelLogisticRegression, np.digitize(score, [-1, 1])),
+        "svc": (KernelSVC, score > 0),
+        "svr": (KernelSVR, score),
+    }[machine]
+
+    def fit():
+        model = made(C=2.0, gamma=0.5, landmarks=X[:80], fit_intercept=intercept, tol=1e-12)
+        return model.fit(X, y, sample_weight=weight)
+
+    expected = fit()
+    monkeypatch.setattr("nystrom.estimators.loss.factor_takes_long", lambda *_: True)
+    if not held:
+        monkeypatch.setattr("nystrom.solvers.lbfgs._HELD_BYTES", 0)
+    found = fit()
+    assert hasattr(expected, "certificate_")
+    assert not hasattr(found, "certificate_")
+    assert found.objective_ == pytest.approx(expected.objective_, rel=1e-8)
+    scores = [m.predict(X) if machine == "svr" else m.decision_function(X) for m in (expected, found)]
+    np.testing.assert_allclose(*scores, atol=2e-4)
+
+
+def test_C_is_chosen_on_many_landmarks_as_on_few(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 3))
+    y = np.sin(2 * X[:, 0]) + 0.5 * rng.normal(size=600) > 0
+
+    def fit():
+        return KernelLogisticRegression(C="auto", gamma=0.5, landmarks=X[:60], random_state=0).fit(X, y)
+
+    expected = fit()
+    monkeypatch.setattr("nystrom.estimators.loss.factor_takes_long", lambda *_: True)
+    found = fit()
+    assert found.C_ == expected.C_
+    np.testing.assert_allclose(found.C_scores_, expected.C_scores_, rtol=0.05)

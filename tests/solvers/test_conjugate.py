@@ -61,3 +61,21 @@ def test_watching_can_end_the_iteration():
     found = conjugate_gradients(lambda V, label: A @ V, np.ones((40, 1)), watch=watch)
     assert found.stopped_early
     np.testing.assert_array_equal(found.coefficients, seen[-1])
+
+
+def test_residuals_may_rise_by_the_root_of_the_condition_before_they_fall():
+    A = np.diag([1.0, 1e9, 1e4])
+    Y = np.array([[1.0], [1e-4], [1e-2]])
+    found = conjugate_gradients(lambda V, label: A @ V, Y, tol=1e-6)
+    assert found.converged
+    assert found.residuals.max() > 1e3
+    np.testing.assert_allclose(A @ found.coefficients, Y, atol=1e-5)
+
+
+@pytest.mark.parametrize("unit", [1e-200, 1e200])
+def test_the_unit_of_the_right_hand_side_does_not_matter(unit):
+    A = np.diag(np.geomspace(1, 100, 20))
+    Y = np.column_stack([np.ones(20), unit * np.arange(1.0, 21.0)])
+    found = conjugate_gradients(lambda V, label: A @ V, Y, tol=1e-12)
+    assert found.converged
+    np.testing.assert_allclose(A @ found.coefficients / [1, unit], Y / [1, unit], rtol=1e-9)

@@ -5,11 +5,12 @@ import warnings
 import numpy as np
 import pytest
 
+from nystrom import KernelRidge
 from nystrom.engine import LocalEngine
 from nystrom.engine.survey import Survey
 from nystrom.exceptions import ConvergenceWarning
 from nystrom.factor import optimal
-from nystrom.kernels import Gaussian, Matern
+from nystrom.kernels import Gaussian, Linear, Matern, Polynomial
 from nystrom.landmarks import Landmarks
 from nystrom.rows import as_blocks
 from nystrom.solvers.exact import FactorPreconditioner, solve_exactly
@@ -158,3 +159,27 @@ def test_rows_beyond_float32_keep_to_float64(scale):
     cheap = product.in_float32()
     if cheap is not None:
         np.testing.assert_allclose(cheap(np.eye(200)), kernel(X * scale, X * scale), atol=1e-5)
+
+
+@pytest.mark.parametrize("kernel", [Linear(), Polynomial(1, 0.1, 1.0)])
+def test_little_regularisation_of_a_kernel_of_few_directions_is_solved(kernel):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 10))
+    y = np.sin(X[:, 0]) + 2
+    model = KernelRidge(1e-5, kernel=kernel, fit_intercept=True, solver="exact", landmarks=X[:8], max_iter=500).fit(
+        X, y
+    )
+    A = np.block([[kernel(X, X) + 1e-5 * np.eye(200), np.ones((200, 1))], [np.ones((1, 200)), np.zeros((1, 1))]])
+    expected = np.linalg.solve(A, np.append(y, 0.0))
+    np.testing.assert_allclose(model.intercept_, expected[-1], atol=1e-5)
+    np.testing.assert_allclose(model.predict(X), kernel(X, X) @ expected[:-1] + expected[-1], atol=1e-5)
+
+
+def test_with_an_intercept_the_mean_of_the_target_does_not_matter():
+    X, _, _, kernel, _, _ = problem(n=300)
+    y = np.sin(X[:, 0])
+    models = [
+        KernelRidge(0.01, kernel=kernel, fit_intercept=True, solver="exact", landmarks=X[:40]).fit(X, y + mean)
+        for mean in (0.0, 1e6)
+    ]
+    np.testing.assert_allclose(models[1].predict(X) - 1e6, models[0].predict(X), atol=1e-7)

@@ -6,12 +6,13 @@ import pytest
 from nystrom import KernelRidge, KernelRidgeClassifier
 from nystrom.engine import LocalEngine
 from nystrom.exceptions import ConvergenceWarning, NotPositiveSemidefiniteError
-from nystrom.kernels import FromCallable, Gaussian, Linear, Matern, Polynomial
+from nystrom.kernels import FromCallable, Gaussian, Laplacian, Linear, Matern, Polynomial
 from nystrom.landmarks import Landmarks
 from nystrom.rows import as_blocks
-from nystrom.solvers import landmark_cg
+from nystrom.solvers import landmark_cg, preconditioner
 from nystrom.solvers.choice import choose_solver
 from nystrom.solvers.landmark_cg import landmark_problem
+from nystrom.solvers.landmark_fit import HeldOut
 from nystrom.solvers.preconditioner import FalkonPreconditioner
 
 
@@ -97,7 +98,8 @@ def test_both_triangles_of_the_preconditioner_are_right(monkeypatch):
     for alpha in (0.5, 1e-3):  # twice: the second use must find T whole
         for centred in (False, True):
             inner.regularise(alpha, sizes, centred=centred)
-            middle = np.diag(sizes) - centred * np.outer(sizes, sizes) / sizes.sum()
+            share = centred * preconditioner._CENTRED_SHARE
+            middle = np.diag(sizes) - share * np.outer(sizes, sizes) / sizes.sum()
             expected = W @ middle @ W + alpha * W
             once = inner.unwhiten(inner.unscale(inner.scale(inner.whiten(V))))
             np.testing.assert_allclose(expected @ once, V, atol=1e-8 * np.linalg.cond(expected) ** 0.5)
@@ -206,3 +208,87 @@ def test_the_choice_and_its_reason_are_told():
     model = KernelRidge(0.1).fit(X, Y)
     assert (model.solver_, "operations" in model.solver_reason_) == ("factor", True)
     assert KernelRidge(0.1, solver="cg").fit(X, Y).solver_reason_ == "it was asked for"
+
+
+@pytest.mark.parametrize("kernel", [Linear(), Polynomial(2, 0.1, 1.0)])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_kernels_of_few_directions_have_the_answer_of_the_closed_form(kernel, intercept, dtype, monkeypatch):
+    # More than ten landmarks are too many for whitened features here.
+    monkeypatch.setattr(landmark_cg, "_WHITENED_PRODUCTS", 1e6)
+    X, Y, _ = data(n=900)
+    X = (X + 3).astype(dtype)
+    settings = {"kernel": kernel, "landmarks": X[:200], "fit_intercept": intercept}
+    model = KernelRidge(1e-3, solver="cg", **settings).fit(X, Y)
+    expected = KernelRidge(1e-3, solver="factor", **settings).fit(X.astype(np.float64), Y).predict(X)
+    assert model.landmark_coef_.shape == (200, 2)
+    assert np.count_nonzero(model.landmark_coef_[:, 0]) <= 10
+    tolerance = 1e-6 if dtype == np.float64 else 0.02
+    assert np.abs(model.predict(X) - expected).max() < tolerance * np.std(Y)
+
+
+def test_an_intercept_needs_no_more_than_a_little_regularisation(monkeypatch):
+    monkeypatch.setattr(landmark_cg, "_WHITENED_PRODUCTS", 0)
+    X, Y, _ = data(n=600, p=8)
+    Z, kernel = X[:28], Laplacian(0.15)
+    model = KernelRidge(1e-9, kernel=kernel, landmarks=Z, fit_intercept=True, solver="cg").fit(X, Y)
+    assert np.abs(model.predict(X) - direct(kernel, X, Y, Z, 1e-9, None, True)).max() < 1e-6
+
+
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("gamma", [0.3, 1.0])
+def test_residuals_are_refined_where_landmarks_are_nearly_dependent(gamma, intercept, held, monkeypatch):
+    monkeypatch.setattr(landmark_cg, "_WHITENED_PRODUCTS", 0)
+    X, Y, rng = data(n=2000, p=2)
+    weight = rng.integers(0, 3, size=2000).astype(float)
+    Z, kernel = X[:300], Gaussian(gamma)
+    problem = landmark_problem(
+        as_blocks(X, Y + 3, weight, block_rows=500),
+        LocalEngine(2),
+        kernel,
+        Landmarks(Z),
+        fit_intercept=intercept,
+        room=1e9 if held else 0,
+    )
+    solution, _ = problem.solve(0.1, tol=1e-8, max_iter=500)
+    assert solution.converged
+    expected = direct(kernel, X, Y + 3, Z, 0.1, weight, intercept)
+    assert np.abs(kernel(X, Z) @ solution.coefficients + solution.intercept - expected).max() < 1e-5
+
+
+@pytest.mark.parametrize("unit", [1e-170, 1e150])
+def test_the_unit_of_the_target_does_not_matter(unit):
+    X, Y, _ = data()
+    settings = {"gamma": 0.5, "landmarks": X[:80], "random_state": 0}
+    for chosen in ({"alpha": "auto"}, {"alpha": 0.1, "early_stopping": True}, {"alpha": 0.1}):
+        plain, scaled = (KernelRidge(solver="cg", **settings, **chosen).fit(X, Y * u) for u in (1.0, unit))
+        np.testing.assert_allclose(scaled.predict(X) / unit, plain.predict(X), atol=1e-6)
+        assert scaled.alpha_ == plain.alpha_
+
+
+def test_the_search_for_alpha_follows_the_size_of_the_kernel():
+    X, Y, _ = data(n=1000)
+    small, large = (
+        KernelRidge("auto", kernel=Linear(), landmarks=X[:50] * size, solver="cg", random_state=0).fit(X * size, Y)
+        for size in (1.0, 1e4)
+    )
+    np.testing.assert_allclose(large.alphas_, small.alphas_ * 1e8, rtol=1e-6)
+
+
+def test_rows_without_weight_do_not_judge():
+    X, Y, rng = data(n=400)
+    weight = np.zeros(400)
+    weight[rng.choice(400, 40, replace=False)] = 1.0
+    with_others = KernelRidge("auto", gamma=0.5, landmarks=X[:30], solver="cg", random_state=0)
+    assert np.isfinite(with_others.fit(X, Y, sample_weight=weight).alpha_scores_).all()
+    with pytest.raises(ValueError, match="at least 2 rows of positive weight"):
+        with_others.fit(X, Y, sample_weight=np.eye(400)[7])
+
+
+def test_stopping_early_returns_the_best_step():
+    judge = HeldOut(np.eye(3), np.ones((3, 1)), np.ones(3), 1.0)
+    steps = [np.full((3, 1), value) for value in (0.0, 0.9, 0.5, 0.5, 0.5, 0.5, 0.5)]
+    stopped = [judge.has_stalled(step, np.zeros(1)) for step in steps]
+    assert stopped == [False] * 6 + [True]
+    np.testing.assert_array_equal(judge.best[0], steps[1])

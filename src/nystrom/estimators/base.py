@@ -27,7 +27,7 @@ from nystrom.kernels import Gaussian, InMetric, Kernel, Precomputed, make_kernel
 from nystrom.landmarks import Landmarks, Selector, make_selector
 from nystrom.landmarks.auto import Auto
 from nystrom.landmarks.in_metric import select_in_metric
-from nystrom.memory import Footprint, fit_footprint, parse_memory
+from nystrom.memory import Footprint, fit_footprint, machine_memory, parse_memory
 from nystrom.rows import RowBlocks
 from nystrom.rows.arrays import ArrayRows
 from nystrom.solvers.rare import Likeness, can_watch, with_rare_rows
@@ -150,12 +150,19 @@ class KernelMachine(QualityMixin):
         self.verbose = verbose
 
     def _fit_engine(self, rows: RowBlocks, selector: Selector, m: int) -> Engine:
-        if self.max_memory is None or rows.on_cluster:
+        if rows.on_cluster:
             return self._engine(rows)
         m = selector.count(m, rows.shape[0])
-        return self._engine(
-            rows, self._footprint(rows, m, selector.held_bytes(rows, m), selector.thread_bytes(rows, m))
-        )
+        work = self._footprint(rows, m, selector.held_bytes(rows, m), selector.thread_bytes(rows, m))
+        if self.max_memory is None:
+            work.check_machine()
+            return self._engine(rows)
+        return self._engine(rows, work)
+
+    def _factor_fits(self, rows: RowBlocks, m: int) -> bool:
+        """Whether a factor of m landmarks fits into ``max_memory``, or into this machine."""
+        budget = parse_memory(self.max_memory) or machine_memory()
+        return budget is None or rows.on_cluster or fit_footprint(rows, m).least <= budget
 
     def _footprint(self, rows: RowBlocks, m: int, selection_bytes: int, selection_thread_bytes: int) -> Footprint:
         """Return what a fit adds to the process."""

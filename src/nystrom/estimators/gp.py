@@ -19,7 +19,7 @@ from nystrom.factor import NystromMap
 from nystrom.generator import RandomState, make_generator
 from nystrom.kernels import Kernel, Precomputed, make_kernel
 from nystrom.landmarks import Landmarks
-from nystrom.memory import room_for_values
+from nystrom.memory import Footprint, cg_footprint, room_for_values
 from nystrom.rows import Block, RowBlocks
 from nystrom.solvers.bandwidth import search_gamma
 from nystrom.solvers.choice import choose_solver
@@ -179,7 +179,13 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
         if self.n_components is not None or self.n_landmarks == "auto" or isinstance(self._kernel(), Precomputed):
             return False
         _, m = resolve_sizes(None, self.n_landmarks, rows.shape[0])
-        return choose_solver(*rows.shape, m).solver == "cg"
+        return choose_solver(*rows.shape, m, factor_fits=self._factor_fits(rows, m)).solver != "factor"
+
+    def _footprint(self, rows: RowBlocks, m: int, selection_bytes: int, selection_thread_bytes: int) -> Footprint:
+        if not self._takes_many_landmarks(rows):
+            return super()._footprint(rows, m, selection_bytes, selection_thread_bytes)
+        few = super()._footprint(rows, min(m, _VARIANCE_LANDMARKS), selection_bytes, selection_thread_bytes)
+        return few.joined(cg_footprint(rows, m, 1, selection_bytes, selection_thread_bytes))
 
     def _fit_mean_apart(self, rows: RowBlocks) -> None:
         """Fit the process on some of the landmarks, and its mean on all of them by conjugate gradients."""

@@ -14,7 +14,12 @@ from nystrom.factor import NystromMap
 from nystrom.generator import make_generator
 from nystrom.kernels import Kernel, Precomputed
 from nystrom.landmarks import Landmarks, make_selector
-from nystrom.memory import Footprint, cg_footprint, exact_footprint, fit_footprint, parse_memory, room_for_values
+from nystrom.memory import (
+    Footprint,
+    cg_footprint,
+    exact_footprint,
+    room_for_values,
+)
 from nystrom.rows import RowBlocks, array_rows
 from nystrom.solvers.choice import Choice, choose_solver
 from nystrom.solvers.conjugate import warn_unless_converged
@@ -58,9 +63,7 @@ class IterativeMachine(SupervisedMachine):
             return Choice("factor", "n_landmarks='auto' takes no more landmarks than a factor holds")
         _, m = resolve_sizes(None, self.n_landmarks, rows.shape[0])
         m = make_selector(self.landmarks).count(m, rows.shape[0])
-        budget = parse_memory(self.max_memory)
-        fits = budget is None or rows.on_cluster or fit_footprint(rows, m).least <= budget
-        choice = choose_solver(*rows.shape, m, n_targets, factor_fits=fits)
+        choice = choose_solver(*rows.shape, m, n_targets, factor_fits=self._factor_fits(rows, m))
         # Only landmarks that are the rows themselves make the exact answer the same one.
         return choice if choice.solver != "exact" or self._rows_are_landmarks(rows) else Choice("cg", choice.reason)
 
@@ -118,22 +121,15 @@ class IterativeMachine(SupervisedMachine):
         advice = "Raise max_iter, tol or alpha. Predictions settle long before the last digits of the coefficients."
         warn_unless_converged(solution.residuals, solution.converged, tol, advice)
 
-    def _store_unfactored(self, chosen: UnfactoredMap) -> None:
-        """Store landmarks and kernel of a machine that has no factor, and forget an earlier fit's."""
-        for name in ("eigenvalues_", "projection_", "certificate_"):
-            self.__dict__.pop(name, None)
-        self.map_ = chosen  # type: ignore[assignment]
-        self.landmarks_ = chosen.landmarks.points
-        self.landmark_indices_ = chosen.landmarks.indices
-        self.kernel_ = chosen.kernel
-        self.n_components_ = len(chosen.landmarks)
-
     def _solve_exactly(self, bare: RowBlocks, y: Array | None, weight: Array | None, fitted: NystromMap) -> None:
         n, t = bare.shape[0], self.landmark_coef_.shape[1] + self.fit_intercept
         engine = self._engine(bare, exact_footprint(bare, fitted.n_components, t, tile_rows=TILE_ROWS))
         Y = gather_target(bare if y is None else bare.with_target(y), engine).reshape(n, -1).astype(np.float64)
+        center = np.zeros(Y.shape[1])
         if self.fit_intercept:
-            Y = np.column_stack([Y, np.ones(n)])
+            # The tolerance is a share of the target's size, which a mean far from 0 would blow up.
+            center = np.average(Y, axis=0, weights=weight)
+            Y = np.column_stack([Y - center, np.ones(n)])
         # A copy, because the model predicts from these rows: the caller may change their own.
         whole = bare.in_memory or bare.on_cluster
         self.training_rows_ = TiledRows(array_rows(bare.take(np.arange(n)), name=bare.name) if whole else bare)
@@ -156,8 +152,9 @@ class IterativeMachine(SupervisedMachine):
         if self.fit_intercept:
             # The dual of an intercept: the coefficients of each target sum to zero.
             sums = dual.sum(axis=0)
-            self.intercept_ = sums[:-1] / sums[-1]
-            dual = dual[:, :-1] - dual[:, -1:] * self.intercept_
+            shift = sums[:-1] / sums[-1]
+            dual = dual[:, :-1] - dual[:, -1:] * shift
+            self.intercept_ = center + shift
         self._dual_coef = dual
         self.residuals_ = found.residuals
         self.n_iter_ = len(found.residuals) - 1

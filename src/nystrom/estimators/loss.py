@@ -9,19 +9,22 @@ from sklearn.utils.validation import check_is_fitted
 
 from nystrom.checks import check_count, check_tolerance, is_number
 from nystrom.engine.survey import Survey
+from nystrom.estimators.base import resolve_sizes
 from nystrom.estimators.parameters import SupervisedParameters
 from nystrom.estimators.supervised import Link, SupervisedMachine
 from nystrom.factor import NystromMap
 from nystrom.generator import make_generator
-from nystrom.kernels import Kernel
-from nystrom.landmarks import Landmarks
-from nystrom.memory import fit_footprint
+from nystrom.kernels import Kernel, Precomputed
+from nystrom.landmarks import Landmarks, make_selector
+from nystrom.memory import Footprint, cg_footprint, fit_footprint
 from nystrom.rows import Block, RowBlocks
 from nystrom.solvers.bandwidth import search_gamma
+from nystrom.solvers.choice import factor_takes_long
 from nystrom.solvers.held_out import choose_cost
-from nystrom.solvers.lbfgs import Problem, make_problem, minimise
+from nystrom.solvers.lbfgs import Problem, make_landmark_problem, make_problem, minimise
 from nystrom.solvers.losses import Loss
 from nystrom.solvers.path import auto_alphas, leave_one_out, ridge_problem
+from nystrom.solvers.unfactored import UnfactoredMap
 from nystrom.types import Array, Emitted, OutPath, RowsLike
 
 
@@ -82,8 +85,12 @@ class LossMachine(SupervisedMachine):
         """Fit the map, choose C and solve: ``target`` is a ridge regression's, y what the loss takes."""
         costs = check_costs(self.C)
         tol, max_iter = check_tolerance(self.tol, "tol"), check_count(self.max_iter, "max_iter")
-        fitted, _ = self._fit_map(rows.with_target(target, weight))
-        problem = self._problem(rows, y, weight, loss, fitted, target.shape[1])
+        targeted = rows.with_target(target, weight)
+        if self._takes_many_landmarks(rows):
+            problem = self._landmark_problem(targeted, rows, y, weight, loss, target.shape[1])
+        else:
+            fitted, _ = self._fit_map(targeted)
+            problem = self._problem(rows, y, weight, loss, fitted, target.shape[1])
         self.Cs_ = costs
         if costs is None or len(costs) > 1:
             rng = make_generator(self.random_state).spawn(1)[0]
@@ -92,15 +99,48 @@ class LossMachine(SupervisedMachine):
         else:
             self.C_ = float(costs[0])
         found = minimise(problem, self.C_, tol=tol, max_iter=max_iter)
-        self.landmark_coef_, self.intercept_ = problem.coefficients(found.x)
+        coefficients, self.intercept_ = problem.coefficients(found.x)
+        self.landmark_coef_ = problem.basis.spread(coefficients)
         self.objective_ = found.objective
         self.n_iter_ = found.n_iter
+
+    def _takes_many_landmarks(self, rows: RowBlocks) -> bool:
+        """Whether landmarks are so many that the machine does without a factor."""
+        if self.n_components is not None or isinstance(self.n_landmarks, str):
+            return False
+        if isinstance(self._kernel(), Precomputed):
+            return False
+        _, m = resolve_sizes(None, self.n_landmarks, rows.shape[0])
+        m = make_selector(self.landmarks).count(m, rows.shape[0])
+        return factor_takes_long(rows.shape[0], m) or not self._factor_fits(rows, m)
+
+    def _footprint(self, rows: RowBlocks, m: int, selection_bytes: int, selection_thread_bytes: int) -> Footprint:
+        if not self._takes_many_landmarks(rows):
+            return super()._footprint(rows, m, selection_bytes, selection_thread_bytes)
+        return cg_footprint(rows, m, 1, selection_bytes + _bytes_beside(rows, 1), selection_thread_bytes)
+
+    def _landmark_problem(
+        self, targeted: RowBlocks, rows: RowBlocks, y: Array, weight: Array | None, loss: Loss, n_columns: int
+    ) -> Problem:
+        """Choose landmarks and return the problem on them, without a factor."""
+        survey, kernel, landmarks, _ = self._choose_landmarks(targeted)
+        self._store_unfactored(UnfactoredMap(landmarks, kernel))
+        return make_landmark_problem(
+            rows,
+            y,
+            weight,
+            kernel=kernel,
+            landmarks=landmarks,
+            engine=survey.engine,
+            loss=loss,
+            n_columns=n_columns,
+            fit_intercept=bool(self.fit_intercept),
+        )
 
     def _problem(
         self, rows: RowBlocks, y: Array, weight: Array | None, loss: Loss, fitted: NystromMap, n_columns: int
     ) -> Problem:
-        # Targets and weights of all rows are in memory, beside the blocks: y, what made it, and three weights at most.
-        beside = rows.shape[0] * (2 * y.itemsize * (1 if y.ndim == 1 else y.shape[1]) + 3 * 8)
+        beside = _bytes_beside(rows, 1 if y.ndim == 1 else y.shape[1])
         engine = self._engine(rows, fit_footprint(rows, len(fitted.landmarks), beside))
         return make_problem(
             rows,
@@ -124,6 +164,11 @@ class LossMachine(SupervisedMachine):
             return link(fitted.evaluate(block.X) @ coefficients + intercept)
 
         return self._emit(rows, function, link.n_columns, link.dtype, label=link.name, out=out)
+
+
+def _bytes_beside(rows: RowBlocks, n_columns: int) -> int:
+    """Return what targets and weights of all rows take in memory: y, what made it, and three weights at most."""
+    return rows.shape[0] * (2 * 8 * n_columns + 3 * 8)
 
 
 def check_costs(C: Any) -> Array | None:

@@ -22,6 +22,7 @@ from nystrom.rows import RowBlocks
 from nystrom.solvers.bandwidth import check_searchable
 from nystrom.solvers.metric import METRICS, check_learnable, kinds_of, learn_metric, metric_root, plain_kernels
 from nystrom.solvers.sizing import Grown, grow_by_score
+from nystrom.solvers.unfactored import UnfactoredMap
 from nystrom.types import Array, RowsLike, TargetLike
 
 
@@ -179,6 +180,16 @@ class SupervisedMachine(KernelMachine):
         self, survey: Survey, selector: Selector, kernel: Kernel, rng: np.random.Generator, *, least: int, most: int
     ) -> Grown:
         return grow_by_score(survey, selector, kernel, rng, least=least, most=most)
+
+    def _store_unfactored(self, chosen: UnfactoredMap) -> None:
+        """Store landmarks and kernel of a machine that has no factor, and forget an earlier fit's."""
+        for name in ("eigenvalues_", "projection_", "certificate_"):
+            self.__dict__.pop(name, None)
+        self.map_ = chosen  # type: ignore[assignment]
+        self.landmarks_ = chosen.landmarks.points
+        self.landmark_indices_ = chosen.landmarks.indices
+        self.kernel_ = chosen.kernel
+        self.n_components_ = len(chosen.landmarks)
 
     def _needs_y(self) -> str:
         return (

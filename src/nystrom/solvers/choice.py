@@ -11,6 +11,8 @@ _STEP_PRODUCTS = 8
 _SLOWER = 4
 # Below so many operations (some ten seconds) the closed form is taken: it gives a certificate and all regularisations.
 _FEW_OPERATIONS = 1e12
+# And below so many (a minute) for a machine whose passes do not get fewer without it.
+_LONG_OPERATIONS = 4e12
 # Steps of conjugate gradients that a fit usually takes, and of the exact solver.
 STEPS = 30
 _EXACT_STEPS = 40
@@ -39,7 +41,7 @@ def choose_solver(
     n_rows, n_features, n_landmarks, n_targets : int
         n, p, m and t.
     factor_fits : bool
-        Whether the closed form fits into ``max_memory``.
+        Whether the closed form fits into ``max_memory`` and into this machine.
 
     Examples
     --------
@@ -57,9 +59,15 @@ def choose_solver(
         if exact < min(factor, cg):
             return Choice("exact", f"every row is a landmark, and {exact:.2g} operations are fewer than {factor:.2g}")
     if not factor_fits:
-        return Choice("cg", "the closed form does not fit into max_memory")
+        return Choice("cg", "the closed form does not fit into max_memory, or into this machine")
     if m > _MOST_FACTOR_LANDMARKS:
         return Choice("cg", f"the closed form would take more than {100 * m * m / 1e9:.0f} GB for {m:.0f} landmarks")
     if factor > _FEW_OPERATIONS and cg < factor:
         return Choice("cg", f"about {cg:.2g} operations, against {factor:.2g} of the closed form")
     return Choice("factor", f"about {factor:.2g} operations, against {cg:.2g} of conjugate gradients")
+
+
+def factor_takes_long(n_rows: int, n_landmarks: int) -> bool:
+    """Return whether a factor costs more than the passes of a machine that can do without."""
+    n, m = float(n_rows), float(min(n_landmarks, n_rows))
+    return 2 * n * m * m + _ALGEBRA * m**3 > _LONG_OPERATIONS or m > _MOST_FACTOR_LANDMARKS

@@ -14,8 +14,10 @@ from nystrom.types import Array
 # The residual of the recurrence drifts from the true one. When it claims convergence, the true one is computed; the
 # iteration starts again from it while that lowers it at least by this factor.
 _PROGRESS = 0.5
-# Residuals of conjugate gradients may rise for a while; above this factor rounding has taken over.
-_DIVERGENCE = 1e3
+# Residuals of conjugate gradients may rise by the root of the condition number before they fall, while the error falls
+# with each step. Above this factor rounding has taken over.
+_DIVERGENCE = 1e8
+_RISE = 1e3
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ def conjugate_gradients(
     precondition: Callable[[Array], Array] | None = None,
     start: Array | None = None,
     watch: Callable[[Array], bool] | None = None,
+    residual: Callable[[Array, str], Array] | None = None,
     tol: float = 1e-8,
     max_iter: int = 200,
 ) -> Solution:
@@ -65,6 +68,9 @@ def conjugate_gradients(
         Where to start; zeros by default.
     watch : callable, optional
         Called with X after each step; True ends the iteration.
+    residual : callable, optional
+        ``(X, label) ↦ Y − A X`` with more digits than the product has; asked where those are too few to meet ``tol``.
+        The iteration then goes on from it: iterative refinement.
     tol : float
         Stop when ``‖Y − A X‖ ≤ tol ‖Y‖`` in every column, by the true residual.
     max_iter : int
@@ -80,9 +86,12 @@ def conjugate_gradients(
     >>> conjugate_gradients(lambda V, label: A @ V, np.ones((3, 1))).coefficients.ravel().round(6)
     array([1.      , 0.5     , 0.333333])
     """
-    norms = np.linalg.norm(Y, axis=0)
-    norms[norms == 0] = 1.0
-    X = np.zeros_like(Y) if start is None else np.array(start, dtype=Y.dtype)
+    norms = column_norms(Y)
+    # In units of about its length, a power of two, each column's inner products stay in range, and no bit is lost.
+    units = 2.0 ** np.round(np.log2(norms))
+    norms, Y = norms / units, Y / units
+    X = np.zeros_like(Y) if start is None else start / units
+    watched = None if watch is None else lambda X: watch(X * units)
 
     def relative(R: Array) -> float:
         return float(np.max(np.linalg.norm(R, axis=0) / norms, initial=0.0))
@@ -92,15 +101,31 @@ def conjugate_gradients(
     verified = np.inf
     stopped = False
     while residuals[-1] > tol and len(residuals) <= max_iter:
-        X, stopped = _descend(product, precondition, X, R, residuals, relative, watch, tol, max_iter)
+        tried, stopped = _descend(product, precondition, X, R, residuals, relative, watched, tol, max_iter)
         if stopped:
+            X = tried
             break
-        R = Y - product(X, f"conjugate gradients, true residual after step {len(residuals) - 1}")
-        residuals[-1] = relative(R)
+        label = f"conjugate gradients, true residual after step {len(residuals) - 1}"
+        left = Y - product(tried, label)
+        if residual is not None and relative(left) > tol:
+            left = residual(tried * units, label) / units
+        residuals[-1] = relative(left)
+        if residuals[-1] < verified:
+            X, R = tried, left
         if not residuals[-1] <= _PROGRESS * verified:
+            residuals[-1] = relative(R)
             break
         verified = residuals[-1]
-    return Solution(X, np.asarray(residuals), residuals[-1] <= tol, stopped)
+    return Solution(X * units, np.asarray(residuals), residuals[-1] <= tol, stopped)
+
+
+def column_norms(Y: Array) -> Array:
+    """Return the length of each column, 1 for a column of zeros; squares neither overflow nor vanish."""
+    peaks = np.max(np.abs(Y), axis=0, initial=0.0)
+    peaks[peaks == 0] = 1.0
+    norms = peaks * np.linalg.norm(Y / peaks, axis=0)
+    norms[norms == 0] = 1.0
+    return np.asarray(norms)
 
 
 def warn_unless_converged(residuals: Array, converged: bool, tol: float, advice: str) -> None:
@@ -125,10 +150,16 @@ def _descend(
     tol: float,
     max_iter: int,
 ) -> tuple[Array, bool]:
-    """Step from X, whose residual is R, until the recurrence meets ``tol``; return the best X and ``watch``'s value."""
+    """Step from X, whose residual is R, until the recurrence meets ``tol``; return the new X and ``watch``'s value.
+
+    Each step lowers the error in the norm of A, although residuals may rise at first. Where the steps are spent, or a
+    direction without positive curvature or residuals beyond all bounds tell of rounding, the X with the least residual
+    is returned; but the last one where no step has lowered the residual yet.
+    """
     Z = R if precondition is None else precondition(R)
     P, old = Z.copy(), np.einsum("ij,ij->j", R, Z)
     best, least = X.copy(), residuals[-1]
+    begun = least
     while residuals[-1] > tol and len(residuals) <= max_iter:
         Q = product(P, f"conjugate gradients, step {len(residuals)}, residual {residuals[-1]:.1e}")
         # A column that has converged to the last bit has a zero direction: its step is zero.
@@ -139,12 +170,14 @@ def _descend(
         Z = R if precondition is None else precondition(R)
         new = np.einsum("ij,ij->j", R, Z)
         P = Z + np.divide(new, old, out=np.zeros_like(old), where=old > 0) * P
+        broken = not (curvature[old > 0] > 0).all()
         old = new
         residuals.append(relative(R))
         if residuals[-1] < least:
             best, least = X, residuals[-1]
-        elif not residuals[-1] <= _DIVERGENCE * least:
-            break
+        if broken or not residuals[-1] <= _DIVERGENCE * least:
+            return best, False
         if watch is not None and watch(X):
             return X, True
-    return best, False
+    rising = least == begun and residuals[-1] <= _RISE * begun
+    return (X if residuals[-1] <= tol or rising else best), False

@@ -16,8 +16,9 @@ import scipy.linalg
 
 from nystrom.engine import Engine, Sums
 from nystrom.factor import NystromMap
+from nystrom.linalg import cholesky, gram
 from nystrom.rows.base import Block, RowBlocks
-from nystrom.solvers.conjugate import Solution, conjugate_gradients, warn_unless_converged
+from nystrom.solvers.conjugate import Solution, column_norms, conjugate_gradients, warn_unless_converged
 from nystrom.solvers.kernel_product import KernelProduct
 from nystrom.types import Array
 
@@ -63,12 +64,11 @@ class FactorPreconditioner:
         # leave an error of rounding / λ.
         L = self._held
         if L is not None:
-            gram = L.T @ L
+            inner = gram(L)
         else:
-            (gram,) = self.engine.fold(self.rows, lambda b: Sums(_gram(self._features(b))), label="features")
-        gram[np.diag_indices_from(gram)] += self.alpha
-        factor, lower = scipy.linalg.cho_factor(gram)
-        return factor, bool(lower)
+            (inner,) = self.engine.fold(self.rows, lambda b: Sums(gram(self._features(b))), label="features")
+        inner[np.diag_indices_from(inner)] += self.alpha
+        return cholesky(inner), False
 
     def __call__(self, V: Array) -> Array:
         L = self._held
@@ -80,10 +80,6 @@ class FactorPreconditioner:
         inner = scipy.linalg.cho_solve(self._inverse, inner)
         outer = self.engine.map(self.rows, lambda b: self._features(b) @ inner, label="precondition")
         return np.asarray((V - np.concatenate([piece for _, piece in outer])) / self.alpha)
-
-
-def _gram(F: Array) -> Array:
-    return F.T @ F
 
 
 def solve_exactly(
@@ -176,8 +172,7 @@ def _refine(
     def weighted(V: Array, label: str) -> Array:
         return np.asarray(column * cheap(column * V, label=label) + alpha * V)
 
-    norm = np.linalg.norm(Y, axis=0)
-    norm[norm == 0] = 1.0
+    norm = column_norms(Y)
     X, R = np.zeros_like(Y), Y
     residual, history = 1.0, [1.0]
     while residual > tol and len(history) <= max_iter:
@@ -191,7 +186,7 @@ def _refine(
         X = X + inner.coefficients
         R = Y - accurate(X, "true residual")
         history += [residual * step for step in inner.residuals[1:]]
-        left = float(np.max(np.linalg.norm(R, axis=0) / norm))
+        left = float(np.max(np.linalg.norm(R / norm, axis=0)))
         if not left <= _REFINED_LEAST_GAIN * residual:
             break
         residual = left

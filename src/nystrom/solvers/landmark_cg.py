@@ -28,6 +28,7 @@ from nystrom.linalg import algebra_threads, whiten
 from nystrom.loops import normal_product
 from nystrom.rows.base import Block, RowBlocks, require_finite
 from nystrom.solvers.conjugate import conjugate_gradients
+from nystrom.solvers.independent import independent_landmarks
 from nystrom.solvers.preconditioner import FalkonPreconditioner, Preconditioner, SamplePreconditioner
 from nystrom.types import Array, Matrix, to_dense
 
@@ -37,8 +38,9 @@ _MIN_TILE_ROWS = 64
 # Whitened features are made where that takes about a second at most, and held up to this many bytes.
 _WHITENED_PRODUCTS = 2e10
 _WHITENED_BYTES = 512 * 2**20
-# Rows per whitened feature from which their Gram matrix is estimated.
+# Rows per whitened feature from which their Gram matrix is estimated, unless all of it takes few products.
 _SAMPLE_ROWS = 8
+_GRAM_PRODUCTS = 4e9
 # Rows that are looked at to see whether a kernel of unknown kind is positive semidefinite.
 _CHECKED_ROWS = 1000
 # A landmark without rows counts in the preconditioner as if it had this share of an even one's.
@@ -82,6 +84,8 @@ class LandmarkProblem:
     """The normal equations of some rows and landmarks, ready to be solved for any regularisation.
 
     ``held`` are the features F as rows, with targets and weights beside them; None where each pass computes C again.
+    ``landmarks`` may be some of the ``n_landmarks`` that were given, those with the numbers ``kept``; the coefficients
+    of the others are 0.
     """
 
     rows: RowBlocks
@@ -92,10 +96,17 @@ class LandmarkProblem:
     held: RowBlocks | None
     preconditioner: Preconditioner
     target: Target
+    n_landmarks: int
+    kept: Array | None = None
 
     @cached_property
     def _evaluate(self) -> Callable[[Matrix], Array]:
         return prepare(self.kernel, self.landmarks)
+
+    @property
+    def sizes(self) -> Array:
+        """Rows of each landmark, as the preconditioner counts them."""
+        return np.maximum(self.target.sizes, _LEAST_SHARE * self.target.weight / len(self.landmarks))
 
     def product(self, V: Array, *, label: str) -> Array:
         """Return ``FᵀDF V``, of the centred F with an intercept: one pass."""
@@ -134,9 +145,8 @@ class LandmarkProblem:
         Cost: m³ for the preconditioner; n m kernel values (none if they are held) and 4 n m t operations per step.
         """
         inner, m = self.preconditioner, len(self.landmarks)
-        sizes = np.maximum(self.target.sizes, _LEAST_SHARE * self.target.weight / m)
         with algebra_threads(m):
-            inner.regularise(alpha, sizes, centred=self.fit_intercept)
+            inner.regularise(alpha, self.sizes, centred=self.fit_intercept)
             right = inner.scale(inner.whiten(self.target.cross))
             begin = None if start is None else inner.rescale(start)
 
@@ -149,15 +159,25 @@ class LandmarkProblem:
                 return inner.scale(inner.whiten(fitted) + alpha * U)
 
         def finish(beta: Array) -> tuple[Array, Array]:
-            coefficients = inner.coefficients(inner.unscale(beta))
+            coefficients = self._spread(inner.coefficients(inner.unscale(beta)))
             if not self.fit_intercept:
                 return coefficients, np.zeros(len(self.target.mean))
             fitted_mean = self.target.total @ inner.unwhiten(inner.unscale(beta)) / self.target.weight
             return coefficients, self.target.mean - fitted_mean
 
+        def residual(beta: Array, label: str) -> Array:
+            with algebra_threads(m):
+                U = inner.unscale(beta)
+                V = inner.unwhiten(U)
+            gradient = self._gradient(V, label=label)
+            with algebra_threads(m):
+                return inner.scale(inner.whiten(gradient) - alpha * U)
+
         found = conjugate_gradients(
             product,
             right,
+            # Whitened features are accurate as they are.
+            residual=residual if isinstance(inner, FalkonPreconditioner) else None,
             start=begin,
             watch=None if watch is None else lambda beta: watch(*finish(beta)),
             tol=tol,
@@ -166,6 +186,43 @@ class LandmarkProblem:
         coefficients, intercept = finish(found.coefficients)
         solution = LandmarkSolution(coefficients, intercept, found.residuals, found.converged or found.stopped_early)
         return solution, inner.unscale(found.coefficients)
+
+    def _spread(self, coefficients: Array) -> Array:
+        """Return the coefficients of all landmarks that were given."""
+        if self.kept is None:
+            return coefficients
+        whole = np.zeros((self.n_landmarks, coefficients.shape[1]))
+        whole[self.kept] = coefficients
+        return whole
+
+    def _gradient(self, coefficients: Array, *, label: str) -> Array:
+        """Return ``CᵀD(y − C a − b)`` for the best b, or 0, in extended precision: one pass.
+
+        With dependent landmarks a is large and ``C a`` cancels, so float64 sums leave too few digits of the residual.
+        """
+        total, weight = self.target.total.astype(np.longdouble), self.target.weight
+        wide = coefficients.astype(np.longdouble)
+        shift = np.zeros(len(self.target.mean), np.longdouble)
+        if self.fit_intercept:
+            shift = self.target.mean - total @ wide / weight
+        rows = self.rows if self.held is None else self.held
+        features = _feature_tiles(rows, self._evaluate if self.held is None else None, len(wide))
+
+        def step(block: Block) -> Sums:
+            w, y = _weight_and_target(block)
+            products, sums = np.zeros(wide.shape, np.longdouble), np.zeros(wide.shape[1], np.longdouble)
+            for piece, F in features(block):
+                own = slice(piece.start - block.start, piece.stop - block.start)
+                values = F.astype(np.longdouble)
+                left = w[own, None] * (y[own] - values @ wide - shift)
+                products += values.T @ left
+                sums += left.sum(axis=0)
+            return Sums(products, sums)
+
+        products, sums = self.engine.fold(rows, step, label=label)
+        if self.fit_intercept:
+            products = products - np.outer(total, sums / weight)
+        return np.asarray(products, dtype=np.float64)
 
 
 def gram_product(
@@ -192,6 +249,7 @@ def landmark_problem(
     *,
     fit_intercept: bool = False,
     room: float = 0,
+    whitened: bool = True,
 ) -> LandmarkProblem:
     """Return the normal equations: one pass, and one more for the mean of the target if there is an intercept.
 
@@ -205,11 +263,18 @@ def landmark_problem(
         Whether C and y are centred.
     room : float
         Bytes in which features may be held.
+    whitened : bool
+        Whether small problems hold whitened features instead of kernel values.
     """
+    given = len(landmarks)
+    kept = independent_landmarks(kernel, landmarks)
+    if kept is not None:
+        landmarks = Landmarks(landmarks.points[kept], None if landmarks.indices is None else landmarks.indices[kept])
     n, m = rows.shape[0], len(landmarks)
     evaluate = prepare(kernel, landmarks)
     T = None
-    if n * m * m <= _WHITENED_PRODUCTS and 8 * n * m <= min(room, _WHITENED_BYTES) and not rows.on_cluster:
+    small = whitened and n * m * m <= _WHITENED_PRODUCTS and 8 * n * m <= min(room, _WHITENED_BYTES)
+    if small and not rows.on_cluster:
         T, held, weight = _hold_whitened(rows, engine, kernel, landmarks, evaluate)
     elif rows.on_cluster or n * m * rows.dtype.itemsize > room:
         held, weight = None, None
@@ -228,7 +293,7 @@ def landmark_problem(
             _check_some_rows(rows, kernel, evaluate, inner, m)
         else:
             inner = SamplePreconditioner(T, _sample_gram(held, weight, target, centred=fit_intercept))
-    return LandmarkProblem(rows, engine, kernel, landmarks, fit_intercept, held, inner, target)
+    return LandmarkProblem(rows, engine, kernel, landmarks, fit_intercept, held, inner, target, given, kept)
 
 
 def _hold(
@@ -367,7 +432,8 @@ def _target(
 def _sample_gram(held: RowBlocks, weight: Array | None, target: Target, *, centred: bool) -> Array:
     """Return ``FᵀDF`` (centred if asked) as some evenly spread rows tell it."""
     n, k = held.shape
-    numbers = np.arange(0, n, max(1, n // (_SAMPLE_ROWS * max(k, 1))))
+    every = 1 if n * k * k <= _GRAM_PRODUCTS else max(1, n // (_SAMPLE_ROWS * max(k, 1)))
+    numbers = np.arange(0, n, every)
     F = to_dense(held.take(numbers))
     if centred:
         F = F - target.total / target.weight

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -45,22 +46,40 @@ class LandmarkFit:
 
 @dataclass
 class HeldOut:
-    """Rows kept out of the fit, and the mean squared error of a function on them."""
+    """Rows kept out of the fit, and the mean squared error of a function on them.
+
+    ``diagonal`` is the mean of k(x, x) over them; ``best`` are the coefficients and the intercept of the step with the
+    least error so far.
+    """
 
     kernel_values: Array
     target: Array
     weight: Array
+    diagonal: float
     history: list[float] = field(default_factory=list)
+    best: tuple[Array, Array] | None = None
+
+    @cached_property
+    def _unit(self) -> float:
+        """The largest target: squares of errors in this unit stay in range."""
+        return float(np.max(np.abs(self.target), initial=0.0)) or 1.0
 
     def score(self, coefficients: Array, intercept: Array) -> float:
-        """Return the weighted mean squared error, mean of the targets."""
-        errors = self.target - self.kernel_values @ coefficients - intercept
+        """Return the weighted mean squared error, mean of the targets, in a unit that is always the same."""
+        errors = (self.target - self.kernel_values @ coefficients - intercept) / self._unit
         return float(np.average((errors**2).mean(axis=1), weights=self.weight))
 
     def has_stalled(self, coefficients: Array, intercept: Array) -> bool:
         """Note the score of a step; True if the last few steps brought none better."""
         self.history.append(self.score(coefficients, intercept))
+        if self.history[-1] == min(self.history):
+            self.best = coefficients, intercept
         return len(self.history) - 1 - int(np.argmin(self.history)) >= _STEP_PATIENCE
+
+    def in_units_of_target(self, scores: Array) -> Array:
+        """Return scores as mean squared errors of the target itself; infinite or 0 where squares leave the range."""
+        with np.errstate(over="ignore", under="ignore"):
+            return np.asarray(scores * self._unit * self._unit)
 
 
 def fit_on_landmarks(
@@ -113,17 +132,20 @@ def fit_on_landmarks(
         chosen = float(tried[int(np.argmin(scores))])
     if early_stopping:
         solution, _ = problem.solve(chosen, watch=judge.has_stalled, tol=tol, max_iter=max_iter)
+        if judge.best is not None:
+            solution = replace(solution, coefficients=judge.best[0], intercept=judge.best[1])
     else:
         solution, _ = problem_of(rows).solve(chosen, start=start, tol=tol, max_iter=max_iter)
-    return LandmarkFit(solution, chosen, np.asarray(tried), scores)
+    judged = None if scores is None else judge.in_units_of_target(scores)
+    return LandmarkFit(solution, chosen, np.asarray(tried), judged)
 
 
 def _search(
     problem: LandmarkProblem, judge: HeldOut, alphas: Array | None, max_iter: int
 ) -> tuple[Array, Array, Array | None]:
     """Return the regularisations tried, their scores, and the start of the best: from the largest down, warm."""
-    largest = problem.target.weight * _AUTO_START
-    lowest = problem.target.weight * _AUTO_LEAST
+    trace = problem.target.weight * (judge.diagonal or 1.0)
+    largest, lowest = trace * _AUTO_START, trace * _AUTO_LEAST
     downwards = np.sort(alphas)[::-1] if alphas is not None else None
     tried: list[float] = []
     scores: list[float] = []
@@ -150,17 +172,21 @@ def _hold_out(
     rows: RowBlocks, engine: Engine, kernel: Kernel, landmarks: Landmarks, rng: np.random.Generator
 ) -> tuple[RowBlocks, HeldOut]:
     """Return the rows with weight 0 for some of them, and those."""
-    n = rows.shape[0]
-    size = min(max(int(_HELD_OUT_SHARE * n), _HELD_OUT_LEAST), _HELD_OUT_MOST, n // 2)
-    if size < 1:
-        raise ValueError("to choose alpha, or to stop early, at least 2 rows are needed: one judges. Give one alpha.")
-    numbers = np.sort(rng.choice(n, size, replace=False))
-    block = take_with_targets(rows, engine, numbers)
     weights = gather_weights(rows, engine)
+    counted = np.flatnonzero(weights)
+    size = min(max(int(_HELD_OUT_SHARE * len(counted)), _HELD_OUT_LEAST), _HELD_OUT_MOST, len(counted) // 2)
+    if size < 1:
+        raise ValueError(
+            "to choose alpha, or to stop early, at least 2 rows of positive weight are needed: one judges. "
+            "Give one alpha."
+        )
+    numbers = np.sort(rng.choice(counted, size, replace=False))
+    block = take_with_targets(rows, engine, numbers)
     weights[numbers] = 0.0
     judge = HeldOut(
         np.asarray(prepare(kernel, landmarks)(block.X), dtype=np.float64),
         np.asarray(block.y, dtype=np.float64).reshape(size, -1),
         np.ones(size) if block.weight is None else np.asarray(block.weight, dtype=np.float64),
+        float(np.mean(kernel.diag(block.X))),
     )
     return rows.with_target(None, weights), judge

@@ -19,9 +19,13 @@ import numpy as np
 
 from nystrom.engine import Engine, Sums
 from nystrom.exceptions import ConvergenceWarning
-from nystrom.factor import NystromMap
+from nystrom.factor import NystromMap, prepare
+from nystrom.kernels import Kernel
 from nystrom.kernels.ranges import kernel_dtype
+from nystrom.landmarks.base import Landmarks
 from nystrom.rows import Block, RowBlocks
+from nystrom.solvers.landmark_cg import landmark_problem
+from nystrom.solvers.loss_basis import EigenBasis, LandmarkBasis, LossBasis
 from nystrom.solvers.losses import Loss
 from nystrom.solvers.path import ridge_problem
 from nystrom.types import Array, Matrix, to_dense
@@ -58,12 +62,12 @@ class Problem:
         How a pass runs.
     loss : Loss
         ℓ.
-    basis, offset : arrays (m, r), (r,)
-        Features are ``k(x, Z) basis − offset``.
-    values : array (r,)
-        Λ, the eigenvalues of the features' Gram matrix.
+    basis, offset : LossBasis, array (r,)
+        Features are ``k(x, Z) M − offset``, with M of the basis.
     weight : float
         Sum of the weights.
+    share : float
+        The same as a share of the rows that the basis knows.
     n_columns : int
         t, the scores per row.
     fit_intercept : bool
@@ -74,38 +78,38 @@ class Problem:
     evaluate: Callable[[Matrix], Array] | None
     engine: Engine
     loss: Loss
-    basis: Array
+    basis: LossBasis
     offset: Array
-    values: Array
     weight: float
     n_columns: int
     fit_intercept: bool
+    share: float = 1.0
 
     @property
     def n_unknowns(self) -> int:
-        return len(self.values) + self.fit_intercept
+        return self.basis.n_unknowns + self.fit_intercept
 
     def split(self, x: Array) -> tuple[Array, Array]:
         """Return W and b of the unknowns (r + 1, t), or (r, t) without an intercept."""
-        r = len(self.values)
+        r = self.basis.n_unknowns
         return x[:r], x[r] if self.fit_intercept else np.zeros(x.shape[1])
 
     def coefficients(self, x: Array) -> tuple[Array, Array]:
         """Return A (m, t) and c (t,) with scores ``k(x, Z) A + c``."""
         W, b = self.split(x)
-        return self.basis @ W, b - self.offset @ W
+        return self.basis.coefficients(W), b - self.offset @ W
 
     def with_weight(self, y: Array, weight: Array) -> Problem:
         """Return the same problem for other weights of the rows."""
         total = float(weight.sum())
-        share = total / self.weight
-        return replace(self, rows=self.rows.with_target(y, weight), weight=total, values=self.values * share)
+        share = self.share * total / self.weight
+        return replace(self, rows=self.rows.with_target(y, weight), weight=total, share=share)
 
     def loss_and_gradient(self, x: Array) -> tuple[Array, Array]:
         """Return ``Σ w ℓ``, of shape (1,) or (t,), and its gradient in the unknowns: one pass."""
         A, c = self.coefficients(x)
         values, products, sums = self.engine.fold(self.rows, _loss_step(self.loss, A, c, self.evaluate), label="loss")
-        gradient = self.basis.T @ products - np.outer(self.offset, sums)
+        gradient = self.basis.pull(products) - np.outer(self.offset, sums)
         return values, np.vstack([gradient, sums]) if self.fit_intercept else gradient
 
     def total_loss(self, x: Array) -> float:
@@ -164,9 +168,8 @@ def make_problem(
     shape = ridge_problem(fitted, fit_intercept=fit_intercept)
     vectors = np.eye(len(shape.values)) if shape.vectors is None else shape.vectors
     n, m = rows.shape[0], len(fitted.landmarks)
-    room = getattr(engine, "room", None)
     dtype = kernel_dtype(fitted.kernel, fitted.landmarks.points, rows.dtype)
-    held = n * m * dtype.itemsize <= (_HELD_BYTES if room is None else room)
+    held = n * m * dtype.itemsize <= _room(engine)
     evaluate = fitted.evaluate
     if held:
         rows = engine.map_rows(rows, lambda block: evaluate(block.X), m, dtype, label="kernel values")
@@ -175,13 +178,53 @@ def make_problem(
         None if held else evaluate,
         engine,
         loss,
-        fitted.projection @ vectors,
+        EigenBasis(fitted.projection @ vectors, shape.values),
         shape.feature_mean @ vectors,
-        shape.values,
         shape.weight,
         n_columns,
         fit_intercept,
     )
+
+
+def make_landmark_problem(
+    rows: RowBlocks,
+    y: Array,
+    weight: Array | None,
+    *,
+    kernel: Kernel,
+    landmarks: Landmarks,
+    engine: Engine,
+    loss: Loss,
+    n_columns: int,
+    fit_intercept: bool,
+) -> Problem:
+    """Return the same problem for landmarks too many for a map: the basis is that of conjugate gradients.
+
+    Cost: two passes at most; m³ operations for each C, and one m × m matrix.
+    """
+    n = rows.shape[0]
+    targeted = rows.with_target(np.zeros(n), weight)
+    ridge = landmark_problem(
+        targeted, engine, kernel, landmarks, fit_intercept=False, room=_room(engine), whitened=False
+    )
+    inner, target = ridge.preconditioner, ridge.target
+    held = ridge.held
+    return Problem(
+        (rows if held is None else held).with_target(y, weight),
+        prepare(kernel, ridge.landmarks) if held is None else None,
+        engine,
+        loss,
+        LandmarkBasis(inner, ridge.sizes, centred=fit_intercept, kept=ridge.kept, n_landmarks=ridge.n_landmarks),
+        inner.whiten(target.total[:, None]).ravel() / target.weight if fit_intercept else np.zeros(len(target.total)),
+        target.weight,
+        n_columns,
+        fit_intercept,
+    )
+
+
+def _room(engine: Engine) -> float:
+    room = getattr(engine, "room", None)
+    return float(_HELD_BYTES if room is None else room)
 
 
 @dataclass(frozen=True)
@@ -203,18 +246,29 @@ class _Objective:
     def __init__(self, problem: Problem, C: float) -> None:
         self.problem, self.C = problem, C
         bend = C * problem.loss.curvature(problem.n_columns)
-        metric = 1 + bend * problem.values
-        if problem.fit_intercept:
-            metric = np.append(metric, bend * problem.weight)
-        self.scale = 1 / np.sqrt(metric)[:, None]
+        self._metric = problem.basis.metric(bend * problem.share)
+        self._intercept_root = np.sqrt(bend * problem.weight)
+
+    def unknowns(self, u: Array) -> Array:
+        """Return the unknowns of the problem."""
+        W, b = self.problem.split(u)
+        return self._joined(self._metric.spread(W), b / self._intercept_root)
+
+    def scaled(self, x: Array) -> Array:
+        """Return the unknowns in which the steps are made."""
+        W, b = self.problem.split(x)
+        return self._joined(self._metric.gather(W), b * self._intercept_root)
+
+    def _joined(self, W: Array, b: Array) -> Array:
+        return np.vstack([W, b]) if self.problem.fit_intercept else W
 
     def __call__(self, u: Array) -> tuple[Array, Array]:
-        x = u * self.scale
+        x = self.unknowns(u)
         loss, gradient = self.problem.loss_and_gradient(x)
         W, _ = self.problem.split(x)
-        gradient = self.C * gradient
-        gradient[: len(W)] += W
-        return self.C * loss + self.dot(W, W) / 2, gradient * self.scale
+        inside, along = self.problem.split(self.C * gradient)
+        value = self.C * loss + self.dot(W, W) / 2
+        return value, self._joined(self._metric.pull(inside + W), along / self._intercept_root)
 
     def dot(self, a: Array, b: Array) -> Array:
         columns = np.einsum("ij,ij->j", a, b)
@@ -314,7 +368,7 @@ def minimise(
         Whether to warn where ``max_iter`` ended it.
     """
     objective = _Objective(problem, C)
-    u = np.zeros((problem.n_unknowns, problem.n_columns)) if start is None else start / objective.scale
+    u = np.zeros((problem.n_unknowns, problem.n_columns)) if start is None else objective.scaled(start)
     with np.errstate(over="ignore", invalid="ignore"):
         search = _Search(objective, u)
     passes = 1
@@ -330,4 +384,4 @@ def minimise(
             ConvergenceWarning,
             stacklevel=2,
         )
-    return Solution(search.u * objective.scale, float(search.value.sum()), passes)
+    return Solution(objective.unknowns(search.u), float(search.value.sum()), passes)

@@ -26,6 +26,9 @@ from nystrom.types import Array
 _PANEL = 1024
 # Shifts of the diagonal, in multiples of the rounding level, that are tried until W can be factorised.
 _SHIFTS = (1.0, 1e1, 1e3, 1e5)
+# How much of the mean is taken out with an intercept. Without it nothing would be left of a constant function, of which
+# rows away from their landmarks leave some: the equations would be singular there but for λ.
+_CENTRED_SHARE = 0.9
 
 
 class Preconditioner(ABC):
@@ -94,7 +97,7 @@ class FalkonPreconditioner(Preconditioner):
         B[np.diag_indices(m)] = self._upper_diagonal
         diagonal, mean = np.empty(m), np.zeros(m)
         if centred:
-            mean = blas.dtrmv(B, sizes, lower=0) / np.sqrt(sizes.sum())
+            mean = blas.dtrmv(B, sizes, lower=0) * np.sqrt(_CENTRED_SHARE / sizes.sum())
         # T is read on and above the diagonal and T N Tᵀ written below it, so neither disturbs the other.
         for start in range(0, m, _PANEL):
             own = slice(start, min(start + _PANEL, m))
