@@ -244,7 +244,7 @@ def test_residuals_are_refined_where_landmarks_are_nearly_dependent(gamma, inter
     weight = rng.integers(0, 3, size=2000).astype(float)
     Z, kernel = X[:300], Gaussian(gamma)
     problem = landmark_problem(
-        as_blocks(X, Y + 3, weight, block_rows=500),
+        as_blocks(X, block_rows=500).with_target(Y + 3, weight),
         LocalEngine(2),
         kernel,
         Landmarks(Z),
@@ -254,7 +254,9 @@ def test_residuals_are_refined_where_landmarks_are_nearly_dependent(gamma, inter
     solution, _ = problem.solve(0.1, tol=1e-8, max_iter=500)
     assert solution.converged
     expected = direct(kernel, X, Y + 3, Z, 0.1, weight, intercept)
-    assert np.abs(kernel(X, Z) @ solution.coefficients + solution.intercept - expected).max() < 1e-5
+    # Rows far from all landmarks feel which of the directions at the edge of rounding are kept: hence no largest error.
+    errors = kernel(X, Z) @ solution.coefficients + solution.intercept - expected
+    assert np.sqrt(np.mean(errors**2)) < 2e-6
 
 
 @pytest.mark.parametrize("unit", [1e-170, 1e150])

@@ -21,7 +21,7 @@ from nystrom.memory import (
     room_for_values,
 )
 from nystrom.rows import RowBlocks, array_rows
-from nystrom.solvers.choice import Choice, choose_solver
+from nystrom.solvers.choice import AUTO_ALPHAS, Choice, choose_solver
 from nystrom.solvers.conjugate import warn_unless_converged
 from nystrom.solvers.exact import solve_exactly
 from nystrom.solvers.kernel_product import TILE_ROWS, KernelProduct, TiledRows
@@ -63,7 +63,10 @@ class IterativeMachine(SupervisedMachine):
             return Choice("factor", "n_landmarks='auto' takes no more landmarks than a factor holds")
         _, m = resolve_sizes(None, self.n_landmarks, rows.shape[0])
         m = make_selector(self.landmarks).count(m, rows.shape[0])
-        choice = choose_solver(*rows.shape, m, n_targets, factor_fits=self._factor_fits(rows, m))
+        alphas = check_alphas(self.alpha)
+        n_alphas = AUTO_ALPHAS if alphas is None else len(alphas)
+        fits = self._factor_fits(rows, m)
+        choice = choose_solver(*rows.shape, m, n_targets, n_alphas=n_alphas, factor_fits=fits)
         # Only landmarks that are the rows themselves make the exact answer the same one.
         return choice if choice.solver != "exact" or self._rows_are_landmarks(rows) else Choice("cg", choice.reason)
 

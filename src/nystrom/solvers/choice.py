@@ -16,6 +16,9 @@ _LONG_OPERATIONS = 4e12
 # Steps of conjugate gradients that a fit usually takes, and of the exact solver.
 STEPS = 30
 _EXACT_STEPS = 40
+# Steps of a regularisation on trial, as a share; and how many of them "auto" tries.
+_SEARCH_SHARE = 0.3
+AUTO_ALPHAS = 10
 # Eigenvalue problems of order m, in multiples of m³, at the speed of products.
 _ALGEBRA = 40
 # Beyond this the closed form's dozen m × m matrices take gigabytes.
@@ -30,9 +33,15 @@ class Choice(NamedTuple):
 
 
 def choose_solver(
-    n_rows: int, n_features: int, n_landmarks: int, n_targets: int = 1, *, factor_fits: bool = True
+    n_rows: int,
+    n_features: int,
+    n_landmarks: int,
+    n_targets: int = 1,
+    *,
+    n_alphas: int = 1,
+    factor_fits: bool = True,
 ) -> Choice:
-    """Return the cheapest of "factor", "cg" and "exact" for one regularisation, and the reason.
+    """Return the cheapest of "factor", "cg" and "exact", and the reason.
 
     The first two solve the same problem. The exact solver does so only if every row is a landmark.
 
@@ -40,6 +49,8 @@ def choose_solver(
     ----------
     n_rows, n_features, n_landmarks, n_targets : int
         n, p, m and t.
+    n_alphas : int
+        Regularisations to choose from. The closed form has them all for the price of one.
     factor_fits : bool
         Whether the closed form fits into ``max_memory`` and into this machine.
 
@@ -51,7 +62,9 @@ def choose_solver(
     n, p, m, t = float(n_rows), n_features, float(min(n_landmarks, n_rows)), n_targets
     values = n * m * (p + _EXPONENTIAL)
     factor = values + 2 * n * m * m + _ALGEBRA * m**3
-    cg = m**3 + STEPS * _SLOWER * (values + _STEP_PRODUCTS * n * m * t)
+    # To choose among regularisations, each is solved to fewer digits, from the one before; the last again on all rows.
+    solves = 1.0 if n_alphas == 1 else 1 + _SEARCH_SHARE * n_alphas
+    cg = n_alphas * m**3 + solves * STEPS * _SLOWER * (values + _STEP_PRODUCTS * n * m * t)
     if m >= n and factor > _FEW_OPERATIONS:
         # The factor that preconditions the exact solver takes a tenth of the rows.
         few = min(1000.0, n)
