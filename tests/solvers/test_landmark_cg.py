@@ -237,12 +237,11 @@ def test_an_intercept_needs_no_more_than_a_little_regularisation(monkeypatch):
 
 @pytest.mark.parametrize("held", [True, False])
 @pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("gamma", [0.3, 1.0])
-def test_residuals_are_refined_where_landmarks_are_nearly_dependent(gamma, intercept, held, monkeypatch):
+def test_residuals_are_refined_where_landmarks_are_nearly_dependent(intercept, held, monkeypatch):
     monkeypatch.setattr(landmark_cg, "_WHITENED_PRODUCTS", 0)
-    X, Y, rng = data(n=2000, p=2)
-    weight = rng.integers(0, 3, size=2000).astype(float)
-    Z, kernel = X[:300], Gaussian(gamma)
+    X, Y, rng = data(n=1000, p=2)
+    weight = rng.integers(0, 3, size=1000).astype(float)
+    Z, kernel = X[:200], Gaussian(0.5)
     problem = landmark_problem(
         as_blocks(X, block_rows=500).with_target(Y + 3, weight),
         LocalEngine(2),
