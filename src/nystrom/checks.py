@@ -74,15 +74,20 @@ def check_variance(value: object, name: str) -> float | None:
     return float(value)
 
 
-def check_alphas(alpha: object) -> Array | None:
-    """Return the regularisations as an array, or None for "auto"."""
-    if isinstance(alpha, str) and alpha == "auto":
+def check_candidates(value: object, name: str, *, advice: str = "") -> Array | None:
+    """Return one positive number, or some to choose from, as an array; None for "auto"."""
+    if isinstance(value, str) and value == "auto":
         return None
-    values = np.asarray([alpha] if is_number(alpha) else alpha)
+    values = np.asarray([value] if is_number(value) else value)
     numeric = values.dtype.kind in "iuf" and values.ndim == 1 and values.size > 0
     if not numeric or not (np.isfinite(values) & (values > 0)).all():
         raise ValueError(
-            f"alpha must be a positive number, a list of them to choose from, or 'auto'; got {alpha!r}. For no "
-            f"regularisation to speak of take a small one, such as 1e-8."
+            f"{name} must be a positive number, a list of them to choose from, or 'auto'; got {value!r}.{advice}"
         )
     return values.astype(np.float64)
+
+
+def check_alphas(alpha: object) -> Array | None:
+    """Return the regularisations as an array, or None for "auto"."""
+    advice = " For no regularisation to speak of take a small one, such as 1e-8."
+    return check_candidates(alpha, "alpha", advice=advice)

@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,12 +17,16 @@ from nystrom.engine.survey import Survey
 from nystrom.estimators import KernelRidge, KernelRidgeClassifier, Nystroem
 from nystrom.exceptions import ApproximationWarning, FewerLandmarksWarning
 from nystrom.generator import RandomState, make_generator
+from nystrom.kernels import GammaLike, KernelLike
 from nystrom.kmeans.lloyd import draw_rows
-from nystrom.landmarks import make_selector
+from nystrom.landmarks import LandmarksLike, make_selector
 from nystrom.memory import fit_footprint, format_memory
 from nystrom.rows import array_rows, as_blocks
 from nystrom.solvers.sizing import fetch_rows
 from nystrom.types import Array, Matrix, RowsLike, TargetLike
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 SELECTORS = ("auto", "uniform", "kmeans++", "rpcholesky")
 SIZES = (50, 100, 200, 400)
@@ -109,7 +113,7 @@ class Comparison:
     def _table(self) -> list[list[str]]:
         return [self.columns, *self.cells]
 
-    def plot(self, *, score: bool = False, ax: Any = None) -> Any:
+    def plot(self, *, score: bool = False, ax: Axes | None = None) -> Axes:
         """Plot errors with their intervals (or scores) against the number of landmarks, and return the Axes."""
         from nystrom.plotting import plot_comparison
 
@@ -120,10 +124,10 @@ def compare(
     X: RowsLike,
     y: TargetLike = None,
     *,
-    selectors: Sequence[Any] = SELECTORS,
+    selectors: Sequence[LandmarksLike] = SELECTORS,
     sizes: Sequence[int] = SIZES,
-    kernel: Any = "gaussian",
-    gamma: Any = "scale",
+    kernel: KernelLike = "gaussian",
+    gamma: GammaLike = "scale",
     most_rows: int = MOST_ROWS,
     n_jobs: int | None = None,
     random_state: RandomState = 0,

@@ -14,7 +14,6 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -30,7 +29,7 @@ from nystrom.landmarks.base import Landmarks
 from nystrom.linalg import algebra_threads, column_signs, correct_orthonormal, gram, psd_eigh, whiten, whiten_quickly
 from nystrom.rows.arrays import ArrayRows
 from nystrom.rows.base import Block, RowBlocks, require_finite
-from nystrom.types import Array, Matrix, issparse
+from nystrom.types import Array, Emitted, Matrix, issparse
 
 # Cholesky whitening is used up to this condition of W, where ε64 cond(W) is a tenth of what is promised. In float32 the
 # cut-off on eigenvalues comes first.
@@ -87,7 +86,7 @@ class NystromMap:
         """The function that turns rows X into k(X, Z)."""
         return prepare(self.kernel, self.landmarks)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name != "evaluate"}
 
     def features(self, X: Matrix) -> Array:
@@ -328,7 +327,7 @@ def naive_eigh(survey: Survey, kernel: Kernel, landmarks: Landmarks, rank: int) 
     return n / m * values, vectors
 
 
-def orthonormal_eigh(survey: Survey, fitted: NystromMap) -> tuple[Array, Any]:
+def orthonormal_eigh(survey: Survey, fitted: NystromMap) -> tuple[Array, Emitted]:
     """Return eigenvalues and orthonormal eigenvectors of ``L Lᵀ`` for the rows: the output of Algorithms 1 and 2.
 
     Eigenvectors whose eigenvalue is below the rounding error of the largest are left out. Of Dask rows they are lazy,
@@ -356,7 +355,7 @@ def orthonormal_eigh(survey: Survey, fitted: NystromMap) -> tuple[Array, Any]:
     return values, vectors
 
 
-def emit_features(rows: RowBlocks, engine: Engine, fitted: NystromMap, *, C: Array | None = None) -> Any:
+def emit_features(rows: RowBlocks, engine: Engine, fitted: NystromMap, *, C: Array | None = None) -> Emitted:
     """Return the features of all rows as one array (lazy for Dask rows); ``C`` saves evaluating the kernel again."""
     if C is None:
         return _emit(rows, engine, fitted.features, fitted.n_components, rows.dtype)
@@ -368,7 +367,7 @@ def emit_features(rows: RowBlocks, engine: Engine, fitted: NystromMap, *, C: Arr
 
 def _emit(
     rows: RowBlocks, engine: Engine, function: Callable[[Matrix], Array], n_columns: int, dtype: DTypeLike
-) -> Any:
+) -> Emitted:
     name = rows.name
 
     def step(block: Block) -> Array:

@@ -33,7 +33,7 @@ _PANEL = 1024
 _CHOLESKY_PANEL = 256
 
 
-def algebra_threads(order: int) -> AbstractContextManager[Any]:
+def algebra_threads(order: int) -> AbstractContextManager[object]:
     """Limit BLAS to the threads that suit matrices of this order, inside the ``with`` block."""
     return blas_threads(1 if order < _SMALL_ORDER else available_cores())
 

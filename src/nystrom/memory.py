@@ -10,7 +10,6 @@ import math
 import os
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -28,7 +27,7 @@ _THREAD_BYTES = 8 * 10**6
 _SQUARE_MATRICES = 10
 
 
-def parse_memory(max_memory: Any) -> int | None:
+def parse_memory(max_memory: object) -> int | None:
     """Return a budget in bytes: a number of bytes, or text such as "2GB", "500 MB" or "1.5GiB"; None for no limit.
 
     Examples

@@ -10,13 +10,17 @@ import os
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nystrom.exceptions import MissingDependencyError
 from nystrom.rows import as_blocks
-from nystrom.types import Array, Matrix, issparse, to_dense
+from nystrom.types import Array, Matrix, RowsLike, TargetLike, issparse, to_dense
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -24,7 +28,7 @@ PICTURE_FORMATS = ("png", "svg", "pdf")
 _INK, _GREY, _PALE = "#222222", "#6b6b6b", "#d9d9d9"
 
 
-def plot_spectrum(estimator: Any, *, best: Array | None = None, ax: Any = None) -> Any:
+def plot_spectrum(estimator: Any, *, best: Array | None = None, ax: Axes | None = None) -> Axes:
     """Plot the eigenvalues of the approximate kernel matrix, largest first, on a logarithmic axis.
 
     Those that a cut of the rank leaves out are drawn pale, where the fit knows them.
@@ -60,7 +64,7 @@ def plot_spectrum(estimator: Any, *, best: Array | None = None, ax: Any = None) 
     return _tidy(ax)
 
 
-def plot_comparison(comparison: Any, *, score: bool = False, ax: Any = None) -> Any:
+def plot_comparison(comparison: Any, *, score: bool = False, ax: Axes | None = None) -> Axes:
     """Plot the errors of a comparison with their intervals against the number of landmarks, one line per selector.
 
     Parameters
@@ -104,7 +108,7 @@ def plot_comparison(comparison: Any, *, score: bool = False, ax: Any = None) -> 
     return _tidy(ax)
 
 
-def plot_residuals(estimator: Any, X: Matrix, *, ax: Any = None) -> Any:
+def plot_residuals(estimator: Any, X: RowsLike, *, ax: Axes | None = None) -> Axes:
     """Plot how much of each row the landmarks leave, largest first: one pass over X.
 
     A row above the dotted line is explained by less than a tenth: it is rare, or far from all others.
@@ -142,8 +146,8 @@ def plot_error(
     x: str = "n_landmarks",
     by: str = "selector",
     best: float | None = None,
-    ax: Any = None,
-) -> Any:
+    ax: Axes | None = None,
+) -> Axes:
     """Plot stored errors, one line a method: the mean over repeats, and a band of one standard deviation.
 
     Parameters
@@ -183,14 +187,14 @@ def plot_error(
 
 def plot_band(
     estimator: Any,
-    X: Any = None,
-    y: Any = None,
+    X: RowsLike = None,
+    y: TargetLike = None,
     *,
     n_std: float = 2.0,
     include_noise: bool = True,
     n_points: int = 300,
-    ax: Any = None,
-) -> Any:
+    ax: Axes | None = None,
+) -> Axes:
     """Plot the mean of a Gaussian process of one input, and a band of some deviations around it.
 
     Parameters
@@ -227,13 +231,15 @@ def plot_band(
                     label=f"± {n_std:g} deviations" + (" of a new target" if include_noise else ""))  # fmt: skip
     ax.plot(at, mean, color=PALETTE[0], linewidth=1.8, label="mean")
     if X is not None and y is not None:
-        ax.plot(np.ravel(X), np.ravel(y), ".", color=_INK, markersize=3, alpha=0.5, label="rows")
+        ax.plot(
+            np.ravel(np.asarray(X)), np.ravel(np.asarray(y)), ".", color=_INK, markersize=3, alpha=0.5, label="rows"
+        )
     ax.set(xlabel="x", ylabel="y")
     ax.legend(frameon=False)
     return _tidy(ax)
 
 
-def plot_alpha_path(estimator: Any, *, ax: Any = None) -> Any:
+def plot_alpha_path(estimator: Any, *, ax: Axes | None = None) -> Axes:
     """Plot the score of every regularisation that a ridge tried, and mark the one it took.
 
     Parameters
@@ -259,8 +265,8 @@ def plot_alpha_path(estimator: Any, *, ax: Any = None) -> Any:
 
 
 def plot_metric(
-    estimator: Any, *, matrix: bool = False, names: Iterable[str] | None = None, most: int = 20, ax: Any = None
-) -> Any:
+    estimator: Any, *, matrix: bool = False, names: Iterable[str] | None = None, most: int = 20, ax: Axes | None = None
+) -> Axes:
     """Plot the importance of each column in a metric, largest first; or the metric's matrix for those columns.
 
     Parameters
@@ -304,8 +310,8 @@ def plot_metric(
 
 
 def plot_landmarks(
-    estimator: Any, X: Matrix, y: Array | None = None, *, components: tuple[int, int] = (0, 1), ax: Any = None
-) -> Any:
+    estimator: Any, X: Matrix, y: Array | None = None, *, components: tuple[int, int] = (0, 1), ax: Axes | None = None
+) -> Axes:
     """Plot rows and landmarks in the plane.
 
     Rows of two columns are drawn as they are; others by two columns of the estimator's features.
@@ -333,21 +339,30 @@ def plot_landmarks(
     for i, label in enumerate(classes):
         shown = rows_xy if y is None else rows_xy[np.asarray(y) == label]
         colour = _PALE if y is None else _class_colour(i, len(classes))
-        ax.scatter(*shown.T, s=6, color=colour, linewidth=0, alpha=0.7, label=label, rasterized=True)
-    ax.scatter(*landmarks_xy.T, s=36, marker="X", color=_INK, edgecolor="white", linewidth=0.7, label="landmarks")
+        ax.scatter(shown[:, 0], shown[:, 1], s=6, color=colour, linewidth=0, alpha=0.7, label=label, rasterized=True)
+    ax.scatter(
+        landmarks_xy[:, 0],
+        landmarks_xy[:, 1],
+        s=36,
+        marker="X",
+        color=_INK,
+        edgecolor="white",
+        linewidth=0.7,
+        label="landmarks",
+    )
     if np.shape(X)[1] != 2:
         ax.set(xlabel=f"feature {components[0] + 1}", ylabel=f"feature {components[1] + 1}")
     return _tidy(ax)
 
 
-def new_figure(width: float, height: float, n_panels: int = 1, **layout: Any) -> tuple[Any, list[Any]]:
+def new_figure(width: float, height: float, n_panels: int = 1, **layout: Any) -> tuple[Figure, list[Axes]]:
     """Return a figure, apart from any window, and its panels side by side."""
     figure = _matplotlib("matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
     panels = np.atleast_1d(figure.subplots(1, n_panels, **layout))
     return figure, list(panels)
 
 
-def save_figure(figure: Any, path: str | Path, *, dpi: int = 120) -> Path:
+def save_figure(figure: Figure, path: str | Path, *, dpi: int = 120) -> Path:
     """Write a figure so that ``path`` holds either the whole picture or what it held before."""
     path = check_picture_path(path)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -377,7 +392,7 @@ def _matplotlib(module: str) -> Any:
         raise MissingDependencyError("matplotlib", "plot", "Drawing a picture") from error
 
 
-def _axes(ax: Any) -> Any:
+def _axes(ax: Axes | None) -> Axes:
     return _matplotlib("matplotlib.pyplot").subplots(layout="constrained")[1] if ax is None else ax
 
 
@@ -401,7 +416,7 @@ def _spanned_eigenvalues(estimator: Any) -> Array:
     return np.asarray(values[values > 4 * np.finfo(np.float64).eps * values[0]])
 
 
-def _diagonal(estimator: Any, X: Matrix) -> Array:
+def _diagonal(estimator: Any, X: RowsLike) -> Array:
     """Return k(x, x) of each row."""
     rows = as_blocks(X)
     parts = [estimator.kernel_.diag(block.X, start=block.start) for block in rows.iterate()]
@@ -430,7 +445,7 @@ def _class_colour(index: int, count: int) -> Any:
     return _matplotlib("matplotlib").colormaps["viridis"](0.93 * index / (count - 1))
 
 
-def _tidy(ax: Any) -> Any:
+def _tidy(ax: Axes) -> Axes:
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set_color(_GREY)
     ax.tick_params(colors=_GREY, labelcolor=_INK)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -66,6 +67,9 @@ Matrix: TypeAlias = Array | SparseMatrix
 # What a user passes as rows, targets or weights: looked at in `rows/gate.py` and `estimators/supervised.py`, not here.
 RowsLike: TypeAlias = object
 TargetLike: TypeAlias = object
+# One number, some to choose from, or "auto".
+Candidates: TypeAlias = float | str | Sequence[float] | Array
+ClassWeight: TypeAlias = Mapping[Any, float] | str | None
 # Where results are written; None for memory.
 OutPath: TypeAlias = str | PathLike[str] | None
 # Results for the caller: an array, a Dask array where the rows are a Dask collection, or the path that `out` names.

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,10 @@ from nystrom import plotting
 from nystrom.commands.options import Subparsers
 from nystrom.commands.terminal import print_table
 from nystrom.types import Array
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 SELECTORS = ("uniform", "rpcholesky", "sketched-kmeans", "kmeans", "auto")
 RANK = 20
@@ -118,7 +122,7 @@ def table_row(selector: str, runs: list[Run], best: float) -> list[str]:
     return [selector, str(TABLE_SIZE), str(chosen[0].rank), f"{error:.4f}", f"{best:.4f}", f"{seconds:.3f}"]
 
 
-def draw(runs: list[Run], best: float, model: Any, X: Array, y: Array) -> Any:
+def draw(runs: list[Run], best: float, model: Any, X: Array, y: Array) -> Figure:
     """Return the picture: errors on the left; on the right the digits as features, with their landmarks."""
     figure, (errors, plane) = plotting.new_figure(11, 4.6, 2, width_ratios=[1, 1.15])
     plotting.plot_error(map(asdict, runs), best=best, ax=errors)
@@ -134,7 +138,7 @@ def draw(runs: list[Run], best: float, model: Any, X: Array, y: Array) -> Any:
     return figure
 
 
-def draw_tiles(ax: Any, positions: Array, images: Array) -> None:
+def draw_tiles(ax: Axes, positions: Array, images: Array) -> None:
     """Draw each landmark as the small image that it is, framed, at its place in the plane."""
     left, right, bottom, top = ax.axis()
     box = ax.get_window_extent()

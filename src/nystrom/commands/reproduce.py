@@ -89,9 +89,10 @@ def write_outputs(experiments: Any, rows: Any, args: argparse.Namespace, outcome
     figures = {}
     for experiment in experiments:
         written = save(experiment, rows, args.output / "figures")
-        if written:
-            narrow = as_svg(draw(experiment, rows, columns=1), f"{experiment.key} narrow")
-            figures[experiment.key] = (written["svg"].read_text(encoding="utf-8"), narrow)
+        narrow = draw(experiment, rows, columns=1) if written else None
+        if narrow is not None:
+            svg = as_svg(narrow, f"{experiment.key} narrow")
+            figures[experiment.key] = (written["svg"].read_text(encoding="utf-8"), svg)
     checked = check_all(CLAIMS, rows, experiments)
     facts = Facts(
         command=shlex.join(["nystrom", "reproduce", *_words(args)]),

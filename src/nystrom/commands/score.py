@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 import numpy as np
 
@@ -52,13 +51,13 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _class_scores(truth: Array, guess: Array) -> dict[str, Any]:
+def _class_scores(truth: Array, guess: Array) -> dict[str, object]:
     right = truth == guess
     recalls = [float(right[truth == label].mean()) for label in np.unique(truth)]
     return {"rows": len(truth), "accuracy": float(right.mean()), "balanced accuracy": float(np.mean(recalls))}
 
 
-def _number_scores(truth: Array, guess: Array) -> dict[str, Any]:
+def _number_scores(truth: Array, guess: Array) -> dict[str, object]:
     errors = guess - truth
     spread = float(np.square(truth - truth.mean(axis=0)).sum())
     squares = float(np.square(errors).sum())

@@ -8,7 +8,6 @@ import os
 import socket
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from nystrom.disk.owner import Owner
 from nystrom.exceptions import OutputBusyError
@@ -86,7 +85,7 @@ class FolderLock:
             return False
         return (mine.st_dev, mine.st_ino) == (named.st_dev, named.st_ino)
 
-    def _holder(self) -> dict[str, Any]:
+    def _holder(self) -> dict[str, object]:
         try:
             found = json.loads(self.path.read_text())
         except (OSError, ValueError):

@@ -7,7 +7,6 @@ import shutil
 import tempfile
 import weakref
 from pathlib import Path
-from typing import Any
 
 from nystrom.disk.owner import Owner, remove_left_behind
 
@@ -30,7 +29,7 @@ class Scratch:
         """Remove the folder now."""
         self._removal()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # A copy in another process may read the files but must not remove them.
         return {"path": self.path}
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from nystrom.rows.base import Block, RowBlocks
-from nystrom.types import Array
+from nystrom.types import Array, Emitted
 
 T = TypeVar("T")
 M = TypeVar("M", bound="Mergeable")
@@ -129,7 +129,7 @@ class Engine(Protocol):
 
     def emit(
         self, rows: RowBlocks, step: Callable[[Block], Array], n_columns: int | None, dtype: DTypeLike, *, label: str
-    ) -> Any:
+    ) -> Emitted:
         """Return what ``step`` makes of each block as one array for the caller, of one dimension if no ``n_columns``.
 
         One pass; where the rows are a Dask collection the array is one too, and the pass is made when it is computed.

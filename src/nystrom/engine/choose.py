@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from nystrom.engine.base import Engine, Progress
 from nystrom.engine.local import LocalEngine
 from nystrom.rows.base import RowBlocks
 from nystrom.rows.gate import register_reader
+from nystrom.types import RowsLike
 
 EngineName: TypeAlias = Literal["auto", "local", "dask"]
 _NAMES = ("auto", "local", "dask")
 
 
-def is_dask_collection(X: Any) -> bool:
+def is_dask_collection(X: object) -> bool:
     """Return whether X is a Dask array, dataframe or series, without importing dask."""
     return callable(getattr(type(X), "__dask_graph__", None))
 
 
-def _collection_rows(X: Any, *, name: str) -> RowBlocks:
+def _collection_rows(X: RowsLike, *, name: str) -> RowBlocks:
     from nystrom.engine import dask
 
     return dask.collection_rows(X, name=name)
@@ -27,7 +28,7 @@ def _collection_rows(X: Any, *, name: str) -> RowBlocks:
 register_reader(is_dask_collection, _collection_rows)
 
 
-def place_rows(rows: RowBlocks, engine: Any) -> RowBlocks:
+def place_rows(rows: RowBlocks, engine: object) -> RowBlocks:
     """Return the rows where ``engine`` reads them: sent to the cluster if it is "dask" and they are not there yet."""
     if engine not in _NAMES:
         raise ValueError(f"engine must be one of {_NAMES}; got {engine!r}.")

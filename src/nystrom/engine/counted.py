@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from numpy.typing import DTypeLike
 
 from nystrom.engine.base import Engine, M, T
 from nystrom.rows.base import Block, RowBlocks
-from nystrom.types import Array
+from nystrom.types import Array, Emitted
 
 
 class PassCount:
@@ -70,6 +69,6 @@ class CountedEngine:
 
     def emit(
         self, rows: RowBlocks, step: Callable[[Block], Array], n_columns: int | None, dtype: DTypeLike, *, label: str
-    ) -> Any:
+    ) -> Emitted:
         self._count.add()
         return self.engine.emit(rows, step, n_columns, dtype, label=label)

@@ -23,8 +23,8 @@ from nystrom.estimators.parameters import check_names, complete
 from nystrom.estimators.quality import QualityMixin
 from nystrom.factor import FACTORS, NystromMap, extend
 from nystrom.generator import RandomState, make_generator
-from nystrom.kernels import Gaussian, InMetric, Kernel, Precomputed, make_kernel
-from nystrom.landmarks import Landmarks, Selector, make_selector
+from nystrom.kernels import GammaLike, Gaussian, InMetric, Kernel, KernelLike, Precomputed, make_kernel
+from nystrom.landmarks import Landmarks, LandmarksLike, Selector, make_selector
 from nystrom.landmarks.auto import Auto
 from nystrom.landmarks.in_metric import select_in_metric
 from nystrom.memory import Footprint, fit_footprint, machine_memory, parse_memory
@@ -48,7 +48,7 @@ _COMPONENTS_TO_SETTLE = 20
 MOST_LANDMARKS = 5000
 
 
-def resolve_sizes(n_components: Any, n_landmarks: Any, n_rows: int, *, least: int = 1) -> tuple[int | None, int]:
+def resolve_sizes(n_components: object, n_landmarks: object, n_rows: int, *, least: int = 1) -> tuple[int | None, int]:
     """Return (rank or None, number of landmarks): m is 2r by default, at least ``least``, never more than the rows."""
     rank = check_optional_count(n_components, "n_components")
     m = check_optional_count(n_landmarks, "n_landmarks")
@@ -109,7 +109,7 @@ class KernelMachine(QualityMixin):
     # theirs by 0.81 and 0.73, with 100 by 0.9999.
     _least_landmarks = 100
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         complete(cls)
         limit_methods(cls, __name__.partition(".")[0])
@@ -121,15 +121,15 @@ class KernelMachine(QualityMixin):
     def __init__(
         self,
         *,
-        kernel: Any = "gaussian",
-        gamma: Any = "scale",
+        kernel: KernelLike = "gaussian",
+        gamma: GammaLike = "scale",
         n_components: int | None = None,
         degree: int = 3,
         coef0: float = 1,
         n_landmarks: int | str | None = None,
-        landmarks: Any = "auto",
+        landmarks: LandmarksLike = "auto",
         factor: str = "optimal",
-        max_memory: Any = None,
+        max_memory: str | float | None = None,
         n_jobs: int | None = None,
         engine: str = "auto",
         random_state: RandomState = None,

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from nystrom.certificate import ErrorEstimate
 from nystrom.certificate.best import NORMS, best_error
 from nystrom.checks import check_choice, check_count
 from nystrom.engine import make_engine
 from nystrom.engine.survey import Survey
 from nystrom.generator import RandomState, make_generator
-from nystrom.kernels import make_kernel
-from nystrom.landmarks import make_selector
+from nystrom.kernels import GammaLike, KernelLike, make_kernel
+from nystrom.landmarks import LandmarksLike, make_selector
 from nystrom.rows import as_blocks
 from nystrom.types import RowsLike
 
@@ -20,12 +18,12 @@ def best_possible(
     X: RowsLike,
     n_components: int,
     *,
-    kernel: Any = "gaussian",
-    gamma: Any = "scale",
+    kernel: KernelLike = "gaussian",
+    gamma: GammaLike = "scale",
     degree: int = 3,
     coef0: float = 1,
     norm: str = "fro",
-    landmarks: Any = "auto",
+    landmarks: LandmarksLike = "auto",
     confidence: float = 0.95,
     n_jobs: int | None = None,
     random_state: RandomState = 0,

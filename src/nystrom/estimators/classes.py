@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -14,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from nystrom.engine import is_dask_collection
 from nystrom.estimators.supervised import Link, SupervisedMachine, gather_target
 from nystrom.rows import RowBlocks
-from nystrom.types import Array, Emitted, OutPath, RowsLike, TargetLike
+from nystrom.types import Array, ClassWeight, Emitted, OutPath, RowsLike, TargetLike
 
 
 class KernelClassifier(ClassifierMixin, SupervisedMachine):
@@ -87,7 +86,7 @@ class KernelClassifier(ClassifierMixin, SupervisedMachine):
         return float(super().score(X, self._target_of(X, y), sample_weight))
 
 
-def _emphasis(class_weight: Any, y: Array, weight: Array | None) -> Callable[[Array], Array]:
+def _emphasis(class_weight: ClassWeight, y: Array, weight: Array | None) -> Callable[[Array], Array]:
     """Return the function from classes to their weights; "balanced" makes all count alike, as their rows weigh."""
     classes, codes = np.unique(y, return_inverse=True)
     if isinstance(class_weight, str) and class_weight == "balanced":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Self, Unpack
+from typing import Self, Unpack
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from nystrom.estimators.classes import KernelClassifier, indicators
 from nystrom.estimators.ridge import RidgeMachine, RidgeParameters
 from nystrom.factor import NystromMap
 from nystrom.solvers.path import RidgeProblem, ridge_problem
-from nystrom.types import Array, RowsLike, TargetLike
+from nystrom.types import Array, Candidates, ClassWeight, RowsLike, TargetLike
 
 
 class KernelRidgeClassifier(KernelClassifier, RidgeMachine):
@@ -59,10 +59,10 @@ class KernelRidgeClassifier(KernelClassifier, RidgeMachine):
 
     def __init__(
         self,
-        alpha: Any = "auto",
+        alpha: Candidates = "auto",
         *,
         selection: str = "gcv",
-        class_weight: Any = None,
+        class_weight: ClassWeight = None,
         fit_intercept: bool = True,
         **shared: Unpack[RidgeParameters],
     ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 from sklearn.base import ClusterMixin
@@ -16,7 +16,7 @@ from nystrom.estimators.base import KernelMachine
 from nystrom.estimators.parameters import CommonParameters, SharedParameters
 from nystrom.exceptions import AccuracyWarning
 from nystrom.generator import make_generator
-from nystrom.kernels import Precomputed
+from nystrom.kernels import GammaLike, KernelLike, Precomputed
 from nystrom.kmeans.lloyd import KMeansResult, assign, kmeans
 from nystrom.linalg import column_signs, psd_eigh
 from nystrom.memory import Footprint, cluster_footprint, fit_footprint
@@ -60,8 +60,8 @@ class ClusterMachine(ClusterMixin, KernelMachine, ABC):
         n_init: int = 3,
         max_iter: int = 300,
         tol: float = 1e-4,
-        kernel: Any = "gaussian",
-        gamma: Any = "scale",
+        kernel: KernelLike = "gaussian",
+        gamma: GammaLike = "scale",
         n_components: int | None = 100,
         **shared: Unpack[CommonParameters],
     ) -> None:

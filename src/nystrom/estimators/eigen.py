@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from nystrom.engine import make_engine
 from nystrom.engine.survey import Survey
 from nystrom.estimators.base import resolve_sizes
 from nystrom.factor import FACTORS, naive_eigh, orthonormal_eigh
 from nystrom.generator import RandomState, make_generator
-from nystrom.kernels import make_kernel
-from nystrom.landmarks import make_selector
+from nystrom.kernels import GammaLike, KernelLike, make_kernel
+from nystrom.landmarks import LandmarksLike, make_selector
 from nystrom.rows import as_blocks
 from nystrom.threads import within_n_jobs
-from nystrom.types import Array, RowsLike
+from nystrom.types import Array, Emitted, RowsLike
 
 
 @within_n_jobs
@@ -21,16 +19,16 @@ def kernel_eigh(
     X: RowsLike,
     *,
     n_components: int,
-    kernel: Any = "gaussian",
-    gamma: Any = "scale",
+    kernel: KernelLike = "gaussian",
+    gamma: GammaLike = "scale",
     degree: int = 3,
     coef0: float = 1,
     n_landmarks: int | None = None,
-    landmarks: Any = "auto",
+    landmarks: LandmarksLike = "auto",
     factor: str = "optimal",
     n_jobs: int | None = None,
     random_state: RandomState = None,
-) -> tuple[Array, Any]:
+) -> tuple[Array, Emitted]:
     """Return the leading eigenvalues and eigenvectors of the kernel matrix of the rows.
 
     The output of the paper's Algorithm 2 (``factor="optimal"``) or Algorithm 1 (``factor="standard"``), with

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import wraps
-from typing import Any, Unpack
+from typing import Unpack
 
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
@@ -13,6 +13,7 @@ from nystrom.checks import check_choice, check_positive
 from nystrom.estimators.parameters import CommonParameters
 from nystrom.estimators.sizing import GrowingMachine
 from nystrom.factor import NystromMap, emit_features
+from nystrom.kernels import GammaLike, KernelLike
 from nystrom.rows import RowBlocks
 from nystrom.types import Array, Emitted, OutPath, RowsLike, TargetLike
 
@@ -89,9 +90,9 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GrowingMachine
 
     def __init__(
         self,
-        kernel: Any = "gaussian",
+        kernel: KernelLike = "gaussian",
         *,
-        gamma: Any = "scale",
+        gamma: GammaLike = "scale",
         n_components: int | None = 100,
         tol: float | None = None,
         tol_norm: str = "fro",

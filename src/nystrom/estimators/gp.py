@@ -17,7 +17,7 @@ from nystrom.estimators.scikit_kernels import ANYWHERE, Covariance, Variance, is
 from nystrom.estimators.supervised import SupervisedMachine, gather_target, require_finite_squares
 from nystrom.factor import NystromMap
 from nystrom.generator import RandomState, make_generator
-from nystrom.kernels import Kernel, Precomputed, make_kernel
+from nystrom.kernels import GammaLike, Kernel, KernelLike, Precomputed, make_kernel
 from nystrom.landmarks import Landmarks
 from nystrom.memory import Footprint, cg_footprint, room_for_values
 from nystrom.rows import Block, RowBlocks
@@ -26,9 +26,10 @@ from nystrom.solvers.choice import choose_solver
 from nystrom.solvers.conjugate import warn_unless_converged
 from nystrom.solvers.landmark_cg import landmark_problem
 from nystrom.solvers.likelihood import Optimum, log_likelihood, optimum
+from nystrom.solvers.metric import MetricLike
 from nystrom.solvers.path import RidgeProblem, ridge_problem
 from nystrom.solvers.unfactored import UnfactoredMap
-from nystrom.types import Array, Matrix, OutPath, RowsLike, TargetLike
+from nystrom.types import Array, Emitted, Matrix, OutPath, RowsLike, TargetLike
 
 # Draws at more rows than this take what the landmarks leave unexplained as independent from row to row.
 _JOINT_ROWS = 3000
@@ -98,14 +99,14 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
 
     def __init__(
         self,
-        kernel: Any = "gaussian",
+        kernel: KernelLike = "gaussian",
         *,
-        alpha: Any = "auto",
-        amplitude: Any = "auto",
+        alpha: float | str = "auto",
+        amplitude: float | str = "auto",
         normalize_y: bool = False,
-        gamma: Any = "auto",
+        gamma: GammaLike = "auto",
         n_components: int | None = None,
-        metric: Any = None,
+        metric: MetricLike = None,
         **shared: Unpack[CommonParameters],
     ) -> None:
         super().__init__(kernel=kernel, gamma=gamma, n_components=n_components, metric=metric, **shared)
@@ -119,7 +120,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
         if is_scikit_kernel(self.kernel):
             return translate(self.kernel, alpha=alpha, amplitude=amplitude)
         auto = isinstance(self.gamma, str) and self.gamma == "auto"
-        gamma: Any = "scale" if auto else self.gamma
+        gamma: GammaLike = "scale" if auto else self.gamma
         kernel = make_kernel(self._kernel_name(), gamma=gamma, degree=self.degree, coef0=self.coef0)
         free = auto and isinstance(self.kernel, str) and hasattr(kernel, "gamma")
         return Covariance(kernel, ANYWHERE if free else None, Variance(amplitude), Variance(alpha))
@@ -234,7 +235,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
         include_noise: bool = False,
         diag: TargetLike = None,
         out: OutPath = None,
-    ) -> Any:
+    ) -> Emitted:
         """Return the mean of f at the rows of X; with its standard deviation, or its covariance, if asked for.
 
         Parameters

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from nystrom.checks import check_alphas, check_count, check_tolerance
@@ -27,7 +25,7 @@ from nystrom.solvers.exact import solve_exactly
 from nystrom.solvers.kernel_product import TILE_ROWS, KernelProduct, TiledRows
 from nystrom.solvers.landmark_fit import fit_on_landmarks
 from nystrom.solvers.unfactored import UnfactoredMap
-from nystrom.types import Array, to_dense
+from nystrom.types import Array, Candidates, to_dense
 
 # Landmarks of the factor that preconditions the exact solver, where every row is a landmark.
 _PRECONDITIONING_LANDMARKS = 1000
@@ -36,7 +34,7 @@ _PRECONDITIONING_LANDMARKS = 1000
 class IterativeMachine(SupervisedMachine):
     """A machine that may solve its ridge problem by conjugate gradients, on the landmarks or on every row."""
 
-    alpha: Any
+    alpha: Candidates
     fit_intercept: bool
     solver: str
     tol: float

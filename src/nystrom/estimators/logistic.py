@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 from scipy.special import expit, log_softmax, softmax
@@ -12,7 +12,7 @@ from nystrom.estimators.classes import KernelClassifier, indicators
 from nystrom.estimators.loss import LossMachine, LossParameters
 from nystrom.estimators.supervised import Link
 from nystrom.solvers.losses import Logistic, Loss, Multinomial
-from nystrom.types import Array, Emitted, OutPath, RowsLike, TargetLike
+from nystrom.types import Array, Candidates, ClassWeight, Emitted, OutPath, RowsLike, TargetLike
 
 
 class KernelLogisticRegression(KernelClassifier, LossMachine):
@@ -65,7 +65,9 @@ class KernelLogisticRegression(KernelClassifier, LossMachine):
     (2, 10)
     """
 
-    def __init__(self, C: Any = 1.0, *, class_weight: Any = None, **shared: Unpack[LossParameters]) -> None:
+    def __init__(
+        self, C: Candidates = 1.0, *, class_weight: ClassWeight = None, **shared: Unpack[LossParameters]
+    ) -> None:
         super().__init__(C=C, **shared)
         self.class_weight = class_weight
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from nystrom.checks import check_count, check_tolerance, is_number
+from nystrom.checks import check_candidates, check_count, check_tolerance
 from nystrom.engine.survey import Survey
 from nystrom.estimators.base import resolve_sizes
 from nystrom.estimators.parameters import SupervisedParameters
@@ -25,7 +25,7 @@ from nystrom.solvers.lbfgs import Problem, make_landmark_problem, make_problem, 
 from nystrom.solvers.losses import Loss
 from nystrom.solvers.path import auto_alphas, leave_one_out, ridge_problem
 from nystrom.solvers.unfactored import UnfactoredMap
-from nystrom.types import Array, Emitted, OutPath, RowsLike
+from nystrom.types import Array, Candidates, Emitted, OutPath, RowsLike
 
 
 class LossParameters(SupervisedParameters, total=False):
@@ -56,7 +56,7 @@ class LossMachine(SupervisedMachine):
     def __init__(
         self,
         *,
-        C: Any,
+        C: Candidates,
         fit_intercept: bool = True,
         tol: float = 1e-4,
         max_iter: int = 1000,
@@ -83,7 +83,7 @@ class LossMachine(SupervisedMachine):
         self, rows: RowBlocks, y: Array, weight: Array | None, loss: Loss, *, target: Array, strata: Array
     ) -> None:
         """Fit the map, choose C and solve: ``target`` is a ridge regression's, y what the loss takes."""
-        costs = check_costs(self.C)
+        costs = check_candidates(self.C, "C")
         tol, max_iter = check_tolerance(self.tol, "tol"), check_count(self.max_iter, "max_iter")
         targeted = rows.with_target(target, weight)
         if self._takes_many_landmarks(rows):
@@ -169,14 +169,3 @@ class LossMachine(SupervisedMachine):
 def _bytes_beside(rows: RowBlocks, n_columns: int) -> int:
     """Return what targets and weights of all rows take in memory: y, what made it, and three weights at most."""
     return rows.shape[0] * (2 * 8 * n_columns + 3 * 8)
-
-
-def check_costs(C: Any) -> Array | None:
-    """Return the values of C as an array, or None for "auto"."""
-    if isinstance(C, str) and C == "auto":
-        return None
-    values = np.asarray([C] if is_number(C) else C)
-    numeric = values.dtype.kind in "iuf" and values.ndim == 1 and values.size > 0
-    if not numeric or not (np.isfinite(values) & (values > 0)).all():
-        raise ValueError(f"C must be a positive number, a list of them to choose from, or 'auto'; got {C!r}.")
-    return values.astype(np.float64)

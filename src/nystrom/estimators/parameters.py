@@ -15,6 +15,9 @@ from itertools import takewhile
 from typing import Any, TypedDict
 
 from nystrom.generator import RandomState
+from nystrom.kernels import GammaLike, KernelLike
+from nystrom.landmarks import LandmarksLike
+from nystrom.solvers.metric import MetricLike
 
 _SECTION = "Parameters\n----------\n"
 _MARKER = "**shared"
@@ -37,9 +40,9 @@ class CommonParameters(TypedDict, total=False):
     degree: int
     coef0: float
     n_landmarks: int | str | None
-    landmarks: Any
+    landmarks: LandmarksLike
     factor: str
-    max_memory: Any
+    max_memory: str | float | None
     n_jobs: int | None
     engine: str
     random_state: RandomState
@@ -49,8 +52,8 @@ class CommonParameters(TypedDict, total=False):
 class SharedParameters(CommonParameters, total=False):
     """All parameters of :class:`nystrom.estimators.base.KernelMachine`."""
 
-    kernel: Any
-    gamma: Any
+    kernel: KernelLike
+    gamma: GammaLike
     n_components: int | None
 
 
@@ -67,7 +70,7 @@ def check_names(cls: type, names: Iterable[str]) -> None:
 class SupervisedParameters(SharedParameters, total=False):
     """All parameters of :class:`nystrom.estimators.supervised.SupervisedMachine`."""
 
-    metric: Any
+    metric: MetricLike
 
 
 def complete(cls: type) -> None:

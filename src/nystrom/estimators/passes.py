@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -17,7 +16,7 @@ from nystrom.output import describe_job, write_rows
 from nystrom.progress import make_progress
 from nystrom.rows import Block, RowBlocks, as_blocks, require_finite
 from nystrom.threads import resolve_n_jobs
-from nystrom.types import Array, Matrix, OutPath, RowsLike
+from nystrom.types import Array, Emitted, Matrix, OutPath, RowsLike
 
 _FIT_ADVICE = "Fewer landmarks, or rows opened with a smaller block_rows, need less."
 _EMIT_ADVICE = "The result itself counts: transform(X, out='features.npy') writes it to a file instead."
@@ -26,7 +25,7 @@ _EMIT_ADVICE = "The result itself counts: transform(X, out='features.npy') write
 class PassMixin(DisplayMixin):
     """Passes over rows by the parameters of a machine: its engine, and what it emits for each row."""
 
-    max_memory: Any
+    max_memory: str | float | None
     n_jobs: int | None
     engine: str
     verbose: int
@@ -59,7 +58,7 @@ class PassMixin(DisplayMixin):
         *,
         label: str,
         out: OutPath = None,
-    ) -> Any:
+    ) -> Emitted:
         """Return what ``function`` makes of each block of finite rows, as one array or in ``out``: one pass."""
         name = rows.name
 

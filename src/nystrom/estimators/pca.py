@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self, Unpack
+from typing import Self, Unpack
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -13,7 +13,7 @@ from nystrom.engine.survey import Survey
 from nystrom.estimators.base import KernelMachine
 from nystrom.estimators.parameters import CommonParameters
 from nystrom.factor import NystromMap, optimal
-from nystrom.kernels import Precomputed
+from nystrom.kernels import GammaLike, KernelLike, Precomputed
 from nystrom.landmarks import Landmarks
 from nystrom.linalg import column_signs, psd_eigh
 from nystrom.rows import Block, RowBlocks, as_blocks
@@ -71,8 +71,8 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
         *,
         fit_inverse_transform: bool = False,
         alpha: float = 1.0,
-        kernel: Any = "gaussian",
-        gamma: Any = "scale",
+        kernel: KernelLike = "gaussian",
+        gamma: GammaLike = "scale",
         **shared: Unpack[CommonParameters],
     ) -> None:
         super().__init__(kernel=kernel, gamma=gamma, n_components=n_components, **shared)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Self, Unpack
+from typing import Self, Unpack
 
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
@@ -24,7 +24,7 @@ from nystrom.rows import Block, RowBlocks
 from nystrom.solvers.bandwidth import search_gamma
 from nystrom.solvers.kernel_product import KernelProduct
 from nystrom.solvers.path import RidgeProblem, auto_alphas, leave_one_out, ridge_problem
-from nystrom.types import Array, Emitted, OutPath, RowsLike, TargetLike
+from nystrom.types import Array, Candidates, Emitted, OutPath, RowsLike, TargetLike
 
 _SELECTIONS = ("loo", "gcv", "likelihood")
 _SOLVERS = ("auto", "factor", "cg", "exact")
@@ -72,7 +72,7 @@ class RidgeMachine(IterativeMachine):
     def __init__(
         self,
         *,
-        alpha: Any,
+        alpha: Candidates,
         selection: str,
         fit_intercept: bool,
         solver: str = "auto",
@@ -291,7 +291,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, RidgeMachine):
 
     def __init__(
         self,
-        alpha: Any = 1.0,
+        alpha: Candidates = 1.0,
         *,
         selection: str = "loo",
         fit_intercept: bool = False,

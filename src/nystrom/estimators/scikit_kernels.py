@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from nystrom.kernels import FromCallable, Gaussian, Kernel, Matern
 
 Bounds = tuple[float, float]
 ANYWHERE: Bounds = (0.0, float("inf"))
+
+# An object of sklearn.gaussian_process.kernels, which ships no types.
+ScikitKernel: TypeAlias = Any
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ def is_scikit_kernel(kernel: object) -> bool:
     return module is not None and isinstance(kernel, module.Kernel)
 
 
-def translate(kernel: Any, *, alpha: float | None, amplitude: float | None) -> Covariance:
+def translate(kernel: ScikitKernel, *, alpha: float | None, amplitude: float | None) -> Covariance:
     """Return the covariance that a kernel of scikit-learn stands for.
 
     Parameters
@@ -60,9 +63,9 @@ def translate(kernel: Any, *, alpha: float | None, amplitude: float | None) -> C
     ValueError
         If it cannot be translated; says what to write instead.
     """
-    white: list[Any] = []
-    signals: list[Any] = []
-    amplitudes: list[Any] = []
+    white: list[ScikitKernel] = []
+    signals: list[ScikitKernel] = []
+    amplitudes: list[ScikitKernel] = []
     gamma_bounds: Bounds | None = None
     for term in _parts(kernel, "Sum"):
         (white if _is(term, "WhiteKernel") else signals).append(term)
@@ -82,7 +85,7 @@ def translate(kernel: Any, *, alpha: float | None, amplitude: float | None) -> C
     return Covariance(base, gamma_bounds, found, _noise(white, alpha))
 
 
-def _parts(kernel: Any, joint: str) -> Iterator[Any]:
+def _parts(kernel: ScikitKernel, joint: str) -> Iterator[ScikitKernel]:
     """Yield the terms of a sum, or the factors of a product."""
     if _is(kernel, joint):
         yield from _parts(kernel.k1, joint)
@@ -91,15 +94,15 @@ def _parts(kernel: Any, joint: str) -> Iterator[Any]:
         yield kernel
 
 
-def _is(kernel: Any, name: str) -> bool:
+def _is(kernel: ScikitKernel, name: str) -> bool:
     # Exact classes: a subclass may mean something else than its base.
     return type(kernel) is getattr(sys.modules["sklearn.gaussian_process.kernels"], name)
 
 
-def _signal(term: Any, whole: Any) -> tuple[Kernel, Bounds | None, list[Any]]:
+def _signal(term: ScikitKernel, whole: ScikitKernel) -> tuple[Kernel, Bounds | None, list[ScikitKernel]]:
     """Return the kernel of unit amplitude, the bounds of its bandwidth, and the constants it is multiplied with."""
-    constants: list[Any] = []
-    others: list[Any] = []
+    constants: list[ScikitKernel] = []
+    others: list[ScikitKernel] = []
     for factor in _parts(term, "Product"):
         (constants if _is(factor, "ConstantKernel") else others).append(factor)
     if (
@@ -118,7 +121,7 @@ def _signal(term: Any, whole: Any) -> tuple[Kernel, Bounds | None, list[Any]]:
     return _fixed_or_refuse(product, whole), None, constants
 
 
-def _of_distance(kernel: Any) -> tuple[Kernel, Bounds | None] | None:
+def _of_distance(kernel: ScikitKernel) -> tuple[Kernel, Bounds | None] | None:
     """Return an RBF or Matern kernel as one of ours, with the bounds of gamma if it is free; None if there is none."""
     nu = np.inf if _is(kernel, "RBF") else kernel.nu
     if nu not in (0.5, 1.5, 2.5, np.inf):
@@ -131,7 +134,7 @@ def _of_distance(kernel: Any) -> tuple[Kernel, Bounds | None] | None:
     return (Gaussian(gamma) if nu == np.inf else Matern(nu, gamma)), gamma_bounds
 
 
-def _bounds(kernel: Any, name: str) -> Bounds | None:
+def _bounds(kernel: ScikitKernel, name: str) -> Bounds | None:
     """Return the bounds of a hyperparameter, None if it is fixed."""
     hyperparameter = getattr(kernel, f"hyperparameter_{name}")
     if hyperparameter.fixed:
@@ -140,7 +143,7 @@ def _bounds(kernel: Any, name: str) -> Bounds | None:
     return float(low), float(high)
 
 
-def _fixed_or_refuse(part: Any, whole: Any) -> Kernel:
+def _fixed_or_refuse(part: ScikitKernel, whole: ScikitKernel) -> Kernel:
     """Return a kernel as a function of rows, or raise unless all its parameters are fixed."""
     if _contains(part, "WhiteKernel"):
         raise ValueError(f"in kernel={whole} a WhiteKernel is multiplied; write it as a term of its own.")
@@ -155,12 +158,12 @@ def _fixed_or_refuse(part: Any, whole: Any) -> Kernel:
     return FromCallable(part)
 
 
-def _contains(kernel: Any, name: str) -> bool:
+def _contains(kernel: ScikitKernel, name: str) -> bool:
     inner = [getattr(kernel, attribute) for attribute in ("k1", "k2", "kernel") if hasattr(kernel, attribute)]
     return _is(kernel, name) or any(_contains(part, name) for part in inner)
 
 
-def _joined(constants: list[Any], name: str) -> Variance:
+def _joined(constants: list[ScikitKernel], name: str) -> Variance:
     """Return the product of constants: a number if all are fixed."""
     value, low, high, free = 1.0, 1.0, 1.0, False
     for constant in constants:
@@ -170,7 +173,7 @@ def _joined(constants: list[Any], name: str) -> Variance:
     return Variance(None, (low, high)) if free else Variance(value)
 
 
-def _noise(white: list[Any], alpha: float | None) -> Variance:
+def _noise(white: list[ScikitKernel], alpha: float | None) -> Variance:
     """Return the sum of the noises and ``alpha``: a number if all are fixed."""
     value, low, high = (alpha or 0.0,) * 3
     free = alpha is None and not white

@@ -16,11 +16,19 @@ from nystrom.engine import Engine, is_dask_collection
 from nystrom.engine.survey import Survey
 from nystrom.estimators.base import KernelMachine
 from nystrom.estimators.parameters import SharedParameters
-from nystrom.kernels import InMetric, Kernel, make_kernel
+from nystrom.kernels import InMetric, Kernel, KernelLike, make_kernel
 from nystrom.landmarks import Selector
 from nystrom.rows import RowBlocks
 from nystrom.solvers.bandwidth import check_searchable
-from nystrom.solvers.metric import METRICS, check_learnable, kinds_of, learn_metric, metric_root, plain_kernels
+from nystrom.solvers.metric import (
+    METRICS,
+    MetricLike,
+    check_learnable,
+    kinds_of,
+    learn_metric,
+    metric_root,
+    plain_kernels,
+)
 from nystrom.solvers.sizing import Grown, grow_by_score
 from nystrom.solvers.unfactored import UnfactoredMap
 from nystrom.types import Array, RowsLike, TargetLike
@@ -69,7 +77,7 @@ class SupervisedMachine(KernelMachine):
         the diagonal one.
     """
 
-    def __init__(self, *, metric: Any = None, **shared: Unpack[SharedParameters]) -> None:
+    def __init__(self, *, metric: MetricLike = None, **shared: Unpack[SharedParameters]) -> None:
         super().__init__(**shared)
         self.metric = metric
 
@@ -81,7 +89,7 @@ class SupervisedMachine(KernelMachine):
             check_searchable(kernel)
         return kernel
 
-    def _kernel_name(self) -> Any:
+    def _kernel_name(self) -> KernelLike:
         """Return the kernel as given; the one to begin with for "auto"."""
         return "gaussian" if self._chooses_kernel else self.kernel
 
@@ -104,9 +112,9 @@ class SupervisedMachine(KernelMachine):
             return kernel
         kinds: tuple[str, ...] = ()
         if learns:
-            check_choice(self.metric, "metric", METRICS)
+            metric = check_choice(self.metric, "metric", METRICS)
             check_learnable(kernel)
-            kinds = kinds_of(self.metric, survey.rows.n_columns, sparse=survey.rows.is_sparse)
+            kinds = kinds_of(metric, survey.rows.n_columns, sparse=survey.rows.is_sparse)
         root = kernel.root if isinstance(kernel, InMetric) else None
         kernel = kernel.kernel if isinstance(kernel, InMetric) else kernel
         learned = learn_metric(
@@ -125,7 +133,11 @@ class SupervisedMachine(KernelMachine):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        mixes = self.metric == "full" if isinstance(self.metric, str) else np.ndim(self.metric) == 2
+        mixes = (
+            self.metric == "full"
+            if isinstance(self.metric, str)
+            else self.metric is not None and np.ndim(self.metric) == 2
+        )
         tags.input_tags.sparse = tags.input_tags.sparse and not mixes
         return tags
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
@@ -12,7 +12,7 @@ from nystrom.estimators.classes import KernelClassifier, indicators
 from nystrom.estimators.loss import LossMachine, LossParameters
 from nystrom.estimators.supervised import gather_target
 from nystrom.solvers.losses import SquaredEpsilonInsensitive, SquaredHinge
-from nystrom.types import Emitted, OutPath, RowsLike, TargetLike
+from nystrom.types import Candidates, ClassWeight, Emitted, OutPath, RowsLike, TargetLike
 
 
 class KernelSVC(KernelClassifier, LossMachine):
@@ -54,7 +54,9 @@ class KernelSVC(KernelClassifier, LossMachine):
     True
     """
 
-    def __init__(self, C: Any = 1.0, *, class_weight: Any = None, **shared: Unpack[LossParameters]) -> None:
+    def __init__(
+        self, C: Candidates = 1.0, *, class_weight: ClassWeight = None, **shared: Unpack[LossParameters]
+    ) -> None:
         super().__init__(C=C, **shared)
         self.class_weight = class_weight
 
@@ -102,7 +104,7 @@ class KernelSVR(MultiOutputMixin, RegressorMixin, LossMachine):
     True
     """
 
-    def __init__(self, C: Any = 1.0, *, epsilon: float = 0.1, **shared: Unpack[LossParameters]) -> None:
+    def __init__(self, C: Candidates = 1.0, *, epsilon: float = 0.1, **shared: Unpack[LossParameters]) -> None:
         super().__init__(C=C, **shared)
         self.epsilon = epsilon
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,10 @@ from nystrom.exceptions import MissingDependencyError
 from nystrom.experiments.catalogue import Experiment, Panel
 from nystrom.experiments.records import Row
 from nystrom.experiments.summary import Point, Summary
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Okabe and Ito's colours, told apart by the colour-blind; markers and lightness tell them apart in grey.
 _BLACK, _ORANGE, _SKY, _GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
@@ -47,7 +51,7 @@ _ROUND: Any = {
 }
 
 
-def draw(experiment: Experiment, rows: Iterable[Row], *, columns: int = 2) -> Any:
+def draw(experiment: Experiment, rows: Iterable[Row], *, columns: int = 2) -> Figure | None:
     """Return a matplotlib figure in the paper's layout, or None if there are no rows for it.
 
     Parameters
@@ -93,7 +97,7 @@ def save(experiment: Experiment, rows: Iterable[Row], folder: Path) -> dict[str,
     return {"png": png, "svg": svg}
 
 
-def as_svg(figure: Any, salt: str) -> str:
+def as_svg(figure: Figure, salt: str) -> str:
     """Return a figure as SVG text: the same text for the same rows; ``salt`` keeps the names of several apart."""
     import matplotlib
 
@@ -103,7 +107,7 @@ def as_svg(figure: Any, salt: str) -> str:
     return stream.getvalue()
 
 
-def _draw_panel(ax: Any, panel: Panel, summary: Summary, labels: dict[str, str]) -> None:
+def _draw_panel(ax: Axes, panel: Panel, summary: Summary, labels: dict[str, str]) -> None:
     if panel.kind in ("rows", "map"):
         _draw_points(ax, panel, summary)
     else:
@@ -112,7 +116,7 @@ def _draw_panel(ax: Any, panel: Panel, summary: Summary, labels: dict[str, str])
     ax.set_title(panel.title + mark, color=_RED if mark else _BLACK)
 
 
-def _draw_lines(ax: Any, panel: Panel, summary: Summary, labels: dict[str, str]) -> None:
+def _draw_lines(ax: Axes, panel: Panel, summary: Summary, labels: dict[str, str]) -> None:
     wanted = panel.methods or tuple(method.key for method in summary.study.methods)
     top = []
     for key in wanted:
@@ -121,7 +125,13 @@ def _draw_lines(ax: Any, panel: Panel, summary: Summary, labels: dict[str, str])
             continue
         color, marker, style = _STYLES.get(key, _OURS)
         x = [getattr(point, panel.x) for point in points]
-        common = {"color": color, "marker": marker, "linestyle": style, "label": labels[key], "markersize": 4.5}
+        common: dict[str, Any] = {
+            "color": color,
+            "marker": marker,
+            "linestyle": style,
+            "label": labels[key],
+            "markersize": 4.5,
+        }
         if panel.kind == "time":
             y = [point.seconds(panel.stage) for point in points]
             ax.plot(x, y, linewidth=1.3, **common)
@@ -139,7 +149,7 @@ def _draw_lines(ax: Any, panel: Panel, summary: Summary, labels: dict[str, str])
     ax.legend(loc="best")
 
 
-def _draw_best(ax: Any, panel: Panel, summary: Summary) -> None:
+def _draw_best(ax: Axes, panel: Panel, summary: Summary) -> None:
     best = summary.points("svd")
     if not best:
         return
@@ -149,7 +159,7 @@ def _draw_best(ax: Any, panel: Panel, summary: Summary) -> None:
         ax.axhline(best[0].mean, color=_BLACK, linestyle="--", linewidth=1.2, label="SVD (best possible)")
 
 
-def _draw_equal_time(ax: Any, panel: Panel, summary: Summary) -> None:
+def _draw_equal_time(ax: Axes, panel: Panel, summary: Summary) -> None:
     """Draw the paper's dashed line: from one method at some m to the size at which another takes as long."""
     if panel.equal_time is None:
         return
@@ -174,7 +184,7 @@ def equal_time(left: list[Point], right: list[Point], stage: Any) -> tuple[float
     return float(middle.m), level, float(np.interp(level, t, x))
 
 
-def _draw_points(ax: Any, panel: Panel, summary: Summary) -> None:
+def _draw_points(ax: Axes, panel: Panel, summary: Summary) -> None:
     """Scatter the data, or a map of it, from the coordinates kept in a row."""
     wanted = panel.methods or tuple(method.key for method in summary.study.methods)
     kept = [row for row in summary.rows if "map" in row and row["method"] in wanted]

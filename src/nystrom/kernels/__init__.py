@@ -6,17 +6,18 @@ with each block, so that what depends on the landmarks alone is computed once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TypeAlias, cast
 
 import numpy as np
 
 from nystrom.kernels.base import Gamma, Kernel, Prepared, Product, Scaled, Sum, check_gamma
-from nystrom.kernels.custom import FromCallable, Precomputed
+from nystrom.kernels.custom import FromCallable, KernelFunction, Precomputed
 from nystrom.kernels.distance import Gaussian, Laplacian, Matern
 from nystrom.kernels.histogram import AdditiveChi2, Chi2, Sigmoid
 from nystrom.kernels.inner import Cosine, Linear, Polynomial
 from nystrom.kernels.metric import InMetric, to_metric
+from nystrom.types import Array
 
 __all__ = [
     "AdditiveChi2",
@@ -24,9 +25,12 @@ __all__ = [
     "Cosine",
     "FromCallable",
     "Gamma",
+    "GammaLike",
     "Gaussian",
     "InMetric",
     "Kernel",
+    "KernelFunction",
+    "KernelLike",
     "Laplacian",
     "Linear",
     "Matern",
@@ -40,6 +44,9 @@ __all__ = [
     "make_kernel",
     "to_metric",
 ]
+
+KernelLike: TypeAlias = str | Kernel | KernelFunction
+GammaLike: TypeAlias = float | str | Sequence[float] | Array | None
 
 _BY_NAME: dict[str, Callable[[Gamma, int, float], Kernel]] = {
     "gaussian": lambda gamma, degree, coef0: Gaussian(gamma),
@@ -58,9 +65,9 @@ _BY_NAME: dict[str, Callable[[Gamma, int, float], Kernel]] = {
 
 
 def make_kernel(
-    kernel: str | Kernel | Callable[[Any, Any], Any],
+    kernel: KernelLike,
     *,
-    gamma: Any = "scale",
+    gamma: GammaLike = "scale",
     degree: int = 3,
     coef0: float = 1,
 ) -> Kernel:
@@ -91,7 +98,7 @@ def make_kernel(
             return _per_column(kernel, gamma, degree, coef0)
         check_gamma(gamma)
         if kernel in _BY_NAME:
-            return _BY_NAME[kernel](gamma, degree, coef0)
+            return _BY_NAME[kernel](cast("Gamma", gamma), degree, coef0)
     elif isinstance(kernel, type) and issubclass(kernel, Kernel):
         raise TypeError(f"kernel must be an object, not the class {kernel.__name__}; use {kernel.__name__}().")
     elif callable(kernel):
@@ -103,7 +110,7 @@ def make_kernel(
     )
 
 
-def _per_column(name: str, gamma: Any, degree: int, coef0: float) -> Kernel:
+def _per_column(name: str, gamma: GammaLike, degree: int, coef0: float) -> Kernel:
     """Return the kernel with a bandwidth for each column: that of bandwidth 1, in a diagonal metric."""
     values = np.asarray(gamma)
     numeric = values.dtype.kind in "iuf" and values.ndim == 1 and values.size > 0

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from nystrom.kernels.base import Kernel, Prepared
 from nystrom.kernels.pairwise import as_matrix, check_columns
 from nystrom.types import Array, Matrix, issparse, to_dense
+
+# A function of two matrices or of two rows: what it takes and returns is seen when it is called.
+KernelFunction: TypeAlias = Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,7 @@ class FromCallable(Kernel):
            [1.]])
     """
 
-    function: Callable[[Any, Any], Any]
+    function: KernelFunction
 
     def __post_init__(self) -> None:
         if not callable(self.function):
@@ -152,8 +155,8 @@ _SQUARE = 16
 
 @dataclass(frozen=True, eq=False)
 class _FromCallable:
-    function: Callable[[Any, Any], Any]
-    form: Callable[[Callable[[Any, Any], Any], Matrix, Matrix], Array]
+    function: KernelFunction
+    form: Callable[[KernelFunction, Matrix, Matrix], Array]
     Z: Matrix
 
     def __call__(self, X: Matrix) -> Array:
@@ -161,7 +164,7 @@ class _FromCallable:
         return self.form(self.function, X, self.Z).astype(X.dtype, copy=False)
 
 
-def _by_matrices(function: Callable[[Any, Any], Any], A: Matrix, B: Matrix) -> Array:
+def _by_matrices(function: KernelFunction, A: Matrix, B: Matrix) -> Array:
     values = function(A, B)
     # A copy: the function may keep its own, and sums of kernels are taken in place.
     values = np.array(to_dense(values), order="C")
@@ -173,7 +176,7 @@ def _by_matrices(function: Callable[[Any, Any], Any], A: Matrix, B: Matrix) -> A
     return values
 
 
-def _by_vectors(function: Callable[[Any, Any], Any], A: Matrix, B: Matrix) -> Array:
+def _by_vectors(function: KernelFunction, A: Matrix, B: Matrix) -> Array:
     others = list(_vectors(B))
     values = [[_number(function, a, b) for b in others] for a in _vectors(A)]
     return np.array(values, dtype=np.float64).reshape(A.shape[0], B.shape[0])
@@ -184,14 +187,14 @@ def _vectors(A: Matrix) -> Iterator[Array]:
         yield A[[i]].toarray().ravel() if issparse(A) else A[i]
 
 
-def _number(function: Callable[[Any, Any], Any], a: Array, b: Array) -> float:
+def _number(function: KernelFunction, a: Array, b: Array) -> float:
     value = np.asarray(function(a, b))
     if value.size != 1:
         raise TypeError(f"the result for two vectors has shape {value.shape}; one number was expected")
     return float(value.reshape(()))
 
 
-def _takes_matrices(function: Callable[[Any, Any], Any], A: Matrix) -> bool:
+def _takes_matrices(function: KernelFunction, A: Matrix) -> bool:
     """Return whether ``function`` takes two matrices (else two vectors), by trying both on rows of ``A``.
 
     Two rows against three (or four): a function of vectors such as ``x @ y`` or ``((x - y) ** 2).sum()`` then

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
 from nystrom.engine import make_engine
 from nystrom.engine.survey import Survey
 from nystrom.generator import RandomState, make_generator
-from nystrom.kernels import Gamma, Kernel, make_kernel
+from nystrom.kernels import GammaLike, KernelLike, make_kernel
 from nystrom.landmarks.auto import Auto
 from nystrom.landmarks.base import Landmarks, Selector
 from nystrom.landmarks.clustered import KMeans, SketchedKMeans
@@ -20,7 +20,7 @@ from nystrom.landmarks.uniform import Uniform
 from nystrom.landmarks.weighted import ColumnNorm, Diagonal, Leverage
 from nystrom.rows import as_blocks
 from nystrom.threads import within_n_jobs
-from nystrom.types import issparse
+from nystrom.types import Matrix, RowsLike, issparse
 
 __all__ = [
     "SELECTORS",
@@ -32,6 +32,7 @@ __all__ = [
     "KMeans",
     "KMeansPlusPlus",
     "Landmarks",
+    "LandmarksLike",
     "Leverage",
     "RPCholesky",
     "Selector",
@@ -40,6 +41,8 @@ __all__ = [
     "make_selector",
     "select_landmarks",
 ]
+
+LandmarksLike: TypeAlias = str | Selector | Matrix | Sequence[int] | Sequence[Sequence[float]]
 
 SELECTORS: dict[str, Callable[[], Selector]] = {
     "auto": Auto,
@@ -55,7 +58,7 @@ SELECTORS: dict[str, Callable[[], Selector]] = {
 }
 
 
-def make_selector(landmarks: Any) -> Selector:
+def make_selector(landmarks: LandmarksLike) -> Selector:
     """Return the selector meant by a parameter ``landmarks``.
 
     Parameters
@@ -100,12 +103,12 @@ def make_selector(landmarks: Any) -> Selector:
 
 @within_n_jobs
 def select_landmarks(
-    X: Any,
+    X: RowsLike,
     n_landmarks: int,
     *,
-    method: Any = "auto",
-    kernel: str | Kernel | Callable[..., Any] = "gaussian",
-    gamma: Gamma = "scale",
+    method: LandmarksLike = "auto",
+    kernel: KernelLike = "gaussian",
+    gamma: GammaLike = "scale",
     degree: int = 3,
     coef0: float = 1,
     n_jobs: int | None = None,

@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -125,7 +124,7 @@ class Selector(BaseEstimator, ABC):
             )
         return found
 
-    def count(self, n_landmarks: Any, n_rows: int) -> int:
+    def count(self, n_landmarks: object, n_rows: int) -> int:
         """Return the number of landmarks to find."""
         return check_n_landmarks(n_landmarks, n_rows)
 
@@ -167,7 +166,7 @@ def _require_inner_product(rows: RowBlocks) -> None:
     )
 
 
-def check_n_landmarks(n_landmarks: Any, n_rows: int) -> int:
+def check_n_landmarks(n_landmarks: object, n_rows: int) -> int:
     """Return the number of landmarks, at most the number of rows."""
     if not is_whole(n_landmarks):
         raise TypeError(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from nystrom.engine.survey import Survey
@@ -28,7 +26,7 @@ class GivenPoints(Selector):
     def __init__(self, points: Matrix) -> None:
         self.points = points
 
-    def count(self, n_landmarks: Any, n_rows: int) -> int:
+    def count(self, n_landmarks: object, n_rows: int) -> int:
         return int(np.shape(self.points)[0])
 
     def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
@@ -57,7 +55,7 @@ class GivenIndices(Selector):
     def __init__(self, indices: Array) -> None:
         self.indices = indices
 
-    def count(self, n_landmarks: Any, n_rows: int) -> int:
+    def count(self, n_landmarks: object, n_rows: int) -> int:
         return len(np.atleast_1d(self.indices))
 
     def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:

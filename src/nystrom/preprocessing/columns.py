@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from nystrom.exceptions import DataFileError
 from nystrom.preprocessing.parse import as_days, as_numbers, as_text, as_truths, first_bad, plain
-from nystrom.rows.arrow import import_arrow
+from nystrom.rows.arrow import ArrowColumn, import_arrow
 from nystrom.types import Array
 
 KINDS = ("number", "category", "boolean", "date", "drop")
@@ -77,7 +77,7 @@ class Summary:
     def __post_init__(self) -> None:
         self.counts = Counter(self.counts)  # from a file it comes as a dict
 
-    def update(self, column: Any) -> None:
+    def update(self, column: ArrowColumn) -> None:
         """Take the values of a column of a record batch in."""
         column = plain(column)
         values = column.drop_null()
@@ -94,14 +94,14 @@ class Summary:
         self.rows += len(column)
         self.missing += len(column) - count
 
-    def _allows(self, values: Any, parse: Any) -> bool:
+    def _allows(self, values: ArrowColumn, parse: Callable[[ArrowColumn], Array]) -> bool:
         try:
             parse(values)
         except import_arrow().ArrowInvalid:
             return False
         return True
 
-    def _add_numbers(self, values: Any) -> bool:
+    def _add_numbers(self, values: ArrowColumn) -> bool:
         try:
             numbers = as_numbers(values)
         except import_arrow().ArrowInvalid:
@@ -115,7 +115,7 @@ class Summary:
         self.whole = self.whole and bool((numbers[finite] == np.rint(numbers[finite])).all())
         return True
 
-    def _add_dates(self, values: Any) -> bool:
+    def _add_dates(self, values: ArrowColumn) -> bool:
         if self.moments["date"].count < self.rows - self.missing:
             return False  # there were numbers before
         try:
@@ -126,7 +126,7 @@ class Summary:
         self.timed = self.timed or bool((days != np.floor(days)).any())
         return True
 
-    def _count(self, values: Any) -> None:
+    def _count(self, values: ArrowColumn) -> None:
         maybe_numbers = "number" in self.open_kinds
         if maybe_numbers and len(self.counts) > _FEW_VALUES:
             self.forgot = True
@@ -206,7 +206,7 @@ class Column:
             names = [self.name, *(f"{self.name}_{cycle}_{wave}" for cycle in self.cycles for wave in ("sin", "cos"))]
         return [*names, *[f"{self.name}_missing"] * self.missing]
 
-    def encode(self, column: Any, out: Array, source: str, start: int) -> None:
+    def encode(self, column: ArrowColumn, out: Array, source: str, start: int) -> None:
         """Write the values of a column of a record batch into ``out``, one row each; row ``start`` is the first."""
         column = plain(column)
         if self.kind == "category":
@@ -234,10 +234,10 @@ class Column:
         if self.missing:
             out[:, -1] = gaps
 
-    def _days(self, column: Any) -> Array:
+    def _days(self, column: ArrowColumn) -> Array:
         return as_days(column, self.date_format)
 
-    def _encode_category(self, texts: Any, out: Array) -> None:
+    def _encode_category(self, texts: ArrowColumn, out: Array) -> None:
         """Write one-hot columns: one per category, then the others, then the gaps."""
         arrow, compute = import_arrow(), import_arrow("compute")
         codes = compute.index_in(texts, value_set=arrow.array(self.categories, arrow.string()), skip_nulls=True)

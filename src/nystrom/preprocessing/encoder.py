@@ -21,7 +21,8 @@ from nystrom.preprocessing.parse import kind_of
 from nystrom.preprocessing.rows import EncodedRows, target_values
 from nystrom.preprocessing.tables import MISSING, Table, is_path, open_table
 from nystrom.rows import RowBlocks, array_rows
-from nystrom.types import Array
+from nystrom.rows.arrow import Batch
+from nystrom.types import Array, RowsLike, TargetLike
 
 # Kinds that a column may turn out to be, by what its type says; a CSV file's columns have none.
 _OPEN_KINDS = {
@@ -134,13 +135,13 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         self.date_format = date_format
         self.missing_values = missing_values
 
-    def fit(self, X: Any, y: Any = None) -> TableEncoder:
+    def fit(self, X: RowsLike, y: TargetLike = None) -> TableEncoder:
         """Learn the columns of a table: one pass. ``y`` is ignored."""
         for name in ("_summaries", "columns_"):
             self.__dict__.pop(name, None)
         return self.partial_fit(X)
 
-    def partial_fit(self, X: Any, y: Any = None) -> TableEncoder:
+    def partial_fit(self, X: RowsLike, y: TargetLike = None) -> TableEncoder:
         """Learn from more rows of the same columns: one pass over them alone."""
         self._check_parameters()
         table = self._open(X)
@@ -166,7 +167,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         if isinstance(self.drop, str):
             raise TypeError(f"drop must be a list of column names; got the string {self.drop!r}.")
 
-    def _open(self, X: Any) -> Table:
+    def _open(self, X: RowsLike) -> Table:
         return open_table(X, missing=MISSING if self.missing_values is None else self.missing_values)
 
     def _begin(self, table: Table) -> dict[str, Summary]:
@@ -225,7 +226,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         if odd:
             warnings.warn(_listed(odd), TableWarning, stacklevel=4)
 
-    def transform(self, X: Any) -> Any:
+    def transform(self, X: RowsLike) -> Any:
         """Return the rows of a table: an array; of a path, :class:`~nystrom.rows.RowBlocks`, read block by block."""
         check_is_fitted(self, "columns_")
         if is_path(X):
@@ -235,12 +236,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         parts = [self.encode(batch, table.name, start) for start, batch in self.batches(table)]
         return np.concatenate(parts) if parts else np.empty((0, len(self.get_feature_names_out())))
 
-    def fit_transform(self, X: Any, y: Any = None) -> Any:
+    def fit_transform(self, X: RowsLike, y: TargetLike = None) -> Any:
         """Fit and return the rows; with ``target``, as :class:`~nystrom.rows.RowBlocks` with the target beside them."""
         self.fit(X)
         return self.transform(X) if self.target is None else self.rows(X)
 
-    def rows(self, source: Any, *, need_target: bool = False) -> RowBlocks:
+    def rows(self, source: RowsLike, *, need_target: bool = False) -> RowBlocks:
         """Return the encoded rows of a table, with their target where the table has it; every estimator takes them.
 
         Files are read and encoded again in every pass, so the rows need not fit in memory. Rows without a target are
@@ -269,14 +270,14 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def _read_names(self) -> list[str]:
         return [column.name for column in self.columns_ if column.features]
 
-    def batches(self, table: Table, *, more: Sequence[str] = ()) -> Iterator[tuple[int, Any]]:
+    def batches(self, table: Table, *, more: Sequence[str] = ()) -> Iterator[tuple[int, Batch]]:
         """Yield the record batches of a table with the columns that are encoded, each with its first row's number."""
         start = 0
         for batch in table.batches([*self._read_names, *more]):
             yield start, batch
             start += batch.num_rows
 
-    def encode(self, batch: Any, source: str, start: int) -> Array:
+    def encode(self, batch: Batch, source: str, start: int) -> Array:
         """Return the rows of one record batch."""
         used = [column for column in self.columns_ if column.features]
         out = np.empty((batch.num_rows, sum(len(column.features) for column in used)))
@@ -288,7 +289,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             position += width
         return out
 
-    def encode_target(self, batch: Any, source: str, start: int) -> Array:
+    def encode_target(self, batch: Batch, source: str, start: int) -> Array:
         """Return the target of one record batch; gaps are NaN, or None in text."""
         assert self.target_ is not None
         return target_values(batch, self.target_, source, start)

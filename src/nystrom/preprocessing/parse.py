@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from nystrom.rows.arrow import import_arrow
+from nystrom.rows.arrow import ArrowColumn, import_arrow
 from nystrom.types import Array
 
 _MICROSECONDS_A_DAY = 86_400_000_000
@@ -41,7 +42,7 @@ def is_text(column_type: Any) -> bool:
     return bool(types.is_string(column_type) or types.is_large_string(column_type) or views(column_type))
 
 
-def plain(column: Any) -> Any:
+def plain(column: ArrowColumn) -> ArrowColumn:
     """Return a column without dictionary, and text as ``string``."""
     arrow = import_arrow()
     if arrow.types.is_dictionary(column.type):
@@ -49,7 +50,7 @@ def plain(column: Any) -> Any:
     return column.cast(arrow.string()) if is_text(column.type) and column.type != arrow.string() else column
 
 
-def as_numbers(column: Any) -> Array:
+def as_numbers(column: ArrowColumn) -> Array:
     """Return a column as float64, with NaN for gaps; text that is no number raises ``ArrowInvalid``."""
     arrow, compute = import_arrow(), import_arrow("compute")
     types = arrow.types
@@ -66,12 +67,12 @@ def as_numbers(column: Any) -> Array:
     return _floats(column)
 
 
-def _floats(column: Any) -> Array:
+def _floats(column: ArrowColumn) -> Array:
     column = column.cast(import_arrow().float64(), safe=False)
     return np.array(column.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
-def as_truths(column: Any) -> Array:
+def as_truths(column: ArrowColumn) -> Array:
     """Return booleans, or the words true and false, as 1 and 0, with NaN for gaps; others raise ``ArrowInvalid``."""
     arrow, compute = import_arrow(), import_arrow("compute")
     if not is_text(column.type):
@@ -82,7 +83,7 @@ def as_truths(column: Any) -> Array:
     return _floats(codes)
 
 
-def as_days(column: Any, date_format: str | None = None) -> Array:
+def as_days(column: ArrowColumn, date_format: str | None = None) -> Array:
     """Return dates as days since 1970-01-01 (UTC where they have a zone), with NaN for gaps.
 
     Text is read as ISO 8601, or as ``date_format`` says; other text raises ``ArrowInvalid``.
@@ -104,7 +105,7 @@ def as_days(column: Any, date_format: str | None = None) -> Array:
     return _floats(column) / _MICROSECONDS_A_DAY
 
 
-def as_text(column: Any) -> Any:
+def as_text(column: ArrowColumn) -> ArrowColumn:
     """Return a column as Arrow strings; whole floats lose the point, so that 3.0 and 3 are one category."""
     arrow, compute = import_arrow(), import_arrow("compute")
     if is_text(column.type):
@@ -116,7 +117,7 @@ def as_text(column: Any) -> Any:
     return column.cast(arrow.string())
 
 
-def first_bad(column: Any, parse: Any) -> int:
+def first_bad(column: ArrowColumn, parse: Callable[[ArrowColumn], Array]) -> int:
     """Return the position of the first value that ``parse`` refuses; the column is known to have one."""
     low, high = 0, len(column)
     while high - low > 1:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nystrom.exceptions import DataFileError, TableWarning
 from nystrom.preprocessing.parse import as_numbers, as_text, first_bad, plain
-from nystrom.rows.arrow import import_arrow
+from nystrom.rows.arrow import Batch, import_arrow
 from nystrom.rows.stream import Piece, StreamRows
 from nystrom.types import Array
 
@@ -68,7 +68,7 @@ class EncodedRows(StreamRows):
             yield Piece(X, typed_target(y, target))
 
 
-def target_values(batch: Any, target: Target, source: str, start: int) -> Array:
+def target_values(batch: Batch, target: Target, source: str, start: int) -> Array:
     """Return the target column of a record batch: float64 with NaN for gaps, or objects with None for them."""
     column = plain(batch.column(batch.schema.get_field_index(target.name)))
     if target.kind == "text":

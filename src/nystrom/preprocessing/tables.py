@@ -9,12 +9,12 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeGuard
 
 import numpy as np
 
 from nystrom.exceptions import DataFileError
-from nystrom.rows.arrow import import_arrow
+from nystrom.rows.arrow import Batch, import_arrow
 from nystrom.rows.stamp import Stamp, require_file
 
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "null", "NULL", "None", "?")
@@ -60,12 +60,12 @@ class Table:
     name: str
     names: list[str]
     typed: bool
-    read: Callable[[Sequence[str]], Iterator[Any]]
+    read: Callable[[Sequence[str]], Iterator[Batch]]
     stamp: Stamp | None = None
     count: int | None = None
     held_bytes: int = 0
 
-    def batches(self, columns: Sequence[str]) -> Iterator[Any]:
+    def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
         """Yield record batches of these columns, in order; a damaged file raises :class:`DataFileError`."""
         row = 0
         try:
@@ -80,12 +80,12 @@ class Table:
             raise DataFileError(f"{self.name}, in the rows from {row} on: {_short(error)}") from error
 
 
-def is_path(source: Any) -> bool:
+def is_path(source: object) -> TypeGuard[str | os.PathLike[str]]:
     """Return whether a source is the name of a file."""
     return isinstance(source, (str, os.PathLike))
 
 
-def is_table_file(source: Any) -> bool:
+def is_table_file(source: str | os.PathLike[str]) -> bool:
     """Return whether a path names a table: CSV, Parquet, Feather, or a folder of one of them."""
     path = Path(source)
     return _kind(path) is not None or (path.is_dir() and any(_kind(file) for file in path.iterdir()))
@@ -96,7 +96,7 @@ def _kind(path: Path) -> str | None:
     return _SUFFIXES.get(bare.suffix.lower())
 
 
-def open_table(source: Any, *, missing: Sequence[str] = MISSING) -> Table:
+def open_table(source: object, *, missing: Sequence[str] = MISSING) -> Table:
     """Return the table that a path, a data frame, an Arrow table, a dict of columns or an array stands for."""
     if is_path(source):
         return _open_files(require_file(Path(source)), tuple(missing))
@@ -107,13 +107,13 @@ def open_table(source: Any, *, missing: Sequence[str] = MISSING) -> Table:
     if repeated:
         raise ValueError(f"the table has two columns of the name {repeated[0]!r}; names must differ.")
 
-    def read(columns: Sequence[str]) -> Iterator[Any]:
+    def read(columns: Sequence[str]) -> Iterator[Batch]:
         return iter(data.select(list(columns)).to_batches(max_chunksize=_BATCH_ROWS))
 
     return Table("X", list(data.column_names), typed=True, read=read, count=data.num_rows)
 
 
-def _as_arrow(source: Any) -> Any:
+def _as_arrow(source: object) -> Any:
     arrow = import_arrow()
     if isinstance(source, arrow.Table):
         return source
@@ -185,7 +185,7 @@ def _open_parquet(paths: list[Path], name: str) -> Table:
         except (arrow.ArrowException, OSError) as error:
             raise DataFileError(f"{path}: not a Parquet file, or a damaged one ({_short(error)}).") from error
 
-    def read(columns: Sequence[str]) -> Iterator[Any]:
+    def read(columns: Sequence[str]) -> Iterator[Batch]:
         for path in paths:
             with open_file(path) as file:
                 _require(path, columns, file.schema_arrow.names)
@@ -207,7 +207,7 @@ def _open_feather(paths: list[Path], name: str) -> Table:
         except arrow.ArrowException as error:
             raise DataFileError(f"{path}: not a Feather file, or a damaged one ({_short(error)}).") from error
 
-    def read(columns: Sequence[str]) -> Iterator[Any]:
+    def read(columns: Sequence[str]) -> Iterator[Batch]:
         for path in paths:
             reader = open_file(path)
             _require(path, columns, reader.schema.names)
@@ -229,7 +229,7 @@ def _open_csv(paths: list[Path], name: str, missing: tuple[str, ...]) -> Table:
 
     block_bytes = max(_CSV_BLOCK_BYTES, _LINES_A_BLOCK * _line_bytes(paths[0]))
 
-    def read(columns: Sequence[str]) -> Iterator[Any]:
+    def read(columns: Sequence[str]) -> Iterator[Batch]:
         convert = reader.ConvertOptions(
             column_types={column: arrow.string() for column in names},
             include_columns=list(columns),

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -20,6 +20,10 @@ from nystrom.rows.reading import reading
 from nystrom.rows.stamp import Stamp
 from nystrom.rows.stream import Piece, StreamRows
 from nystrom.types import Array
+
+# A pyarrow RecordBatch or Table, and one of its columns; pyarrow ships no types.
+Batch: TypeAlias = Any
+ArrowColumn: TypeAlias = Any
 
 _BATCH_ROWS = 8192
 _BUFFER_BYTES = 2**20
@@ -48,7 +52,15 @@ def import_arrow(module: str = "pyarrow") -> Any:
 class ArrowRows(StreamRows):
     """Base of the tables: one file or several, their columns by name."""
 
-    def __init__(self, paths: Sequence[Path], name: str, *, columns: Any, target: Any, dtype: DTypeLike) -> None:
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        name: str,
+        *,
+        columns: Sequence[int | str] | None,
+        target: int | str | None,
+        dtype: DTypeLike,
+    ) -> None:
         self.paths = tuple(paths)
         self.name = name
         self.stamp = Stamp.of(self.paths)
@@ -80,7 +92,7 @@ class ArrowRows(StreamRows):
         return np.result_type(*kinds)
 
     @abstractmethod
-    def _batches(self, path: Path, names: list[str]) -> Iterator[Any]:
+    def _batches(self, path: Path, names: list[str]) -> Iterator[Batch]:
         """Yield the record batches of one file with the columns ``names``."""
 
     def _require_columns(self, path: Path, wanted: list[str], found: list[str]) -> None:
@@ -114,13 +126,13 @@ class ArrowRows(StreamRows):
     def _explain(self, path: Path, error: Exception) -> None:
         """Raise a :class:`DataFileError` that says more than ``error``, if there is more to say."""
 
-    def _matrix(self, batch: Any, path: Path) -> Array:
+    def _matrix(self, batch: Batch, path: Path) -> Array:
         X = np.empty((batch.num_rows, len(self.features)), self.dtype)
         for j, name in enumerate(self.features):
             X[:, j] = _numbers(batch.column(batch.schema.get_field_index(name)), name, path)
         return X
 
-    def _target(self, batch: Any) -> Array | None:
+    def _target(self, batch: Batch) -> Array | None:
         if self.target_name is None:
             return None
         column = batch.column(batch.schema.get_field_index(self.target_name))
@@ -141,7 +153,7 @@ class ArrowRows(StreamRows):
         return np.concatenate([part for part in parts if part is not None])
 
 
-def _numbers(column: Any, name: str, path: Path) -> Array:
+def _numbers(column: ArrowColumn, name: str, path: Path) -> Array:
     arrow = import_arrow()
     types = arrow.types
     if not (types.is_floating(column.type) or types.is_integer(column.type) or types.is_boolean(column.type)):
@@ -185,7 +197,7 @@ class ParquetRows(ArrowRows):
     def _stored_dtype(self, path: Path) -> np.dtype:
         return _numpy_dtype(self._file(path).schema_arrow, self.features)
 
-    def _batches(self, path: Path, names: list[str]) -> Iterator[Any]:
+    def _batches(self, path: Path, names: list[str]) -> Iterator[Batch]:
         with self._file(path) as file:
             self._require_columns(path, names, file.schema_arrow.names)
             yield from file.iter_batches(batch_size=_BATCH_ROWS, columns=names)
@@ -218,7 +230,7 @@ class FeatherRows(ArrowRows):
     def _stored_dtype(self, path: Path) -> np.dtype:
         return _numpy_dtype(self._reader(path).schema, self.features)
 
-    def _batches(self, path: Path, names: list[str]) -> Iterator[Any]:
+    def _batches(self, path: Path, names: list[str]) -> Iterator[Batch]:
         reader = self._reader(path, names)
         for number in range(reader.num_record_batches):
             batch = reader.get_batch(number)
@@ -254,7 +266,7 @@ class CsvRows(ArrowRows):
             return True  # the pass over the rows says what is wrong with the line
         return row is None or self.columns.target is None or _is_number(row[self.columns.target])
 
-    def _batches(self, path: Path, names: list[str]) -> Iterator[Any]:
+    def _batches(self, path: Path, names: list[str]) -> Iterator[Batch]:
         arrow, csv_module = import_arrow(), import_arrow("csv")
         if self._names(path) != self.column_names:
             raise DataFileError(f"{path}: its header is not that of {self.paths[0].name}.")

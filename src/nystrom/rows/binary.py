@@ -6,7 +6,7 @@ import io
 import math
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
@@ -250,14 +250,27 @@ def read_npy_header(path: Path) -> BinaryFile:
         return BinaryFile(path, offset, shape, dtype, fortran=fortran)
 
 
-def open_npy(path: Path, *, columns: Any, target: Any, dtype: DTypeLike, block_rows: int | None) -> BinaryRows:
+def open_npy(
+    path: Path,
+    *,
+    columns: Sequence[int | str] | None,
+    target: int | str | None,
+    dtype: DTypeLike,
+    block_rows: int | None,
+) -> BinaryRows:
     """Open a ``.npy`` file of rows."""
     file = read_npy_header(path)
     return matrix_rows(file, str(path), columns=columns, target=target, dtype=dtype, block_rows=block_rows)
 
 
 def matrix_rows(
-    file: BinaryFile, name: str, *, columns: Any, target: Any, dtype: DTypeLike | None, block_rows: int | None
+    file: BinaryFile,
+    name: str,
+    *,
+    columns: Sequence[int | str] | None,
+    target: int | str | None,
+    dtype: DTypeLike | None,
+    block_rows: int | None,
 ) -> BinaryRows:
     """Return the rows of a stored matrix, checked to have two dimensions."""
     if len(file.shape) != 2:

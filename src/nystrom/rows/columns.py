@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from nystrom.checks import is_whole
 from nystrom.types import Array
@@ -31,7 +31,9 @@ class Columns:
         return (stored if self.features is None else stored[:, self.features]), y
 
 
-def choose_columns(names: Sequence[str] | int, columns: Sequence[Any] | None, target: Any, source: str) -> Columns:
+def choose_columns(
+    names: Sequence[str] | int, columns: Sequence[int | str] | None, target: int | str | None, source: str
+) -> Columns:
     """Return the columns meant by ``columns`` and ``target``: names or numbers, all but the target by default.
 
     ``names`` are the stored columns' names, or their number where they have none.
@@ -51,7 +53,7 @@ def choose_columns(names: Sequence[str] | int, columns: Sequence[Any] | None, ta
     return Columns(len(chosen), np.array(chosen), chosen_target)
 
 
-def _position(column: Any, names: Sequence[str] | int, argument: str, source: str) -> int:
+def _position(column: int | str, names: Sequence[str] | int, argument: str, source: str) -> int:
     stored = names if isinstance(names, int) else len(names)
     if is_whole(column):
         if not -stored <= column < stored:
@@ -64,10 +66,10 @@ def _position(column: Any, names: Sequence[str] | int, argument: str, source: st
     if column not in names:
         shown = ", ".join(map(repr, names[:20])) + (", …" if len(names) > 20 else "")
         raise ValueError(f"{argument}={column!r} is not a column of {source}; it has {shown}.")
-    return list(names).index(column)
+    return list(names).index(str(column))
 
 
-def check_dtype(stored: Any, wanted: Any, source: str) -> np.dtype:
+def check_dtype(stored: DTypeLike, wanted: DTypeLike | None, source: str) -> np.dtype:
     """Return the dtype of blocks: float32 for float32, float64 for other numbers, or the one asked for."""
     kind = np.dtype(stored).newbyteorder("=")
     if kind.kind not in "fiub":

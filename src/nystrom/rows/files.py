@@ -48,7 +48,7 @@ _LIBSVM_LINE = re.compile(rb"^\s*[-+.\deE]+(\s+(qid:)?\d+:[-+.\deE]+)*\s*(#.*)?$
 
 
 def open_rows(
-    source: Any,
+    source: object,
     *,
     target: Any = None,
     columns: Sequence[Any] | None = None,
@@ -122,7 +122,7 @@ def open_rows(
     return rows if target is None else rows.with_target(_read_target(target, rows))
 
 
-def _open_object(source: Any, dtype: DTypeLike | None, block_rows: int | None) -> RowBlocks:
+def _open_object(source: object, dtype: DTypeLike | None, block_rows: int | None) -> RowBlocks:
     if is_matrix(source):
         return as_blocks(source, block_rows=block_rows, dtype=dtype)
     if callable(source) or hasattr(source, "__iter__") or hasattr(source, "iterate"):
@@ -210,7 +210,7 @@ def _looks_like_libsvm(path: Path) -> bool:
     return bool(_LIBSVM_LINE.match(line)) or (len(line) == len(head) and b":" in line[:200])
 
 
-def _is_apart(target: Any) -> bool:
+def _is_apart(target: object) -> bool:
     """Return whether a target is not a column: an array, or the path of a second file."""
     if target is None or isinstance(target, (bool, int, np.integer)):
         return False

@@ -20,33 +20,33 @@ from nystrom.rows.base import RowBlocks
 from nystrom.rows.binary import matrix_rows, memmap_file
 from nystrom.rows.columns import check_dtype
 from nystrom.rows.sparse import canonical
-from nystrom.types import Array, Matrix, issparse
+from nystrom.types import Array, Matrix, RowsLike, issparse
 
 Reader = Callable[..., RowBlocks]
 
 # Kinds of X whose rows are defined by an engine: how to recognise one, and how to read it. Engines register theirs,
 # because rows/ does not import from engine/.
-_READERS: list[tuple[Callable[[Any], bool], Reader]] = []
+_READERS: list[tuple[Callable[[object], bool], Reader]] = []
 
 # Column types of pandas, polars and pyarrow that are numbers, by the beginning of their names.
 _NUMBER = re.compile(r"^(u?int\d|float|double|half|bool|sparse\[|decimal|null)", re.IGNORECASE)
 _ENCODE = "Encode such columns as numbers (for example with sklearn.preprocessing.OneHotEncoder) or drop them."
 
 
-def register_reader(recognises: Callable[[Any], bool], read: Reader) -> None:
+def register_reader(recognises: Callable[[object], bool], read: Reader) -> None:
     """Have :func:`as_blocks` call ``read(X, name=...)`` for every X that ``recognises`` accepts."""
     _READERS.append((recognises, read))
 
 
 def as_blocks(
-    X: Any,
+    X: RowsLike,
     y: Array | None = None,
     *,
     weight: Array | None = None,
     block_rows: int | None = None,
     dtype: DTypeLike | None = None,
     name: str = "X",
-    owner: Any = None,
+    owner: object = None,
 ) -> RowBlocks:
     """Return ``X`` as :class:`RowBlocks`, with a target and weights beside the rows if given.
 
@@ -100,12 +100,12 @@ def _rows_of(X: Any, block_rows: int | None, dtype: DTypeLike | None, name: str,
     return rows
 
 
-def is_matrix(X: Any) -> bool:
+def is_matrix(X: object) -> bool:
     """Return whether X is rows as a whole: not a path, and not an iterable of blocks."""
     return isinstance(X, RowBlocks) or issparse(X) or hasattr(X, "__array__") or _is_lazy_frame(X)
 
 
-def _is_lazy_frame(X: Any) -> bool:
+def _is_lazy_frame(X: object) -> bool:
     # polars.LazyFrame
     return hasattr(X, "collect") and hasattr(X, "collect_schema")
 
@@ -143,7 +143,7 @@ def _repeated(names: tuple[str, ...]) -> str | None:
     return None if len(set(names)) == len(names) else Counter(names).most_common(1)[0][0]
 
 
-def _numbers(X: Any, name: str, owner: Any) -> Matrix:
+def _numbers(X: Any, name: str, owner: object) -> Matrix:
     """Return X as a dense array or a CSR matrix of numbers with at least one row and one column."""
     if isinstance(X, np.ma.MaskedArray) and np.ma.getmaskarray(X).any():
         raise ValueError(f"{name} is a masked array with masked entries: fill them in first, with {name}.filled().")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,14 @@ class Hdf5Rows(ChunkedRows):
 
 
 def open_hdf5(
-    path: Path, inside: str, *, columns: Any, target: Any, dtype: DTypeLike, block_rows: int | None, fill_missing: bool
+    path: Path,
+    inside: str,
+    *,
+    columns: Sequence[int | str] | None,
+    target: int | str | None,
+    dtype: DTypeLike,
+    block_rows: int | None,
+    fill_missing: bool,
 ) -> RowBlocks:
     """Open a dataset of an HDF5 file; one that is stored in one piece is read as a plain binary file."""
     name = f"{path}::{inside}" if inside else str(path)

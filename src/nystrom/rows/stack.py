@@ -34,3 +34,9 @@ def stack_rows(pieces: Sequence[Matrix], order: Array | None = None) -> Matrix:
     back = np.empty_like(order)
     back[order] = np.arange(len(order))
     return stacked[back]
+
+
+def join_arrays(pieces: Sequence[Array | None]) -> Array | None:
+    """Return what stands beside the rows of all pieces, such as their targets, as one array; None if any has none."""
+    present = [np.asarray(piece) for piece in pieces if piece is not None]
+    return np.concatenate(present) if len(present) == len(pieces) else None

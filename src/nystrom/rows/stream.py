@@ -18,7 +18,7 @@ from nystrom.rows.base import Block, RowBlocks, blocks_to_join, default_block_ro
 from nystrom.rows.columns import check_dtype, require_target
 from nystrom.rows.reading import reading
 from nystrom.rows.sparse import canonical
-from nystrom.rows.stack import stack_rows
+from nystrom.rows.stack import join_arrays, stack_rows
 from nystrom.rows.stamp import Stamp
 from nystrom.types import Array, Matrix, issparse
 
@@ -190,13 +190,9 @@ def _cut(held: deque[Piece], wanted: int) -> Piece:
         return parts[0]
     return Piece(
         stack_rows([part.X for part in parts]),
-        _join([part.y for part in parts]),
-        _join([part.weight for part in parts]),
+        join_arrays([part.y for part in parts]),
+        join_arrays([part.weight for part in parts]),
     )
-
-
-def _join(parts: list[Array | None]) -> Array | None:
-    return None if parts[0] is None else np.concatenate([np.asarray(part) for part in parts])
 
 
 class IterableRows(StreamRows):

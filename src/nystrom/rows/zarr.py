@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,14 @@ class ZarrRows(ChunkedRows):
 
 
 def open_zarr(
-    path: Path, inside: str, *, columns: Any, target: Any, dtype: DTypeLike, block_rows: int | None, fill_missing: bool
+    path: Path,
+    inside: str,
+    *,
+    columns: Sequence[int | str] | None,
+    target: int | str | None,
+    dtype: DTypeLike,
+    block_rows: int | None,
+    fill_missing: bool,
 ) -> ZarrRows:
     """Open an array of a Zarr store."""
     name = f"{path}::{inside}" if inside else str(path)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -27,6 +27,7 @@ from nystrom.landmarks.base import Landmarks
 from nystrom.linalg import algebra_threads, whiten
 from nystrom.loops import normal_product
 from nystrom.rows.base import Block, RowBlocks, require_finite
+from nystrom.rows.stack import join_arrays
 from nystrom.solvers.conjugate import conjugate_gradients
 from nystrom.solvers.independent import independent_landmarks
 from nystrom.solvers.preconditioner import FalkonPreconditioner, Preconditioner, SamplePreconditioner
@@ -313,8 +314,8 @@ def _hold(
         return F, _Beside([block.y], [block.weight], np.inf if margin is None else margin(block.X, F))
 
     held, beside = engine.map_rows_and_fold(rows, step, width, dtype, label="kernel values")
-    weight = None if beside.weights[0] is None else np.concatenate(beside.weights)
-    return held.with_target(np.concatenate(beside.targets), weight), weight, beside.margin
+    target, weight = join_arrays(beside.targets), join_arrays(beside.weights)
+    return held.with_target(target, weight), weight, beside.margin
 
 
 def _hold_whitened(
@@ -344,8 +345,8 @@ def _hold_whitened(
 class _Beside:
     """Targets and weights of consecutive rows, block by block, and the least margin of their features."""
 
-    targets: list[Any]
-    weights: list[Any]
+    targets: list[Array | None]
+    weights: list[Array | None]
     margin: float
 
     def merge(self, other: _Beside) -> _Beside:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from nystrom.engine import Engine, Sums
 from nystrom.engine.survey import Survey
@@ -26,6 +27,8 @@ from nystrom.solvers.bandwidth import sample_rows
 from nystrom.solvers.held_out import assign_parts
 from nystrom.solvers.path import auto_alphas, leave_one_out, ridge_problem
 from nystrom.types import Array, Matrix, issparse, to_dense
+
+MetricLike: TypeAlias = str | ArrayLike | None
 
 METRICS = ("diagonal", "full", "auto")
 # Rows and landmarks of the fits from which a metric is learned, and the rows whose gradients are averaged.
@@ -97,7 +100,7 @@ def check_learnable(kernel: Kernel) -> None:
         )
 
 
-def metric_root(metric: Any, n_columns: int) -> Array:
+def metric_root(metric: MetricLike, n_columns: int) -> Array:
     """Return A of a metric given as an array: the scales themselves, or the symmetric root of a matrix."""
     M = np.asarray(metric)
     if M.dtype.kind not in "iuf" or M.shape not in ((n_columns,), (n_columns, n_columns)) or not np.isfinite(M).all():

@@ -6,7 +6,7 @@ import numpy as np
 
 from nystrom.engine.base import Engine
 from nystrom.rows import Block, RowBlocks
-from nystrom.rows.stack import stack_rows
+from nystrom.rows.stack import join_arrays, stack_rows
 from nystrom.types import Array
 
 
@@ -20,7 +20,7 @@ def take_with_targets(rows: RowBlocks, engine: Engine, numbers: Array) -> Block:
         return Block(block.index, block.start, block.X[here], y, None if block.weight is None else block.weight[here])
 
     pieces = [piece for _, piece in engine.map(rows, step, label="sample")]
-    y, weight = _joined([piece.y for piece in pieces]), _joined([piece.weight for piece in pieces])
+    y, weight = join_arrays([piece.y for piece in pieces]), join_arrays([piece.weight for piece in pieces])
     return Block(0, 0, stack_rows([piece.X for piece in pieces]), y, weight)
 
 
@@ -30,8 +30,3 @@ def gather_weights(rows: RowBlocks, engine: Engine) -> Array:
         rows, lambda block: np.ones(block.X.shape[0]) if block.weight is None else block.weight, label="weights"
     )
     return np.concatenate([np.asarray(weight, dtype=np.float64) for _, weight in found])
-
-
-def _joined(parts: list[Array | None]) -> Array | None:
-    kept = [part for part in parts if part is not None]
-    return np.concatenate(kept) if len(kept) == len(parts) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from nystrom.factor import prepare
 from nystrom.kernels import Kernel
@@ -28,7 +28,7 @@ class UnfactoredMap:
         """The function that turns rows X into k(X, Z)."""
         return prepare(self.kernel, self.landmarks)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name != "evaluate"}
 
     def __getattr__(self, name: str) -> NoReturn:

@@ -7,7 +7,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import dask
 import dask.threaded
@@ -26,6 +26,10 @@ def slug(label: str) -> str:
     """Return the label as Dask's dashboard shows it: its words up to the first number."""
     words = re.findall(r"[a-z]+", re.split(r"[\d,]", label.lower())[0])
     return "-".join(words) or "pass"
+
+
+# Keys and tasks, as Dask writes them.
+Graph: TypeAlias = dict[Any, Any]
 
 
 def active_client() -> Any:
@@ -77,7 +81,7 @@ def _make_probe() -> Callable[[], str]:
     return probe
 
 
-def submit(graph: dict[Any, Any], keys: list[Any]) -> list[Any]:
+def submit(graph: Graph, keys: list[Any]) -> list[Any]:
     """Start computing the keys; return futures, or the values themselves where there is no client."""
     client = active_client()
     if client is None:

@@ -18,6 +18,7 @@ from numpy.typing import DTypeLike
 
 from nystrom.engine.base import M, Progress, Silent, T, TreeMerger
 from nystrom.engine.dask.cluster import (
+    Graph,
     active_client,
     explained,
     fetch,
@@ -32,7 +33,7 @@ from nystrom.engine.local import LocalEngine, merge_two
 from nystrom.exceptions import NotFiniteError
 from nystrom.rows.base import Block, BlockwiseRows, RowBlocks
 from nystrom.threads import blas_threads
-from nystrom.types import Array
+from nystrom.types import Array, Emitted
 
 # Results of a map that reach the client in one message.
 _GATHER = 64
@@ -166,7 +167,7 @@ class DaskEngine:
 
     def emit(
         self, rows: RowBlocks, step: Callable[[Block], Array], n_columns: int | None, dtype: DTypeLike, *, label: str
-    ) -> Any:
+    ) -> Emitted:
         """Return a lazy Dask array in the chunks of the rows; nothing is computed."""
         chunks, task = _peel(rows, step)
         if chunks is None:
@@ -177,7 +178,7 @@ class DaskEngine:
         X = chunks._with_lengths() if chunks.has_lengths else chunks.X
         emit = _Emit(chunks.form, n_columns, np.dtype(dtype), chunks.has_lengths)
         shipped = f"ship-{name}"
-        layer: dict[Any, Any] = {shipped: (cloudpickle.loads, cloudpickle.dumps(task))}
+        layer: Graph = {shipped: (cloudpickle.loads, cloudpickle.dumps(task))}
         tail = () if n_columns is None else (0,)
         for i in range(chunks.n_blocks):
             layer[(name, i, *tail)] = (emit, shipped, *chunks.arguments(i))
@@ -187,7 +188,7 @@ class DaskEngine:
         return da.Array(graph, name, (X.chunks[0], *columns), meta=meta)
 
     @contextmanager
-    def _pass(self, rows: DaskRows, label: str) -> Iterator[tuple[dict[Any, Any], str, _Run]]:
+    def _pass(self, rows: DaskRows, label: str) -> Iterator[tuple[Graph, str, _Run]]:
         """Give the graph to add to, a token for its keys and the function of its tasks; show progress meanwhile."""
         token = make_token()
         client = self._client
@@ -244,7 +245,7 @@ def _peel(rows: RowBlocks, step: Callable[[Block], Any]) -> tuple[DaskRows | Non
 
 
 def _leaves(
-    graph: dict[Any, Any], rows: DaskRows, step: Callable[[Block], Any], run: _Run, label: str, token: str
+    graph: Graph, rows: DaskRows, step: Callable[[Block], Any], run: _Run, label: str, token: str
 ) -> list[tuple[str, int]]:
     """Add a task for each block that has rows; return their keys."""
     name = f"{slug(label)}-{token}"
@@ -256,7 +257,7 @@ def _leaves(
     return leaves
 
 
-def _tree(graph: dict[Any, Any], leaves: list[Any], label: str, token: str) -> Any:
+def _tree(graph: Graph, leaves: list[Any], label: str, token: str) -> Any:
     """Add the merges of :class:`TreeMerger`, as tasks; return the key of the root."""
     name = f"merge-{slug(label)}-{token}"
     made = 0

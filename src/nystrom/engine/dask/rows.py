@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from dask.base import is_dask_collection, optimize
 from numpy.typing import DTypeLike
 
-from nystrom.engine.dask.cluster import fetch, make_token, slug, submit
+from nystrom.engine.dask.cluster import Graph, fetch, make_token, slug, submit
 from nystrom.rows.base import Block, RowBlocks, TargetedRows, blocks_to_join
 from nystrom.rows.gate import column_names, require_number_columns
 from nystrom.rows.sparse import canonical
@@ -91,12 +91,12 @@ class DaskRows(RowBlocks):
         return [(self.X.name, i, 0) for i in range(self.X.numblocks[0])]
 
     @property
-    def graph(self) -> dict[Any, Any]:
+    def graph(self) -> Graph:
         """The tasks that make the chunks: a copy, to add to."""
         return dict(self._optimized)
 
     @cached_property
-    def _optimized(self) -> dict[Any, Any]:
+    def _optimized(self) -> Graph:
         held = [A for A in (self.X, self.y, self.weight) if A is not None]
         graph = {key: task for A in optimize(*held) for key, task in A.__dask_graph__().items()}
         # Optimizing drops chunks that are persisted under their own key; tasks must still see that it is a key.
@@ -267,7 +267,7 @@ def ship_rows(rows: RowBlocks) -> DaskRows:
     token = make_token()
     n, p = rows.shape
     lengths = tuple(min(rows.block_rows, n - i * rows.block_rows) for i in range(rows.n_blocks))
-    layer: dict[Any, Any] = {}
+    layer: Graph = {}
     name = f"read-rows-{token}"
     in_memory = rows.in_memory
     if not in_memory:
