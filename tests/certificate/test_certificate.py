@@ -161,6 +161,25 @@ def test_the_spectral_error_of_equal_rows_is_nothing():
     assert found.low == 0 <= found.value <= found.high < 1e-13
 
 
+@pytest.mark.parametrize("kernel", ["polynomial", "cosine", "gaussian", "linear"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_equal_rows_leave_nothing_whatever_the_sign_of_the_rounding(kernel, dtype):
+    for seed in range(6):
+        X = np.tile(np.random.default_rng(seed).normal(size=4).astype(dtype), (300, 1))
+        found = Nystroem(kernel, n_components=1, random_state=0).fit(X).approximation_error(X, "spectral")
+        assert found.low == 0
+        assert found.high <= (1e-6 if dtype == np.float32 else 1e-12)
+
+
+def test_an_interval_allows_for_the_rounding_of_the_features():
+    X = np.random.default_rng(1003).standard_cauchy(size=(2600, 4))
+    fitted = Nystroem(n_components=40, random_state=3).fit(X)
+    true = fitted.approximation_error(X, exact=True).value
+    assert true < 1e-12
+    found = [fitted.approximation_error(X, random_state=seed, n_pairs=100_000) for seed in range(20)]
+    assert sum(e.low <= true <= e.high for e in found) >= 17
+
+
 def test_an_error_below_what_the_dtype_resolves_says_so():
     X = clusters(200, dtype=np.float32)
     found = Nystroem(kernel="linear", n_components=None, landmarks=X[:50]).fit(X).approximation_error(X)

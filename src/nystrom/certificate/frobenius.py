@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.stats
 
-from nystrom.certificate.estimate import ErrorEstimate, ratio_of
+from nystrom.certificate.estimate import ErrorEstimate, ratio_of, resolution
 from nystrom.certificate.pairs import TILE, kernel_with, pair_sums
 from nystrom.engine.base import Engine, Sums
 from nystrom.engine.survey import Survey
@@ -86,6 +86,8 @@ class SquaredNorms:
             return ErrorEstimate.exact(value, "fro", dtype)
         quantile = float(scipy.stats.t.ppf(0.5 + confidence / 2, self.freedom))
         half = quantile * self.spread / (2 * value) if value > 0 else 0.0
+        # Even the exact error carries the rounding of the features.
+        half += resolution(dtype) / 10
         high = float(np.sqrt((value + half) ** 2 + self.unseen))
         return ErrorEstimate(value, max(value - half, 0.0), high, "fro", confidence).resolved(dtype)
 

@@ -68,7 +68,8 @@ def _by_lanczos(
     # Split the probability of failure evenly between the two norms.
     failure = (1 - confidence) / 2
     kernel = largest_eigenvalue(times, n, rng, failure)
-    error = largest_eigenvalue(lambda v: times(v) - phi @ (phi.T @ v), n, rng, failure)
+    noise = 4 * np.sqrt(n) * float(np.finfo(np.float64).eps) * kernel.low
+    error = largest_eigenvalue(lambda v: times(v) - phi @ (phi.T @ v), n, rng, failure, noise=noise)
     return _quotient(error, kernel, confidence, rows.dtype)
 
 
@@ -102,13 +103,20 @@ def _kernel_product(rows: RowBlocks, between: Callable[[Matrix], Array], engine:
 
 
 def largest_eigenvalue(
-    product: Callable[[Array], Array], n: int, rng: np.random.Generator, failure: float, *, steps: int = _STEPS
+    product: Callable[[Array], Array],
+    n: int,
+    rng: np.random.Generator,
+    failure: float,
+    *,
+    steps: int = _STEPS,
+    noise: float = 0.0,
 ) -> Bracket:
     """Bracket the largest eigenvalue of a positive semidefinite matrix by Lanczos iteration from a random start.
 
     The largest Ritz value θ is a lower bound, up to rounding. After k steps ``λ₁ ≤ θ / (1 − ε)`` fails with probability
     at most ``1.648 √n exp(−√ε (2k − 1))`` (Kuczyński and Woźniakowski, 1992). Where the iteration ends by itself the
-    Krylov space holds the eigenvector, and both bounds are θ up to rounding.
+    Krylov space holds the eigenvector, and both bounds are θ up to rounding. Products that are differences of larger
+    numbers have a rounding of their own, ``noise``: the iteration ends there, and the bounds allow for it.
     """
     steps = min(steps, n)
     rounding = min(4 * n * float(np.finfo(np.float64).eps), 1e-6)
@@ -125,8 +133,8 @@ def largest_eigenvalue(
             w = w - basis[: k + 1].T @ (basis[: k + 1] @ w)
         beside[k] = np.linalg.norm(w)
         top = max(float(scipy.linalg.eigvalsh_tridiagonal(diagonal[: k + 1], beside[:k])[-1]), 0.0)
-        if k + 1 == n or beside[k] <= rounding * max(top, np.finfo(np.float64).tiny):
-            return Bracket(top * (1 - rounding), top * (1 + rounding))
+        if k + 1 == n or beside[k] <= max(rounding * max(top, np.finfo(np.float64).tiny), noise):
+            return Bracket(max(top * (1 - rounding) - noise, 0.0), top * (1 + rounding) + noise)
         v = w / beside[k]
     root = np.log(1.648 * np.sqrt(n) / failure) / (2 * steps - 1)
-    return Bracket(top * (1 - rounding), top / (1 - root**2) if root < 1 else np.inf)
+    return Bracket(max(top * (1 - rounding) - noise, 0.0), top / (1 - root**2) + noise if root < 1 else np.inf)

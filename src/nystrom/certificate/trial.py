@@ -1,12 +1,14 @@
 """The error that landmarks would have on all rows, from a sample of them whose kernel is held.
 
 For the search of a size: the sample and its kernel are made once, and each size on trial costs O(s m (p + m) + s² m)
-whatever the number of rows.
+whatever the number of rows. Rows are drawn evenly, or by half in proportion to k(x, x) where that varies: the rows that
+hold most of the kernel are then in the sample.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import scipy.stats
@@ -16,18 +18,26 @@ from nystrom.certificate.pairs import TILE, kernel_with
 from nystrom.certificate.spectral import largest_eigenvalue
 from nystrom.engine.survey import Survey
 from nystrom.factor import bind, landmark_kernel, prepare
-from nystrom.kernels import Kernel
+from nystrom.kernels import Kernel, Precomputed
 from nystrom.kmeans.lloyd import draw_rows
 from nystrom.landmarks.base import Landmarks, gather
-from nystrom.linalg import whiten
+from nystrom.linalg import whiten, whiten_quickly, whitened
 from nystrom.rows.arrays import array_rows
-from nystrom.rows.base import require_finite
+from nystrom.rows.base import Block, require_finite
 from nystrom.types import Array
 
 # Rows of the sample: few where a fit is so cheap that pairs of many would take longer.
 _TRIAL_ROWS = (1000, 2000)
+# Every so many of them are enough to see that a size is far from the tolerance.
+_ROUGH_STEP = 3
 # Above this error float32 is accurate enough, and its products take half the time.
 _FLOAT32_TOLERANCE = 1e-3
+# The condition of W up to which it is whitened by Cholesky.
+_CHOLESKY_LIMIT = 5e6
+# Where float32 is accurate enough, so is W with this share of its trace on the diagonal.
+_ADDED = 1e-11
+# Of the draws, the share that follows k(x, x) where it varies.
+_DIAGONAL_SHARE = 0.5
 
 
 def trial_size(n: int, n_columns: int) -> int:
@@ -35,8 +45,15 @@ def trial_size(n: int, n_columns: int) -> int:
     return int(np.clip(np.sqrt(0.2 * n * (n_columns + 200)), *_TRIAL_ROWS))
 
 
+class _Sums(NamedTuple):
+    """Of a matrix of the sample: row sums of squares off the diagonal, weighted by columns, and what is on it."""
+
+    off: Array
+    on: Array
+
+
 class Trial:
-    """A uniform sample of the rows, and the kernel between its rows.
+    """A sample of the rows, and the kernel between its rows.
 
     Parameters
     ----------
@@ -52,10 +69,9 @@ class Trial:
 
     def __init__(self, survey: Survey, kernel: Kernel, rng: np.random.Generator, *, least: float = 0.0) -> None:
         rows = survey.rows
-        size = trial_size(*rows.shape)
         self.n_rows = rows.shape[0]
         self.kernel = kernel
-        self.numbers = draw_rows(self.n_rows, size, None, rng)[0]
+        self.numbers, self.chance = _draw(survey, kernel, trial_size(*rows.shape), rng)
         self.X = gather(survey, self.numbers)
         require_finite(self.X, rows.name, numbers=self.numbers)
         # The spectral norm's start, drawn now so that sizes on trial do not move the stream that selects landmarks.
@@ -66,43 +82,81 @@ class Trial:
         self.dtype = np.float32 if least >= _FLOAT32_TOLERANCE and size < self.n_rows else np.float64
         self.K = survey.engine.emit(sample, lambda b: between(b.X), size, self.dtype, label="kernel of a sample")
 
-    def left(self, landmarks: Landmarks) -> Array:
-        """Return ``K − L Lᵀ`` of the sample, with every direction that the landmarks span."""
+    @cached_property
+    def rough(self) -> Trial | None:
+        """A third of the sample, for sizes far from the tolerance; None where some rows stand only for themselves."""
+        if self.chance.max() >= 1:
+            return None
+        part = object.__new__(Trial)
+        part.n_rows, part.kernel, part.dtype, part._seed = self.n_rows, self.kernel, self.dtype, self._seed
+        some = slice(None, None, _ROUGH_STEP)
+        part.numbers, part.X = self.numbers[some], self.X[some]
+        part.chance = self.chance[some] * (len(part.numbers) / len(self.numbers))
+        part.K = np.ascontiguousarray(self.K[some, some])
+        return part
+
+    def features(self, landmarks: Landmarks) -> Array:
+        """Return the features of the sample's rows, in every direction that the landmarks span."""
         kernel = bind(self.kernel, landmarks)
-        T = whiten(landmark_kernel(kernel, landmarks), block_dtype=self.X.dtype).T
+        T = self._whitening(landmark_kernel(kernel, landmarks))
         values = np.asarray(prepare(kernel, landmarks)(self.X), dtype=np.float64)
-        features: Array = (values @ T).astype(self.dtype)
-        return np.asarray(self.K - features @ features.T)
+        return whitened(values, T).astype(self.dtype)
+
+    def _whitening(self, W: Array) -> Array:
+        quick = whiten_quickly(W, block_dtype=self.X.dtype, caution=1.0, most=_CHOLESKY_LIMIT)
+        if quick is None and self.dtype == np.float32 and self.X.dtype == np.float64:
+            # With a little added to its diagonal W explains a little less, which errs on the safe side.
+            added = W + _ADDED * float(np.trace(W)) * np.eye(len(W))
+            quick = whiten_quickly(added, block_dtype=np.float64, caution=0.0, most=np.inf)
+        return whiten(W, block_dtype=self.X.dtype).T if quick is None else quick[0]
 
     def error(self, landmarks: Landmarks, norm: str, confidence: float) -> ErrorEstimate:
         """Return the relative error that these landmarks would have on all rows."""
-        E = self.left(landmarks)
+        L = self.features(landmarks)
         if norm == "spectral":
-            return self._spectral(E, confidence)
+            return self._spectral(self.K - L @ L.T, confidence)
+        diagonal = np.diag(self.K).astype(np.float64)
         if norm == "trace":
-            none = np.zeros(len(E))
-            return self._ratio((none, np.diag(E)), (none, np.diag(self.K)), norm, confidence)
-        return self._ratio(_squares(E), self._kernel_squares, norm, confidence)
+            none, left = np.zeros(len(L)), diagonal - np.einsum("ij,ij->i", L, L, dtype=np.float64)
+            return self._ratio(_Sums(none, left), _Sums(none, diagonal), norm, confidence)
+        return self._ratio(self._squares(L), self._kernel_squares, norm, confidence)
 
     @cached_property
-    def _kernel_squares(self) -> tuple[Array, Array]:
-        return _squares(self.K)
+    def _kernel_squares(self) -> _Sums:
+        return self._squares(np.zeros((len(self.K), 0), dtype=self.dtype))
 
-    def _ratio(
-        self, error: tuple[Array, Array], kernel: tuple[Array, Array], norm: str, confidence: float
-    ) -> ErrorEstimate:
-        """Return the ratio of sums over all rows; each of both is given as row sums off the diagonal, and the diagonal.
+    def _squares(self, L: Array) -> _Sums:
+        """Return what the squares of ``K − L Lᵀ`` add up to, each divided by its column's chance."""
+        s, weight = len(L), (1 / self.chance)
+        off, on = np.empty(s), np.empty(s)
+        # In tiles, which stay in the cache; and not as L @ L.T, which NumPy would fill from one triangle.
+        other, product = np.ascontiguousarray(L.T), np.empty((min(TILE, s), s), dtype=self.dtype)
+        for first in range(0, s, TILE):
+            rows = slice(first, min(first + TILE, s))
+            E = np.matmul(L[rows], other, out=product[: rows.stop - first])
+            np.subtract(self.K[rows], E, out=E)
+            np.square(E, out=E)
+            on[rows] = E[np.arange(len(E)), np.arange(first, rows.stop)]
+            off[rows] = E @ weight.astype(self.dtype)
+        return _Sums(off - on * weight, on)
 
-        The diagonal counts n times and pairs n (n − 1) times, so they are scaled apart. The interval is the jackknife's
-        on the rows of the sample, for a U-statistic.
+    def _ratio(self, error: _Sums, kernel: _Sums, norm: str, confidence: float) -> ErrorEstimate:
+        """Return the ratio of sums over all rows: each row, and each pair of rows, over the chance that it was drawn.
+
+        The interval is the jackknife's on the rows of the sample, for a U-statistic.
         """
         s, n = len(self.K), self.n_rows
-        pairs, alone = n * (n - 1) / max(s * (s - 1), 1), n / s
-        top, bottom = (pairs * float(off.sum()) + alone * float(on.sum()) for off, on in (error, kernel))
+        # Two rows are drawn together a little less often than by the product of their chances.
+        pairs = s / max(s - 1, 1) * (n - 1) / n
+        weight = 1 / self.chance
+        top, bottom = (float(weight @ (pairs * sums.off + sums.on)) for sums in (error, kernel))
         ratio = ratio_of(max(top, 0.0), bottom)
-        influence = 2 * pairs * (error[0] - ratio * kernel[0]) + alone * (error[1] - ratio * kernel[1])
-        # Of a sample that is most of the rows, the sum is mostly known.
-        spread = float(np.std(influence)) * np.sqrt(s * max(1 - s / n, 0.0))
+        influence = 2 * pairs * (error.off - ratio * kernel.off) + error.on - ratio * kernel.on
+        influence *= weight
+        # A row that was drawn for certain adds no noise.
+        noisy = 1 - self.chance
+        mean = ratio_of(float(noisy @ influence), float(noisy.sum()))
+        spread = float(np.sqrt(noisy @ (influence - mean) ** 2))
         half = float(scipy.stats.t.ppf(0.5 + confidence / 2, max(s - 1, 1))) * ratio_of(spread, bottom)
         if norm == "trace":
             return ErrorEstimate(ratio, max(ratio - half, 0.0), ratio + half, norm, confidence)
@@ -112,16 +166,62 @@ class Trial:
 
     def _spectral(self, E: Array, confidence: float) -> ErrorEstimate:
         """Return the sample's own ratio of norms. The diagonal weighs more in a sample, so this errs high."""
+        root = np.sqrt(1 / self.chance)
         rng = np.random.default_rng(self._seed)
         failure = (1 - confidence) / 2
-        error = largest_eigenvalue(E.__matmul__, len(E), rng, failure)
-        kernel = largest_eigenvalue(self.K.__matmul__, len(E), rng, failure)
+        error = largest_eigenvalue(lambda v: root * (E @ (root * v)), len(E), rng, failure)
+        kernel = largest_eigenvalue(lambda v: root * (self.K @ (root * v)), len(E), rng, failure)
         widened = 1 + (2 / np.sqrt(len(E)) if len(E) < self.n_rows else 0.0)
         low, high = ratio_of(error.low, kernel.high) / widened, ratio_of(error.high, kernel.low) * widened
         return ErrorEstimate(ratio_of(error.low, kernel.low), low, high, "spectral", confidence)
 
 
-def _squares(A: Array) -> tuple[Array, Array]:
-    """Return the row sums of squares off the diagonal, and the squares on it."""
-    on = np.diag(A).astype(np.float64) ** 2
-    return np.einsum("ij,ij->i", A, A).astype(np.float64) - on, on
+def _draw(survey: Survey, kernel: Kernel, size: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Return the numbers of the rows drawn, in order and none twice, and the chance that each had."""
+    n = survey.rows.shape[0]
+    numbers = draw_rows(n, size, None, rng)[0]
+    if size >= n:
+        return numbers, np.ones(n)
+    even = np.full(size, size / n)
+    if not isinstance(kernel, Precomputed) and np.ptp(kernel.diag(gather(survey, numbers))) == 0:
+        return numbers, even
+    diagonal = _diagonal(survey, kernel)
+    total = float(diagonal.sum())
+    if not np.isfinite(total) or total <= 0:
+        return numbers, even
+    share = _DIAGONAL_SHARE * diagonal / total + (1 - _DIAGONAL_SHARE) / n
+    chance = inclusion(share, size)
+    # Systematic sampling in random order: one draw per unit of the sum of the chances.
+    order = rng.permutation(n)
+    reach = np.cumsum(chance[order])
+    marks = np.arange(size) + rng.random()
+    drawn = order[np.minimum(np.searchsorted(reach, marks * (reach[-1] / size), side="right"), n - 1)]
+    numbers = np.unique(drawn)
+    return numbers, chance[numbers]
+
+
+def _diagonal(survey: Survey, kernel: Kernel) -> Array:
+    """Return k(x, x) of every row, none below 0: one pass."""
+
+    def step(block: Block) -> Array:
+        return np.maximum(np.asarray(kernel.diag(block.X, start=block.start), dtype=np.float64), 0.0)
+
+    return np.concatenate([part for _, part in survey.map(step, label="diagonal of the kernel")])
+
+
+def inclusion(share: Array, size: int) -> Array:
+    """Return chances in proportion to the shares, none above 1, that add up to ``size``.
+
+    Examples
+    --------
+    >>> inclusion(np.array([0.7, 0.1, 0.1, 0.1]), 2)
+    array([1.        , 0.33333333, 0.33333333, 0.33333333])
+    """
+    certain = np.zeros(len(share), dtype=bool)
+    while True:
+        rest = float(share[~certain].sum())
+        chance = np.where(certain, 1.0, share * ((size - certain.sum()) / rest) if rest > 0 else 1.0)
+        over = (chance >= 1) & ~certain
+        if not over.any() or (certain | over).all():
+            return np.minimum(chance, 1.0)
+        certain |= over

@@ -1,0 +1,121 @@
+"""The error that landmarks would have on all rows, from a sample, against the error on all of them."""
+
+import numpy as np
+import pytest
+
+from nystrom.certificate.tolerance import next_size
+from nystrom.certificate.trial import Trial, inclusion
+from nystrom.engine import LocalEngine
+from nystrom.engine.survey import Survey
+from nystrom.kernels import Gaussian, Linear, Polynomial, Precomputed
+from nystrom.landmarks.base import Landmarks
+from nystrom.rows import as_blocks
+
+
+def survey_of(X):
+    return Survey(as_blocks(X), LocalEngine(1))
+
+
+def exact(X, Z, kernel, norm):
+    K, C = kernel(X, X), kernel(X, Z)
+    E = K - C @ np.linalg.pinv(kernel(Z, Z), rcond=1e-12, hermitian=True) @ C.T
+    if norm == "trace":
+        return np.trace(E) / np.trace(K)
+    order = {"fro": "fro", "spectral": 2}[norm]
+    return np.linalg.norm(E, order) / np.linalg.norm(K, order)
+
+
+def heavy(n, p, seed=0):
+    return np.random.default_rng(seed).standard_t(3, size=(n, p))
+
+
+CASES = {
+    "gaussian": (lambda: np.random.default_rng(0).normal(size=(1600, 4)), Gaussian(0.1)),
+    "rows of very different size": (lambda: heavy(1600, 4), Polynomial(gamma=0.3, degree=3, coef0=1.0)),
+    "one row holds most of the kernel": (
+        lambda: np.vstack([np.random.default_rng(0).normal(size=(1599, 30)), np.full((1, 30), 40.0)]),
+        Linear(),
+    ),
+}
+
+
+@pytest.mark.parametrize("norm", ["fro", "trace"])
+@pytest.mark.parametrize("name", CASES)
+def test_the_interval_of_a_sample_holds_the_error_on_all_rows(name, norm):
+    make, kernel = CASES[name]
+    X = make()
+    Z = X[:15]
+    true = exact(X, Z, kernel, norm)
+    found = [
+        Trial(survey_of(X), kernel, np.random.default_rng(seed), least=1e-2).error(Landmarks(Z), norm, 0.95)
+        for seed in range(30)
+    ]
+    assert sum(e.low <= true <= e.high for e in found) >= 25  # 28.5 expected; below 25 has probability 3e-3
+    assert np.mean([e.value for e in found]) == pytest.approx(true, rel=0.05)
+
+
+@pytest.mark.parametrize("norm", ["fro", "trace", "spectral"])
+def test_a_sample_of_all_rows_gives_the_error_itself(norm):
+    X = heavy(300, 3)
+    for kernel in (Gaussian(0.2), Polynomial(gamma=0.3, degree=2, coef0=1.0)):
+        found = Trial(survey_of(X), kernel, np.random.default_rng(0)).error(Landmarks(X[:6]), norm, 0.98)
+        true = exact(X, X[:6], kernel, norm)
+        assert found.value == pytest.approx(true, rel=1e-6)
+        assert found.low <= true * (1 + 1e-9)
+        assert true <= found.high * (1 + 1e-9)
+
+
+def test_a_precomputed_kernel_is_sampled_by_its_diagonal():
+    X = heavy(1500, 3)
+    kernel = Polynomial(gamma=0.3, degree=2, coef0=1.0)
+    K = kernel(X, X)
+    trial = Trial(survey_of(K), Precomputed(), np.random.default_rng(0))
+    largest = np.argmax(np.diag(K))
+    assert largest in trial.numbers
+    assert trial.chance[np.searchsorted(trial.numbers, largest)] == 1
+    found = trial.error(Landmarks(K[:6], np.arange(6)), "fro", 0.99)
+    assert found.low <= exact(X, X[:6], kernel, "fro") <= found.high
+
+
+def test_a_part_of_the_sample_agrees_with_the_whole():
+    X = np.random.default_rng(0).normal(size=(4000, 4))
+    trial = Trial(survey_of(X), Gaussian(0.1), np.random.default_rng(0), least=1e-2)
+    whole, part = (t.error(Landmarks(X[:15]), "fro", 0.99) for t in (trial, trial.rough))
+    assert part.low < whole.value < part.high
+    assert whole.high - whole.low < part.high - part.low
+    assert Trial(survey_of(heavy(4000, 3) ** 3), Linear(), np.random.default_rng(0)).rough is None
+
+
+@pytest.mark.parametrize("size", [1, 5, 40])
+def test_chances_add_up_to_the_size_and_follow_the_shares(size):
+    share = np.random.default_rng(0).pareto(0.5, size=60)
+    share /= share.sum()
+    chance = inclusion(share, size)
+    assert chance.sum() == pytest.approx(size)
+    assert chance.max() <= 1
+    free = chance < 1
+    assert np.ptp(chance[free] / share[free]) <= 1e-9 * np.max(chance[free] / share[free])
+
+
+def search(error, tol, most=100_000):
+    """Return the sizes that the search tries where the error is this function of the size."""
+    sizes = [(32, error(32))]
+    while (size := next_size(sizes, tol, most)) is not None:
+        assert size not in [s for s, _ in sizes]
+        sizes.append((size, error(size)))
+    return sizes
+
+
+@pytest.mark.parametrize("smallest", [2, 10, 25, 40, 90, 300, 1000, 7000])
+@pytest.mark.parametrize("rate", [0.3, 1.0, 3.0, 40.0])
+def test_the_search_ends_soon_and_close_to_the_smallest_size(smallest, rate):
+    sizes = search(lambda m: 0.01 * (smallest / m) ** rate, 0.01)
+    passing = min(size for size, error in sizes if error <= 0.01)
+    assert smallest <= passing <= max(1.3 * smallest, smallest + 1)
+    assert len(sizes) <= 14
+
+
+def test_the_search_is_not_led_astray_by_an_exhausted_rank():
+    sizes = search(lambda m: 0.0 if m >= 84 else 1.0 / m, 0.001)
+    assert len(sizes) <= 5
+    assert 84 <= min(size for size, error in sizes if error <= 0.001) <= 100
