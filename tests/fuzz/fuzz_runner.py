@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _HERE = Path(__file__).parent
-_PATIENCE = 20.0  # seconds for one file
+_PATIENCE = 20.0  # seconds for one file, without those in which the child waited for a processor
 _SLOW_START = 120.0  # seconds for the imports
+_TICK = 0.05
 
 
 @dataclass
@@ -85,18 +86,30 @@ def _run_child(names: Sequence[str], first: int, stop: int, folder: Path) -> dic
 
 def _wait(child: subprocess.Popen[bytes], log: Path) -> bool:
     """Wait for the child's end; kill it, and return True, if a file takes too long."""
-    seen, since = b"", time.monotonic()
+    seen, spent, clock, queued = b"", 0.0, time.monotonic(), _queued(child)
     while child.poll() is None:
-        time.sleep(0.05)
+        time.sleep(_TICK)
+        clock, elapsed = time.monotonic(), time.monotonic() - clock
+        queued, waited = _queued(child), _queued(child) - queued
+        # A longer tick means that this process, and so the child, was stopped or had no processor.
+        spent += max(min(elapsed, 2 * _TICK) - waited, 0.0)
         now = _last_bytes(log)
         if now != seen:
-            seen, since = now, time.monotonic()
+            seen, spent = now, 0.0
         # Between two formats there are imports, which a busy machine may take long for.
-        elif time.monotonic() - since > (_PATIENCE if seen.endswith(b"begun\n") else _SLOW_START):
+        elif spent > (_PATIENCE if seen.endswith(b"begun\n") else _SLOW_START):
             child.kill()
             child.wait()
             return True
     return False
+
+
+def _queued(child: subprocess.Popen[bytes]) -> float:
+    """Return the seconds in which the child could have run and had no processor."""
+    try:
+        return int(Path(f"/proc/{child.pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError):  # gone, or a kernel that does not count
+        return 0.0
 
 
 def _last_bytes(log: Path) -> bytes:
