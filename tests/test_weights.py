@@ -3,8 +3,16 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone, is_regressor
 
-from nystrom import GaussianProcessRegressor, KernelRidge, KernelRidgeClassifier
+from nystrom import (
+    GaussianProcessRegressor,
+    KernelLogisticRegression,
+    KernelRidge,
+    KernelRidgeClassifier,
+    KernelSVC,
+    KernelSVR,
+)
 from nystrom.engine import LocalEngine
 from nystrom.engine.survey import Survey
 from nystrom.kernels import Gaussian
@@ -12,6 +20,9 @@ from nystrom.kmeans.lloyd import draw_rows, kmeans
 from nystrom.landmarks import SELECTORS, make_selector
 from nystrom.moments import block_moments
 from nystrom.rows import as_blocks
+from nystrom.rows.base import Block
+from nystrom.solvers.held_out import assign_parts
+from nystrom.solvers.sample import distinct_rows, row_keys
 
 N = 150
 
@@ -74,6 +85,113 @@ def test_the_classifier_counts_no_row_of_weight_zero(data):
     model = KernelRidgeClassifier(gamma=0.4, landmarks=X[:25])
     alpha = model.fit(X, target, w).alpha_
     assert model.fit(X[w > 0], target[w > 0]).alpha_ == pytest.approx(alpha)
+
+
+CHOICES = [
+    KernelRidge("auto", solver="cg", tol=1e-12),
+    KernelRidge([0.01, 0.3], solver="cg", tol=1e-12, fit_intercept=True),
+    KernelRidge(0.1, solver="cg", early_stopping=True),
+    KernelRidge(gamma="auto"),
+    KernelRidge(metric="diagonal"),
+    KernelRidge(metric="auto", kernel="auto"),
+    KernelRidgeClassifier(kernel="auto"),
+    KernelRidgeClassifier(metric="auto", class_weight="balanced", selection="gcv"),
+    KernelLogisticRegression("auto", tol=1e-10),
+    KernelLogisticRegression([0.1, 1.0, 10.0], tol=1e-10, class_weight="balanced"),
+    KernelSVC("auto", tol=1e-10, metric="full"),
+    KernelSVR("auto", tol=1e-10),
+    KernelSVR([0.1, 10.0], tol=1e-10, gamma="auto", epsilon=0.05),
+]
+
+
+@pytest.mark.parametrize("machine", CHOICES, ids=repr)
+def test_what_held_out_rows_choose_depends_on_weights_as_on_repetitions(data, machine):
+    X, y, w = data
+    # Sparse rows go the same way, but for their keys.
+    container = np.asarray if machine.metric in ("full", "auto") else sp.csr_matrix
+    target = y if is_regressor(machine) else np.digitize(y, [9.7, 10.5])
+    rng = np.random.default_rng(5)
+    again = rng.permutation(repeated(w))
+    kept = rng.permutation(np.flatnonzero(w))
+    fits = [
+        clone(machine).set_params(random_state=0).fit(container(X[rows]), target[rows], sample_weight=weight)
+        for rows, weight in ((np.arange(N), w), (again, None), (kept, w[kept]))
+    ]
+    scores = [getattr(fit, "decision_function", fit.predict)(X) for fit in fits]
+    for other in scores[1:]:
+        np.testing.assert_allclose(other, scores[0], atol=1e-6 * np.abs(scores[0]).max())
+
+
+@pytest.mark.parametrize("machine", [KernelRidge(), KernelRidgeClassifier(1.0), KernelSVR()], ids=repr)
+def test_the_score_of_a_number_of_landmarks_counts_weights_as_repetitions(data, machine):
+    X, y, w = data
+    target = y if is_regressor(machine) else np.digitize(y, [9.7, 10.5])
+    wild, wild_target = X.copy(), target.copy()
+    wild[w == 0] *= 1e6
+    wild_target[w == 0] = target.max()
+    machine.set_params(n_landmarks="auto", landmarks=X[:30], gamma=0.3, random_state=0)
+    again = repeated(w)
+    ((size, score),) = machine.fit(wild, wild_target, w).sizes_tried_
+    assert size == 30
+    ((_, of_repeated),) = machine.fit(X[again], target[again]).sizes_tried_
+    assert of_repeated == pytest.approx(score, rel=1e-8)
+
+
+def test_equal_rows_have_equal_keys_in_every_form():
+    rng = np.random.default_rng(0)
+    X = rng.integers(-2, 3, size=(300, 6)).astype(np.float64)
+    X[:150] += rng.normal(size=(150, 6)) * (X[:150] != 0)
+    X[5, X[5] == 0] = -0.0
+    keys = row_keys(X)
+    np.testing.assert_array_equal(row_keys(sp.csr_matrix(X)), keys)
+    np.testing.assert_array_equal(row_keys(np.asfortranarray(X)), keys)
+    np.testing.assert_array_equal(row_keys(X[:, ::-1][:, ::-1]), keys)
+    np.testing.assert_array_equal(row_keys(X[150:].astype(np.float32)), keys[150:])
+    _, of_rows = np.unique(X, axis=0, return_inverse=True)
+    _, of_keys = np.unique(keys, return_inverse=True)
+    # The same partition of the rows.
+    assert len(np.unique(of_rows)) == len(np.unique(of_keys)) == len(set(zip(of_rows.flat, of_keys.flat, strict=True)))
+
+
+def test_pixels_that_differ_in_one_place_have_other_keys():
+    X = np.repeat(np.random.default_rng(0).integers(0, 256, (1, 784)), 785, axis=0).astype(np.float32)
+    X[np.arange(784), np.arange(784)] += 1
+    assert len(np.unique(row_keys(X))) == 785
+
+
+def test_parts_are_even_and_keep_equal_rows_together():
+    rng = np.random.default_rng(0)
+    keys = row_keys(np.repeat(np.arange(200.0), rng.integers(1, 5, 200))[:, None])
+    strata = (keys % np.uint64(3)).astype(int)
+    parts = assign_parts(keys, None, 4, np.random.default_rng(1), strata=strata)
+    whole = {(key, part) for key, part in zip(keys, parts, strict=True)}
+    assert len(whole) == 200
+    for stratum in range(3):
+        _, first = np.unique(keys[strata == stratum], return_index=True)
+        counts = np.bincount(parts[strata == stratum][first], minlength=4)
+        assert counts.max() - counts.min() <= 1
+    assert not np.array_equal(parts, assign_parts(keys, None, 4, np.random.default_rng(2), strata=strata))
+
+
+def test_distinct_rows_carry_the_sum_of_their_weights():
+    X, y, w = np.array([[1.0], [2.0], [1.0], [1.0], [3.0]]), np.array([0.0, 0, 0, 1, 0]), np.array([2.0, 1, 3, 1, 0])
+    found = distinct_rows(Block(0, 0, X, y, w))
+    rows = {(float(x[0]), float(t)): float(v) for x, t, v in zip(found.X, found.y, found.weight, strict=True)}
+    assert rows == {(1.0, 0.0): 5.0, (2.0, 0.0): 1.0, (1.0, 1.0): 1.0}
+
+
+@pytest.mark.parametrize("heavy", [50, 300])
+def test_leave_one_out_of_many_rows_judges_those_that_count(heavy):
+    # Of 20,000 rows few have a weight; a sample by number would judge a handful of them, or none.
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20_000, 2))
+    y = np.sin(2 * X[:, 0]) + 0.2 * rng.normal(size=20_000)
+    w = np.zeros(20_000)
+    w[rng.choice(20_000, heavy, replace=False)] = 1.0
+    kept = w > 0
+    model = KernelRidge(np.geomspace(1e-3, 10, 20), gamma=0.5, landmarks=X[kept][:40])
+    weighted = model.fit(X, y, w).alpha_scores_
+    np.testing.assert_allclose(model.fit(X[kept], y[kept]).alpha_scores_, weighted, rtol=1e-7)
 
 
 @pytest.mark.parametrize("sparse", [False, True])

@@ -31,17 +31,10 @@ REGRESSORS = [
     KernelSVR(100.0, epsilon=0.01),
 ]
 CLASSIFIERS = [KernelRidgeClassifier(), KernelLogisticRegression(10.0), KernelSVC(10.0)]
-# Rows are held out by their number, so repeating one is not the same as its weight.
-BY_NUMBER = {
-    f"check_sample_weight_equivalence_on_{kind}_data": "rows are held out by number" for kind in ("dense", "sparse")
-}
 SETTINGS = {"n_landmarks": 120, "random_state": 0}
 
 
-@parametrize_with_checks(
-    [KernelRidge(kernel="auto", metric="auto"), KernelSVR(metric="full")],
-    expected_failed_checks=lambda estimator: BY_NUMBER,
-)
+@parametrize_with_checks([KernelRidge(kernel="auto", metric="auto"), KernelSVR(metric="full")])
 def test_scikit_learn_accepts_a_learned_metric(estimator, check):
     check(estimator)
 

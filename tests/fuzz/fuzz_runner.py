@@ -14,11 +14,12 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 _HERE = Path(__file__).parent
-_PATIENCE = 20.0  # seconds for one file, without those in which the child waited for a processor
+_PATIENCE = 20.0  # seconds for one file, without those in which the child had no processor
 _SLOW_START = 120.0  # seconds for the imports
 _TICK = 0.05
 
@@ -86,17 +87,17 @@ def _run_child(names: Sequence[str], first: int, stop: int, folder: Path) -> dic
 
 def _wait(child: subprocess.Popen[bytes], log: Path) -> bool:
     """Wait for the child's end; kill it, and return True, if a file takes too long."""
-    seen, spent, clock, queued = b"", 0.0, time.monotonic(), _queued(child)
+    seen, spent, clock, worked = b"", 0.0, time.monotonic(), _worked(child)[0]
     while child.poll() is None:
         time.sleep(_TICK)
-        clock, elapsed = time.monotonic(), time.monotonic() - clock
-        queued, waited = _queued(child), _queued(child) - queued
-        # A longer tick means that this process, and so the child, was stopped or had no processor.
-        spent += max(min(elapsed, 2 * _TICK) - waited, 0.0)
+        before, clock = clock, time.monotonic()
+        last, (worked, waits) = worked, _worked(child)
+        # On a busy machine the child may want a processor and have none, or be stopped, as this process then is.
+        spent += worked - last if waits else min(clock - before, 2 * _TICK)
         now = _last_bytes(log)
         if now != seen:
             seen, spent = now, 0.0
-        # Between two formats there are imports, which a busy machine may take long for.
+        # Between two formats there are imports.
         elif spent > (_PATIENCE if seen.endswith(b"begun\n") else _SLOW_START):
             child.kill()
             child.wait()
@@ -104,12 +105,16 @@ def _wait(child: subprocess.Popen[bytes], log: Path) -> bool:
     return False
 
 
-def _queued(child: subprocess.Popen[bytes]) -> float:
-    """Return the seconds in which the child could have run and had no processor."""
-    try:
-        return int(Path(f"/proc/{child.pid}/schedstat").read_text().split()[1]) / 1e9
-    except (OSError, IndexError):  # gone, or a kernel that does not count
-        return 0.0
+def _worked(child: subprocess.Popen[bytes]) -> tuple[float, bool]:
+    """Return the seconds of processor time that the child has had, and whether a thread of it wants more."""
+    ticks, runnable = 0, False
+    with suppress(OSError):  # a thread, or the child, that is gone
+        for thread in Path(f"/proc/{child.pid}/task").iterdir():
+            fields = (thread / "stat").read_text().rpartition(")")[2].split()
+            runnable |= fields[0] == "R"
+        fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
+        ticks = int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK"), runnable
 
 
 def _last_bytes(log: Path) -> bytes:

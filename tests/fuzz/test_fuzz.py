@@ -21,6 +21,16 @@ def test_a_few_damaged_files_of_each_format_are_read_or_refused_by_name() -> Non
     assert [sum(tally.outcomes.values()) for tally in tallies] == [FEW] * len(FORMATS)
 
 
+# Files that hung, or were refused by an error of another kind, before that was mended.
+ONCE = [("rows.h5", 7022), ("rows.parquet", 8287), ("rows.parquet", 8438), ("forged.nystrom", 8152)]
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize(("name", "number"), ONCE)
+def test_a_file_that_once_failed_is_read_or_refused_by_name(name: str, number: int) -> None:
+    assert not fuzz(name, 1, first=number).failures
+
+
 @pytest.mark.fuzz
 @pytest.mark.parametrize("name", FORMATS)
 def test_thousands_of_damaged_files_are_read_or_refused_by_name(name: str) -> None:

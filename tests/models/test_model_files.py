@@ -258,6 +258,14 @@ def test_a_result_that_this_version_does_not_know_names_both_versions(tmp_path: 
         nystrom.load(forged(tmp_path, change))
 
 
+def test_a_file_that_leaves_out_what_a_model_needs_is_refused_by_name(tmp_path: Path) -> None:
+    def leave_out(manifest: Any) -> None:
+        manifest["model"]["fields"]["landmarks_"] = {"$left_out": "x"}
+
+    with pytest.raises(ModelFileError, match=r"model\.nystrom.*leaves out what no model can do without"):
+        nystrom.load(forged(tmp_path, leave_out))
+
+
 def test_an_unknown_type_is_refused_by_name(tmp_path: Path) -> None:
     path = forged(tmp_path, lambda m: m["model"].update({"$object": "subprocess.Popen"}))
     with pytest.raises(ModelFileError, match=r"model\.nystrom: it holds an object of the unknown type 'subprocess"):

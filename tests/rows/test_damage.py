@@ -24,6 +24,7 @@ import zarr
 from nystrom import KernelRidgeClassifier, Nystroem, open_rows
 from nystrom.exceptions import DataFileError, RowsChangedError
 from nystrom.rows import binary
+from nystrom.rows.arrow import ParquetRows
 from nystrom.rows.reading import reading
 
 X = np.random.default_rng(0).normal(size=(300, 4))
@@ -104,6 +105,28 @@ def test_noise_instead_of_a_file_is_an_error_that_names_it(name: str, tmp_path: 
     path.write_bytes(np.random.default_rng(0).bytes(5000))
     with pytest.raises(DataFileError, match=name.replace(".", r"\.")):
         _all(path)
+
+
+@pytest.mark.parametrize(("claimed", "said"), [(290, "more rows than the 290.*row 290"), (310, "fewer.*row 300")])
+def test_a_table_that_miscounts_its_rows_is_damaged_and_not_changed(
+    claimed: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = _write_all(tmp_path)["x.parquet"]
+    monkeypatch.setattr(ParquetRows, "_rows_in", lambda self, path: claimed)
+    with pytest.raises(DataFileError, match=rf"x\.parquet is damaged: it has {said}"):
+        list(open_rows(path).iterate())
+
+
+def test_groups_within_groups_and_circles_of_them_are_searched_once(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["a/b/X"] = X
+        file["a/b/back"] = file["a"]
+        file["soft"] = h5py.SoftLink("/a/b/X")
+    np.testing.assert_array_equal(_all(tmp_path / "x.h5"), X)
+    with h5py.File(tmp_path / "x.h5", "a") as file:
+        file["a/Y"] = X
+    with pytest.raises(ValueError, match=r"holds 2 datasets.*\['a/Y', 'a/b/X'\]"):
+        _all(tmp_path / "x.h5")
 
 
 # -- text --------------------------------------------------------------------------------------------------------------

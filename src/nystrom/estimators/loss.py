@@ -24,6 +24,7 @@ from nystrom.solvers.held_out import choose_cost
 from nystrom.solvers.lbfgs import Problem, make_landmark_problem, make_problem, minimise
 from nystrom.solvers.losses import Loss
 from nystrom.solvers.path import auto_alphas, leave_one_out, ridge_problem
+from nystrom.solvers.sample import gather_keys
 from nystrom.solvers.unfactored import UnfactoredMap
 from nystrom.types import Array, Candidates, Emitted, OutPath, RowsLike
 
@@ -94,7 +95,8 @@ class LossMachine(SupervisedMachine):
         self.Cs_ = costs
         if costs is None or len(costs) > 1:
             rng = make_generator(self.random_state).spawn(1)[0]
-            path = choose_cost(problem, y, weight, costs, strata=strata, max_iter=max_iter, rng=rng)
+            keys, _ = gather_keys(rows, problem.engine)
+            path = choose_cost(problem, y, weight, costs, keys=keys, strata=strata, max_iter=max_iter, rng=rng)
             self.Cs_, self.C_scores_, self.C_ = path.costs, path.scores, path.best
         else:
             self.C_ = float(costs[0])

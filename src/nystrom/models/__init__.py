@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 import nystrom
-from nystrom.exceptions import ModelFileError
+from nystrom.exceptions import ModelFileError, NotInModelFileError
 from nystrom.models.arrays import to_numpy
 from nystrom.models.container import Container, write_container
 from nystrom.models.registry import kinds, left_out
@@ -100,6 +100,8 @@ def unpack_model(container: Container) -> Any:
         )
     try:
         model = Unpacker(kinds(), container).unpack(manifest.get("model"))
+    except NotInModelFileError as error:
+        container.fail(f"damaged or forged: it leaves out what no model can do without ({error}).")
     except ModelFileError as error:
         written = str(manifest.get("nystrom"))[:30]
         if written == nystrom.__version__:

@@ -96,10 +96,20 @@ def _dataset(path: Path, inside: str, fill_missing: bool) -> Iterator[Any]:
         yield found
 
 
-def _names(file: Any) -> list[str]:
+def _names(group: Any, prefix: str = "", seen: frozenset[int] = frozenset()) -> list[str]:
+    """Return the names of all datasets in a group. HDF5's own walk does not end on some damaged files."""
+    h5py = _h5py()
     names: list[str] = []
-    dataset = _h5py().Dataset
-    file.visititems(lambda name, item: names.append(name) if isinstance(item, dataset) else None)
+    for name in group:
+        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+            continue
+        item = group[name]
+        if isinstance(item, h5py.Dataset):
+            names.append(prefix + name)
+        elif isinstance(item, h5py.Group):
+            place = int(h5py.h5o.get_info(item.id).addr)
+            if place not in seen:  # a group may hold one that it lies in
+                names += _names(item, f"{prefix}{name}/", seen | {place})
     return names
 
 

@@ -114,21 +114,25 @@ class StreamRows(RowBlocks):
             self.stamp.check(start)
         for index, piece in enumerate(rechunk(self._checked(), self.block_rows)):
             if start + piece.n_rows > n:
-                raise RowsChangedError(
-                    f"{self.name} has more rows than the {n} it had when it was opened: it goes on at row {n}. "
-                    f"Every pass must see the same rows; open it again and start over."
-                )
+                raise self._other_count(start, f"has more rows than the {n}", f"it goes on at row {n}")
             if piece.y is not None:
                 require_target(piece.y, self.name, start)
             yield Block(index, start, piece.X, piece.y, piece.weight)
             start += piece.n_rows
         if start < n:
-            raise RowsChangedError(
-                f"{self.name} ended at row {start} in this pass, but had {n} rows when it was opened. "
-                f"Every pass must see the same rows; open it again and start over."
-            )
+            raise self._other_count(start, f"has fewer rows than the {n}", f"it ended at row {start}")
         if self.stamp is not None:
             self.stamp.check(start)
+
+    def _other_count(self, start: int, what: str, where: str) -> Exception:
+        """Return the error for rows that are more or fewer than announced: the file changed, or was never right."""
+        if self.stamp is None:
+            return RowsChangedError(
+                f"{self.name} {what} it had when it was opened: {where}. Every pass must see the same rows; open it "
+                f"again and start over."
+            )
+        self.stamp.check(start)
+        return DataFileError(f"{self.name} is damaged: it {what} that it says it has; {where}. Write it again.")
 
     def _checked(self) -> Iterator[Piece]:
         start = 0

@@ -11,7 +11,9 @@ import numpy as np
 from nystrom.engine.survey import Survey
 from nystrom.factor import NystromMap
 from nystrom.kernels import Kernel
+from nystrom.kmeans.lloyd import draw_rows
 from nystrom.landmarks import Landmarks
+from nystrom.landmarks.base import row_weights
 from nystrom.rows import RowBlocks, array_rows
 from nystrom.solvers.sample import take_with_targets
 
@@ -126,12 +128,15 @@ def _some_landmarks(landmarks: Landmarks, count: int, rng: np.random.Generator) 
 
 
 def sample_rows(survey: Survey, count: int, rng: np.random.Generator) -> RowBlocks:
-    """Return at most ``count`` rows at random, in memory, with their targets and weights: one pass over larger sets."""
+    """Return at most ``count`` rows at random, in memory, with their targets and weights: one pass over larger sets.
+
+    Rows are drawn in proportion to their weights, and then stand for equal shares of them.
+    """
     n = survey.rows.shape[0]
     if n <= count and not survey.rows.on_cluster:
         return survey.rows
-    wanted = np.arange(n) if n <= count else np.sort(rng.choice(n, count, replace=False))
+    wanted, stands = draw_rows(n, count, row_weights(survey) if n > count else None, rng)
     sample = take_with_targets(survey.rows, survey.passes, wanted)
     # All rows of a cluster in the blocks they have there: sums then have the bits of a fit without one.
     taken = array_rows(sample.X, block_rows=survey.rows.block_rows if n <= count else None)
-    return taken.with_target(sample.y, sample.weight)
+    return taken.with_target(sample.y, sample.weight if stands is None else stands)

@@ -31,13 +31,32 @@ class CostPath:
         return float(self.costs[np.argmin(self.scores)])
 
 
-def assign_parts(strata: Array, n_parts: int, rng: np.random.Generator) -> Array:
-    """Return the part of each row, 0 to ``n_parts − 1``, at random; each stratum is spread evenly."""
-    order = rng.permutation(len(strata))
-    order = order[np.argsort(strata[order], kind="stable")]
-    parts = np.empty(len(strata), dtype=np.int8)
-    parts[order] = np.arange(len(strata)) % n_parts
+def assign_parts(
+    keys: Array, weight: Array | None, n_parts: int, rng: np.random.Generator, *, strata: Array | None = None
+) -> Array:
+    """Return the part of each row, 0 to ``n_parts − 1``, at random; equal rows share theirs.
+
+    Parts follow the rows' keys, so neither their order nor how often one is written down matters, and rows of weight
+    0 have no say. Each stratum, the least of those that equal rows are in, is spread evenly.
+    """
+    kept = np.arange(len(keys)) if weight is None else np.flatnonzero(weight > 0)
+    strata = np.zeros(len(keys), np.int64) if strata is None else np.asarray(strata)
+    # Other bits for each seed; a permutation, so that keys stay distinct.
+    own = keys[kept] * (rng.integers(2**63, dtype=np.uint64) * np.uint64(2) + np.uint64(1))
+    own ^= own >> np.uint64(29)
+    order = np.lexsort((strata[kept], own))
+    begins = np.concatenate([[True], own[order][1:] != own[order][:-1]])
+    least, group = strata[kept][order][begins], np.cumsum(begins) - 1
+    place = np.empty(len(least), np.int64)
+    place[np.argsort(least, kind="stable")] = np.arange(len(least))
+    parts = np.zeros(len(keys), dtype=np.int64)
+    parts[kept[order]] = place[group] % n_parts
     return parts
+
+
+def count_distinct(keys: Array, weight: Array | None) -> int:
+    """Return how many distinct rows of positive weight there are."""
+    return len(np.unique(keys if weight is None else keys[weight > 0]))
 
 
 def choose_cost(
@@ -46,13 +65,15 @@ def choose_cost(
     weight: Array | None,
     costs: Array | None,
     *,
+    keys: Array,
     strata: Array,
     max_iter: int,
     rng: np.random.Generator,
 ) -> CostPath:
     """Return the held-out loss for each C, from the smallest to the largest, each fit begun where the last ended.
 
-    Of 5,000 rows or more a fifth is held out. Fewer rows make three parts, and below 1,000 five, each held out once.
+    Of 5,000 distinct rows or more a fifth is held out. Fewer make three parts, and below 1,000 five, each held out
+    once.
 
     Parameters
     ----------
@@ -60,20 +81,23 @@ def choose_cost(
         Target and weight of each row, as in the problem.
     costs : array or None
         Values of C; None tries those of "auto", and stops when the score has risen twice.
+    keys : array
+        Of the rows, by :func:`nystrom.solvers.sample.row_keys`: equal rows are held out together.
     strata : array
         The class of each row, or zeros: rows of each are spread evenly over the parts.
     """
-    n = len(strata)
-    w = np.ones(n) if weight is None else weight
+    w = np.ones(len(strata)) if weight is None else weight
+    n = count_distinct(keys, w)
     n_parts = next((parts for rows, parts in _PARTS if n < rows), _HELD_SHARE)
-    parts = assign_parts(strata, n_parts, rng)
+    parts = assign_parts(keys, w, n_parts, rng, strata=strata)
     held = range(n_parts if n < _PARTS[-1][0] else 1)
     pairs = [_split(problem, y, w, parts == part) for part in held]
     pairs = [pair for pair in pairs if min(part.weight for part in pair) > 0]
     if not pairs:
         count = int(np.count_nonzero(w))
         raise ValueError(
-            f"C cannot be chosen with n_samples={count} rows of positive weight: there is none to hold out. Give one C."
+            f"C cannot be chosen with n_samples={count} rows of positive weight, all of them equal: there is none to "
+            f"hold out. Give one C."
         )
     starts = [np.zeros((problem.n_unknowns, problem.n_columns))] * len(pairs)
     tried = AUTO_COSTS if costs is None else np.sort(costs)

@@ -12,8 +12,9 @@ from nystrom.factor import prepare
 from nystrom.kernels import Kernel
 from nystrom.landmarks.base import Landmarks
 from nystrom.rows import RowBlocks
+from nystrom.solvers.held_out import assign_parts, count_distinct
 from nystrom.solvers.landmark_cg import LandmarkProblem, LandmarkSolution, landmark_problem
-from nystrom.solvers.sample import gather_weights, take_with_targets
+from nystrom.solvers.sample import gather_keys, take_with_targets
 from nystrom.types import Array
 
 # The rows that judge: a share of all, within these bounds.
@@ -111,8 +112,9 @@ def fit_on_landmarks(
 
     Notes
     -----
-    To choose among regularisations, and to stop early, 5 % of the rows (at most 5,000) are held out. After a choice the
-    fit is made again on all rows, from where it stood. Each regularisation starts from the solution of the one before.
+    To choose among regularisations, and to stop early, 5 % of the distinct rows (at most 5,000) are held out. After a
+    choice the fit is made again on all rows, from where it stood. Each regularisation starts from the solution of the
+    one before.
     """
 
     def problem_of(fitted: RowBlocks) -> LandmarkProblem:
@@ -171,22 +173,30 @@ def _search(
 def _hold_out(
     rows: RowBlocks, engine: Engine, kernel: Kernel, landmarks: Landmarks, rng: np.random.Generator
 ) -> tuple[RowBlocks, HeldOut]:
-    """Return the rows with weight 0 for some of them, and those."""
-    weights = gather_weights(rows, engine)
-    counted = np.flatnonzero(weights)
-    size = min(max(int(_HELD_OUT_SHARE * len(counted)), _HELD_OUT_LEAST), _HELD_OUT_MOST, len(counted) // 2)
-    if size < 1:
-        raise ValueError(
-            "to choose alpha, or to stop early, at least 2 rows of positive weight are needed: one judges. "
-            "Give one alpha."
-        )
-    numbers = np.sort(rng.choice(counted, size, replace=False))
+    """Return the rows with weight 0 for some of them, and those: equal rows together, none of weight 0."""
+    keys, weights = gather_keys(rows, engine)
+    numbers = _held_numbers(keys, weights, rng)
     block = take_with_targets(rows, engine, numbers)
-    weights[numbers] = 0.0
     judge = HeldOut(
         np.asarray(prepare(kernel, landmarks)(block.X), dtype=np.float64),
-        np.asarray(block.y, dtype=np.float64).reshape(size, -1),
-        np.ones(size) if block.weight is None else np.asarray(block.weight, dtype=np.float64),
-        float(np.mean(kernel.diag(block.X))),
+        np.asarray(block.y, dtype=np.float64).reshape(len(numbers), -1),
+        weights[numbers],
+        float(np.average(kernel.diag(block.X), weights=weights[numbers])),
     )
+    weights[numbers] = 0.0
     return rows.with_target(None, weights), judge
+
+
+def _held_numbers(keys: Array, weights: Array, rng: np.random.Generator) -> Array:
+    """Return the numbers of the rows that judge: 5 % of the distinct ones, within bounds."""
+    n = count_distinct(keys, weights)
+    size = min(max(int(_HELD_OUT_SHARE * n), _HELD_OUT_LEAST), _HELD_OUT_MOST, n // 2)
+    if size < 1:
+        raise ValueError(
+            "to choose alpha, or to stop early, at least 2 distinct rows are needed: one judges. Give one alpha."
+        )
+    # Every row that is distinct is a part of its own; the first parts judge.
+    parts = assign_parts(keys, weights, n, rng)
+    numbers = np.flatnonzero((parts < size) & (weights > 0))
+    # Of rows that are there many times some serve.
+    return numbers if len(numbers) <= _HELD_OUT_MOST else numbers[:: -(-len(numbers) // _HELD_OUT_MOST)]

@@ -22,10 +22,10 @@ from nystrom.factor import NystromMap, optimal
 from nystrom.kernels import Gaussian, Kernel, Matern, to_metric
 from nystrom.landmarks import make_selector
 from nystrom.rows import Block, RowBlocks, array_rows, require_finite
-from nystrom.rows.stack import stack_rows
 from nystrom.solvers.bandwidth import sample_rows
 from nystrom.solvers.held_out import assign_parts
 from nystrom.solvers.path import auto_alphas, leave_one_out, ridge_problem
+from nystrom.solvers.sample import distinct_rows, row_keys, take_with_targets
 from nystrom.types import Array, Matrix, issparse, to_dense
 
 MetricLike: TypeAlias = str | ArrayLike | None
@@ -53,12 +53,14 @@ class Sample:
     X: Matrix
     y: Array
     weight: Array | None
+    keys: Array
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
 
     def take(self, rows: Array) -> Sample:
-        return Sample(self.X[rows], self.y[rows], None if self.weight is None else self.weight[rows])
+        weight = None if self.weight is None else self.weight[rows]
+        return Sample(self.X[rows], self.y[rows], weight, self.keys[rows])
 
     def blocks(self, root: Array | None) -> RowBlocks:
         """Return the rows, in a metric, as a fit takes them."""
@@ -67,9 +69,9 @@ class Sample:
     def spread(self, root: Array | None) -> float:
         """Return the mean squared distance of the rows to their mean, in a metric."""
         X = self.X if root is None else to_metric(self.X, root)
-        squares = X.multiply(X).sum() if issparse(X) else np.einsum("ij,ij->", X, X)
-        mean = np.asarray(X.mean(axis=0)).ravel()
-        return max(float(squares / len(self) - mean @ mean), 0.0)
+        w = np.full(len(self), 1 / len(self)) if self.weight is None else self.weight / self.weight.sum()
+        mean = np.asarray(w @ X).ravel()
+        return max(float(w @ _squares(X) - mean @ mean), 0.0)
 
 
 @dataclass(frozen=True)
@@ -204,12 +206,10 @@ def kinds_of(metric: str, n_columns: int, *, sparse: bool) -> tuple[str, ...]:
 
 def _sample(survey: Survey, rng: np.random.Generator, classes: bool) -> Sample:
     rows = sample_rows(survey, _ROWS, rng)
-    parts = survey.engine.map(rows, lambda block: (block.X, block.y, block.weight), label="sample")
-    pieces = [piece for _, piece in parts]
-    weight = None if pieces[0][2] is None else np.concatenate([np.asarray(piece[2], dtype=float) for piece in pieces])
-    y = np.concatenate([np.asarray(piece[1], dtype=np.float64) for piece in pieces])
-    y = y.reshape(len(y), -1)
-    stacked = stack_rows([piece[0] for piece in pieces]).astype(np.float64)
+    # Equal rows are one, in an order of their own, so that a weight is the same as repetitions.
+    drawn = distinct_rows(take_with_targets(rows, survey.engine, np.arange(rows.shape[0])))
+    y = np.asarray(drawn.y).reshape(drawn.X.shape[0], -1)
+    stacked, weight, keys = drawn.X.astype(np.float64), drawn.weight, row_keys(drawn.X)
     try:
         require_finite(stacked, survey.rows.name)
     except NotFiniteError:
@@ -217,15 +217,13 @@ def _sample(survey: Survey, rng: np.random.Generator, classes: bool) -> Sample:
         raise
     if not np.isfinite(y).all():
         raise ValueError("Input y contains NaN or infinity: drop such rows before the fit.")
-    if weight is not None:
-        counts = weight > 0  # a row of weight 0 is left out
-        stacked, y, weight = stacked[counts], y[counts], weight[counts]
     if not issparse(stacked):
         stacked -= stacked.mean(axis=0)  # distances do not change, and gain digits
     if not classes:
-        deviation = y.std(axis=0)
-        y = (y - y.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0).mean()
-    return Sample(stacked, y, weight)
+        y = y - np.average(y, axis=0, weights=weight)
+        deviation = np.sqrt(np.average(y**2, axis=0, weights=weight))
+        y = y / np.where(deviation > 0, deviation, 1.0).mean()
+    return Sample(stacked, y, weight, keys)
 
 
 class _Learner:
@@ -236,7 +234,7 @@ class _Learner:
     ) -> None:
         self.sample, self.engine, self.fit_intercept, self.classes = sample, engine, fit_intercept, classes
         n = len(sample)
-        parts = assign_parts(np.zeros(n), _PARTS, rng)
+        parts = assign_parts(sample.keys, sample.weight, _PARTS, rng)
         count = min(_PARTS, -(-_HELD_ROWS * _PARTS // n))
         self.splits = [np.flatnonzero(parts == part) for part in range(count)]
         self.splits = [held for held in self.splits if 0 < len(held) < n]

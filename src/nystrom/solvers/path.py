@@ -14,7 +14,10 @@ from functools import cached_property
 import numpy as np
 
 from nystrom.engine import Engine, Sums
+from nystrom.engine.survey import Survey
 from nystrom.factor import NystromMap
+from nystrom.kmeans.lloyd import draw_rows
+from nystrom.landmarks.base import row_weights
 from nystrom.linalg import psd_eigh
 from nystrom.rows import Block, RowBlocks
 from nystrom.types import Array
@@ -178,11 +181,11 @@ def leave_one_out(
     (r, a), t = inverse.shape, problem.cross.shape[1]
     weights = (inverse[:, :, None] * problem.cross[:, None, :]).reshape(r, a * t)
     weight_of_mean = 1 / problem.weight if problem.fit_intercept else 0.0
-    judged = _judged_rows(rows.shape[0])
+    judged, stands = draw_rows(rows.shape[0], MOST_JUDGED, row_weights(Survey(rows, engine)), np.random.default_rng(0))
 
     def step(block: Block) -> Sums:
-        here = judged[slice(*np.searchsorted(judged, (block.start, block.stop)))]
-        local = here - block.start
+        here = slice(*np.searchsorted(judged, (block.start, block.stop)))
+        local = judged[here] - block.start
         phi = fitted.evaluate(block.X[local]).astype(np.float64, copy=False) @ projection
         phi -= offset
         y = np.asarray(block.y, dtype=np.float64)[local].reshape(len(phi), 1, t) - problem.target_mean
@@ -192,14 +195,8 @@ def leave_one_out(
         once = np.minimum(w, 1.0 if unit is None else unit(np.asarray(block.y)[local]))
         left = 1 - once[:, None] * (np.square(phi, out=phi) @ inverse + weight_of_mean)
         errors /= np.maximum(left, _EPS)[:, :, None]
-        return Sums(np.einsum("iat,iat->ia", errors, errors).T @ w, float(w.sum()))
+        counted = w if stands is None else stands[here]
+        return Sums(np.einsum("iat,iat->ia", errors, errors).T @ counted, float(counted.sum()))
 
     squares, weight = engine.fold(rows, step, label="leave-one-out")
     return np.asarray(squares / (max(weight, _TINY) * t))
-
-
-def _judged_rows(n: int) -> Array:
-    """Return the numbers of the rows whose leave-one-out errors are taken: all, or a fixed sample of many."""
-    if n <= MOST_JUDGED:
-        return np.arange(n)
-    return np.sort(np.random.default_rng(0).choice(n, MOST_JUDGED, replace=False, shuffle=False))

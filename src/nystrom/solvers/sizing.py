@@ -12,11 +12,13 @@ from nystrom.engine.survey import Survey
 from nystrom.factor import bind, landmark_kernel, prepare
 from nystrom.kernels import Kernel
 from nystrom.kmeans.lloyd import draw_rows
-from nystrom.landmarks.base import Landmarks, Selector
+from nystrom.landmarks.base import Landmarks, Selector, row_weights
 from nystrom.linalg import psd_eigh, whiten
 from nystrom.rows.base import Block, require_finite
 from nystrom.rows.stack import stack_rows
+from nystrom.solvers.held_out import assign_parts
 from nystrom.solvers.path import auto_alphas
+from nystrom.solvers.sample import distinct_rows, row_keys
 from nystrom.types import Array, Matrix
 
 # Rows that a regression on trial learns from, and rows that judge it; both at most a share of all.
@@ -41,11 +43,6 @@ class Grown(NamedTuple):
     tried: tuple[tuple[int, float], ...]
 
 
-class _Sample(NamedTuple):
-    X: Matrix
-    y: Array | None
-
-
 def grow_by_score(
     survey: Survey, selector: Selector, kernel: Kernel, rng: np.random.Generator, *, least: int, most: int
 ) -> Grown:
@@ -56,21 +53,24 @@ def grow_by_score(
 
     Cost: per size that of its landmarks and of a fit to 10,000 rows; one pass to fetch these.
     """
-    n = survey.rows.shape[0]
-    judged = min(_JUDGE_ROWS, max(n // 4, 1))
-    X, y = fetch_rows(survey, draw_rows(n, min(_LEARN_ROWS + judged, n), None, rng)[0])
-    if y is None:
+    sample = _fetch(survey, _LEARN_ROWS + min(_JUDGE_ROWS, max(survey.rows.shape[0] // 4, 1)), rng)
+    if sample.y is None:
         raise ValueError("n_landmarks='auto' judges sizes by how well they predict, and the rows hold no target.")
-    y = y.astype(np.float64)
-    order = rng.permutation(len(y))
+    X, n = sample.X, sample.X.shape[0]
+    y = sample.y.reshape(n, -1)
+    w = np.ones(n) if sample.weight is None else sample.weight
+    # Every distinct row is a part of its own: an order at random.
+    order = np.argsort(assign_parts(row_keys(X), w, n, rng), kind="stable")
+    judged = min(_JUDGE_ROWS, max(n // 4, 1))
     judge, learn = order[:judged], order[judged:]
 
     def errors(landmarks: Landmarks) -> Array:
         features = _features(kernel, landmarks)
         rows = learn[: max(_VALUES_BYTES // (8 * len(landmarks)), 1000)]
-        return _judge(features(X[rows]), y[rows], features(X[judge]), y[judge])
+        return _judge(features(X[rows]), y[rows], w[rows], features(X[judge]), y[judge], w[judge])
 
-    spread = float(np.var(y[judge], axis=0).mean())
+    centred = y[judge] - np.average(y[judge], axis=0, weights=w[judge])
+    spread = float(np.average(np.square(centred).mean(axis=1), weights=w[judge]))
 
     def enough(seen: list[Array]) -> bool:
         now = seen[-1]
@@ -90,11 +90,12 @@ def grow_by_components(
     They do when 99.5 % of their variance lies in the span of those with half the landmarks; the larger size is taken.
     Scores are these shares.
     """
-    X, _ = fetch_rows(survey, draw_rows(survey.rows.shape[0], _JUDGE_ROWS, None, rng)[0])
+    sample = _fetch(survey, _JUDGE_ROWS, rng)
+    root = 1.0 if sample.weight is None else np.sqrt(sample.weight)[:, None]
 
     def components(landmarks: Landmarks) -> Array:
-        F = _features(kernel, landmarks)(X)
-        U, s, _ = np.linalg.svd(F - F.mean(axis=0), full_matrices=False)
+        F = _features(kernel, landmarks)(sample.X)
+        U, s, _ = np.linalg.svd(root * (F - np.average(F, axis=0, weights=sample.weight)), full_matrices=False)
         return np.asarray(U[:, :rank] * s[:rank])
 
     def enough(seen: list[Array]) -> bool:
@@ -164,15 +165,32 @@ def _features(kernel: Kernel, landmarks: Landmarks) -> Callable[[Matrix], Array]
     return lambda X: np.asarray(evaluate(X), dtype=np.float64) @ whiten(W, block_dtype=X.dtype).T
 
 
-def _judge(F: Array, y: Array, G: Array, z: Array) -> Array:
-    """Return each judging row's squared error, for the best of some regularisations of a ridge with an intercept."""
-    mean, target = F.mean(axis=0), y.mean(axis=0)
+def _judge(F: Array, y: Array, w: Array, G: Array, z: Array, v: Array) -> Array:
+    """Return each judging row's squared error, for the best of some regularisations of a ridge with an intercept.
+
+    The features F of some rows, their targets y and weights w make the ridge; G, z and v are those of the rows that
+    judge. An error counts as often as its weight says, relative to the mean weight.
+    """
+    mean, target = np.average(F, axis=0, weights=w), np.average(y, axis=0, weights=w)
     F, y = F - mean, y - target
-    values, V = psd_eigh(F.T @ F)
-    cross, G = V.T @ (F.T @ y), (G - mean) @ V
+    wF = F * w[:, None]
+    values, V = psd_eigh(F.T @ wF)
+    cross, G = V.T @ (wF.T @ y), (G - mean) @ V
     alphas = auto_alphas(values)[::_ALPHAS]
     errors = [np.mean((z - target - G @ (cross / (values + a)[:, None])) ** 2, axis=1) for a in alphas]
-    return min(errors, key=lambda e: float(e.mean()))
+    return min((e * (v / v.mean()) for e in errors), key=lambda e: float(e.mean()))
+
+
+def _fetch(survey: Survey, size: int, rng: np.random.Generator) -> Block:
+    """Return at most ``size`` rows, drawn in proportion to their weights, each once and with what it stands for."""
+    numbers, stands = draw_rows(survey.rows.shape[0], size, row_weights(survey), rng)
+    X, y = fetch_rows(survey, numbers)
+    return distinct_rows(Block(0, 0, X, y, stands))
+
+
+class _Sample(NamedTuple):
+    X: Matrix
+    y: Array | None
 
 
 def fetch_rows(survey: Survey, numbers: Array, *, with_target: bool = True) -> _Sample:
