@@ -193,7 +193,8 @@ def _held_numbers(keys: Array, weights: Array, rng: np.random.Generator) -> Arra
     size = min(max(int(_HELD_OUT_SHARE * n), _HELD_OUT_LEAST), _HELD_OUT_MOST, n // 2)
     if size < 1:
         raise ValueError(
-            "to choose alpha, or to stop early, at least 2 distinct rows are needed: one judges. Give one alpha."
+            "to choose alpha, or to stop early, at least 2 distinct rows of positive weight are needed: one judges. "
+            "Give one alpha."
         )
     # Every row that is distinct is a part of its own; the first parts judge.
     parts = assign_parts(keys, weights, n, rng)
