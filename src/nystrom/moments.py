@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nystrom import loops
 from nystrom.types import Array, Matrix, SparseMatrix, issparse
 
 # Squares of numbers outside this range, or their sums, would leave that of float64.
@@ -49,14 +50,18 @@ def block_moments(X: Matrix, weight: Array | None = None) -> Moments:
         return _sparse_moments(X, weight)
     if weight is not None:
         return _careful_moments(X, np.asarray(weight, dtype=np.float64))
-    sums, total = _sums(X)
+    quick = _quick_moments(n, *_sums(X), X.dtype)
+    return _careful_moments(X, None) if quick is None else quick
+
+
+def _quick_moments(n: int, sums: Array, total: float, dtype: np.dtype) -> Moments | None:
+    """Return the moments of n rows from their sum and the sum of all squares; None where that would lose two digits."""
     mean = sums / n
     scatter = total - n * float(mean @ mean)
-    least = 1e-30 if X.dtype == np.float32 else _SQUARABLE[0] ** 2
-    if not scatter > 1e-2 * total or not least < total < _SQUARABLE[1] ** 2:
-        # The mean dominates, or the squares leave the range: two digits or more would be lost.
-        return _careful_moments(X, None)
-    return Moments(n, mean, scatter)
+    least = 1e-30 if dtype == np.float32 else _SQUARABLE[0] ** 2
+    # Otherwise the mean dominates, or the squares leave the range.
+    safe = scatter > 1e-2 * total and least < total < _SQUARABLE[1] ** 2
+    return Moments(n, mean, scatter) if safe else None
 
 
 def _sums(X: Array) -> tuple[Array, float]:
@@ -89,6 +94,10 @@ def _careful_moments(X: Array, weight: Array | None) -> Moments:
 def _sparse_moments(X: SparseMatrix, weight: Array | None) -> Moments:
     """Return the moments of CSR rows, column by column about the mean: zeros that are not stored count too."""
     n, p = X.shape
+    if weight is None and n:
+        quick = _quick_moments(n, *loops.column_sums(X), X.dtype)
+        if quick is not None:
+            return quick
     w = np.ones(n) if weight is None else np.asarray(weight, dtype=np.float64)
     count = float(w.sum())
     if not count > 0:

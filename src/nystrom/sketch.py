@@ -107,18 +107,18 @@ class LinearSketch:
         if key not in self._ways:
             H = self.matrix.astype(X.dtype)
             # Two threads may both cast; they store the same values, so it does not matter which one stays.
-            self._ways[key] = partial(_product, H=H) if issparse(X) or issparse(H) else loops.Product(H)
+            if issparse(X):
+                self._ways[key] = loops.SparseProduct(H.T, X.dtype)
+            else:
+                self._ways[key] = partial(_product, H=H) if issparse(H) else loops.Product(H)
         out = self._ways[key](X)
         if self.offset is not None:
             out -= self.offset.astype(X.dtype)
         return out
 
 
-def _product(X: Matrix, H: Matrix) -> Array:
-    if issparse(H):
-        product = X @ H if issparse(X) else (H.T @ X.T).T
-        return product.toarray() if issparse(product) else np.ascontiguousarray(product)
-    return np.asarray(X @ H)
+def _product(X: Array, H: Matrix) -> Array:
+    return np.ascontiguousarray((H.T @ X.T).T)
 
 
 @dataclass(frozen=True)
@@ -258,8 +258,9 @@ class PCASketch:
     """The leading principal directions of a sample of rows, found by a randomised SVD (few sparse rows: exactly).
 
     It never lengthens a distance, and keeps as much of the sample's variance as p' directions can. Time
-    O(s p p') for s sampled rows (at most ``max_rows``; the rest are not used), and memory O(p p'). Sparse
-    samples are centred implicitly. Where the sample has fewer than p' directions, the last columns are 0.
+    O(s p p') for s sampled rows (at most ``max_rows``; the rest are not used), and memory O(p p'). Of sparse rows with
+    very many columns, those ``max_columns`` that vary most in the sample are looked at.
+    Where the sample has fewer than p' directions, the last columns are 0.
 
     Examples
     --------
@@ -273,6 +274,7 @@ class PCASketch:
 
     max_rows: int = 2000
     n_power: int = 2
+    max_columns: int = 2048
     needs_sample = True
 
     def fit(self, n_features: int, dim: int, rng: np.random.Generator, sample: Matrix | None = None) -> Sketch:
@@ -283,6 +285,8 @@ class PCASketch:
                 "Pass up to 2,000 rows drawn at random, or use SignSketch, which needs no rows."
             )
         rows = sample[: self.max_rows]
+        if issparse(rows) and n_features > self.max_columns:
+            return _sketch_of_columns(rows, self.max_columns, dim, rng, self.n_power)
         mean = np.asarray(rows.mean(axis=0, dtype=np.float64)).ravel()
         if issparse(rows) and rows.shape[0] < n_features:
             V = _directions_from_rows(rows, mean, dim)
@@ -318,10 +322,7 @@ def _principal_directions(X: Matrix, mean: Array, dim: int, rng: np.random.Gener
 
 
 def _directions_from_rows(X: SparseMatrix, mean: Array, dim: int) -> Array:
-    """Return the same for few sparse rows of many columns, exactly, from the inner products of the rows.
-
-    The matrices of p × p' that a randomised SVD makes orthonormal, again and again, would cost far more.
-    """
+    """Return the same for few sparse rows, exactly, from the inner products of the rows."""
     X = X.astype(np.float64)
     along = X @ mean
     gram = loops.SparseProduct(X, X.dtype)(X) - along[:, None] - along + mean @ mean
@@ -331,6 +332,29 @@ def _directions_from_rows(X: SparseMatrix, mean: Array, dim: int) -> Array:
     directions = np.zeros((X.shape[1], dim))
     directions[:, : U.shape[1]] = X.T @ U - np.outer(mean, U.sum(axis=0))
     return directions
+
+
+def _sketch_of_columns(
+    X: SparseMatrix, n_columns: int, dim: int, rng: np.random.Generator, n_power: int
+) -> LinearSketch:
+    """Return the same as a sketch of sparse rows, of the columns that vary most."""
+    n, p = X.shape
+    sums, _ = loops.column_sums(X)
+    squared = sp.csr_matrix((X.data.astype(np.float64) ** 2, X.indices, X.indptr), shape=X.shape, copy=False)
+    varies = loops.column_sums(squared)[0] - sums**2 / n
+    # Most columns may be empty, and selection among equal numbers is slow.
+    columns = np.flatnonzero(varies > 0)
+    if columns.size > n_columns:
+        columns = np.sort(columns[np.argpartition(-varies[columns], n_columns - 1)[:n_columns]])
+    n_columns = columns.size
+    # The product with unit vectors picks columns.
+    picked = (np.ones(n_columns, X.dtype), columns, np.arange(n_columns + 1))
+    dense = loops.SparseProduct(sp.csr_matrix(picked, shape=(n_columns, p)), X.dtype)(X)
+    mean = dense.mean(axis=0, dtype=np.float64)
+    V = _principal_directions(dense, mean, dim, rng, n_power)
+    ends = np.arange(dim + 1) * n_columns
+    rows = sp.csr_matrix((V.T.ravel(), np.tile(columns, dim), ends), shape=(dim, p))
+    return LinearSketch(rows.T, mean @ V)
 
 
 __all__ = [

@@ -277,9 +277,9 @@ class TestSparse:
     def test_exponentials(self, dense, dtype, both):
         X, Z = self.matrices(dtype)
         Z = Z.toarray() if dense else Z
-        rows, norms = np.linspace(0, 1, 45), np.linspace(0, 2, 21).astype(dtype)
+        norms = np.linspace(0, 2, 21).astype(dtype)
         for exp in (False, True):
-            fast, slow = both(lambda exp=exp: loops.SparseExponentials(Z, norms)(X, rows, exp=exp))
+            fast, slow = both(lambda exp=exp: loops.SparseExponentials(Z, norms, 0.3)(X, exp=exp))
             np.testing.assert_allclose(fast, slow, rtol=60 * np.finfo(dtype).eps, atol=60 * np.finfo(dtype).eps)
             assert fast.max() <= (1 if exp else 0)
 
@@ -301,24 +301,76 @@ class TestSparse:
         fast, slow = both(lambda: loops.SparseProduct(Z.toarray(), dtype)(X))
         np.testing.assert_array_equal(np.isnan(fast), np.isnan(slow))
 
-    def test_very_many_columns(self, dtype, both, monkeypatch):
+    @pytest.mark.parametrize("m", [3, 70, 700])
+    @pytest.mark.parametrize("density", [0.001, 0.02, 0.4])
+    def test_full_columns_and_lists(self, m, density, dtype, both):
+        X, _ = self.matrices(dtype, n=60, p=400)
+        Z = sp.random(m, 400, density, format="lil", random_state=3, dtype=np.float64)
+        # Columns that all have, that none has, and rows longer than the entries taken at once.
+        Z[:, 7], Z[:, 8] = 1.5, 0
+        X = sp.vstack([X, sp.csr_matrix(np.ones((2, 400), dtype))], format="csr")
+        Z = Z.tocsr().astype(dtype)
+        exact, size = X.astype(np.float64) @ Z.astype(np.float64).T, np.abs(X) @ np.abs(Z).T
+        for found in both(lambda: loops.SparseProduct(Z, dtype)(X)):
+            assert_close(found, exact.toarray(), size.toarray(), dtype, 400)
+
+    def test_very_many_columns_go_to_scipy(self, dtype, both, monkeypatch):
         from nystrom.loops import sparse
 
         X, Z = self.matrices(dtype)
-        Z.data[Z.indices % 3 == 0] = 0
-        Z.eliminate_zeros()
         exact = loops.SparseProduct(Z, dtype)(X)
-        monkeypatch.setattr(sparse, "_PANEL_ROWS", 190)
-        places = loops.SparseProduct(Z, dtype)
-        assert places._places is not None
-        np.testing.assert_array_equal(places(X), exact)
-        monkeypatch.setattr(sparse, "_PANEL_ROWS", 100)
-        monkeypatch.setattr(sparse, "_PANEL_BYTES", 100)
-        for other in (Z, Z.toarray()):
-            product = loops.SparseProduct(other, dtype)
-            assert product._sparse is None
-            assert product._dense is None
-            np.testing.assert_allclose(product(X), exact, rtol=30 * np.finfo(dtype).eps, atol=np.finfo(dtype).eps)
+        monkeypatch.setattr(sparse, "_MOST_COLUMNS", 100)
+        product = loops.SparseProduct(Z, dtype)
+        np.testing.assert_allclose(product(X), exact, rtol=30 * np.finfo(dtype).eps, atol=np.finfo(dtype).eps)
+        assert not product._columns
+
+    def test_column_sums(self, dtype, both):
+        X, _ = self.matrices(dtype)
+        for sums, squares in both(lambda: loops.column_sums(X)):
+            np.testing.assert_allclose(sums, X.astype(np.float64).sum(axis=0).A1, rtol=1e-13, atol=1e-13)
+            np.testing.assert_allclose(squares, np.sum(X.data.astype(np.float64) ** 2), rtol=1e-13)
+
+    @pytest.mark.parametrize("weighted", [False, True])
+    def test_heavy_sums(self, weighted, dtype, both):
+        rng = np.random.default_rng(0)
+        X, _ = self.matrices(dtype, n=300)
+        X.data = (X.data * rng.choice([-1, 1], X.nnz)).astype(dtype)
+        labels = rng.integers(6, size=300)
+        labels[labels == 4] = 5
+        weight = rng.random(300) if weighted else None
+        w = np.ones(300) if weight is None else weight
+        exact = np.zeros((6, 200))
+        np.add.at(exact, labels, w[:, None] * X.toarray().astype(np.float64))
+        for share in (0.0, 0.01, 0.3):
+            allowed = share * (exact**2).sum(axis=1)
+            fast, slow = both(lambda allowed=allowed: loops.heavy_sums(labels, X, allowed, weight))
+            for found in (fast, slow):
+                assert found.has_canonical_format
+                kept = found.toarray()
+                lost = np.where(kept == 0, exact, 0)
+                np.testing.assert_allclose(kept + lost, exact, rtol=1e-9, atol=1e-12)
+                assert np.all((lost**2).sum(axis=1) <= allowed + 1e-12)
+                # What is left out is lighter than what stays, up to the step in which they are told apart.
+                smallest = np.where(kept == 0, np.inf, np.abs(kept)).min(axis=1)
+                assert np.all(np.abs(lost).max(axis=1) <= smallest)
+            np.testing.assert_array_equal(fast.toarray() != 0, slow.toarray() != 0)
+            assert share < 0.1 or fast.nnz < 0.8 * np.count_nonzero(exact)
+
+    def test_canonical(self, dtype):
+        X, _ = self.matrices(dtype)
+
+        def looked(indices=X.indices, indptr=X.indptr, shape=X.shape):
+            return loops.is_canonical(X.data, indices, indptr, shape)
+
+        assert looked() == (loops.instruction_set() is not None)
+        falls, outside, negative = X.indices.copy(), X.indices.copy(), X.indices.copy()
+        falls[:2] = falls[1::-1]
+        outside[X.indptr[1] - 1], negative[0] = 200, -1
+        for wrong in (falls, outside, negative, np.sort(X.indices)[::-1].copy()):
+            assert not looked(wrong)
+        assert not looked(indptr=X.indptr[:-1])
+        assert not looked(indptr=X.indptr + 1)
+        assert not looked(shape=(X.shape[0], 3))
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -74,8 +74,8 @@ class TestNative:
     def test_sparse(self, native, dtype, index):
         X = sp.random(6, 8, 0.5, format="csr", dtype=dtype, random_state=0)
         ends, indices, data = X.indptr.astype(index), X.indices.astype(index), X.data
-        panels, out = native.pack(np.ones((8, 5), dtype)), np.empty((6, 5), dtype)
-        Z = (ends[:3], indices, data)
+        columns, out = native.dense_columns(np.ones((5, 8), dtype)), np.empty((6, 5), dtype)
+        labels, allowed = np.zeros(6, np.int32), np.zeros(2)
 
         def changed(values, place, value):
             values = values.copy()
@@ -83,12 +83,15 @@ class TestNative:
             return values
 
         def run(ends, indices, data):
-            native.sparse_product(ends, indices, data, panels, out)
+            native.sparse_product(ends, indices, data, columns, out)
 
-        def run_both(*own):
-            native.sparse_sparse_product(*own, *Z, 8, out[:, :2].copy())
+        def sums(ends, indices, data):
+            native.column_sums(ends, indices, data, np.zeros(8))
 
-        for call in (run, run_both):
+        def heavy(ends, indices, data):
+            native.heavy_sums(ends, indices, data, 8, labels, None, allowed)
+
+        for call in (run, sums, heavy):
             call(ends, indices, data)
             for wrong in (changed(ends, 6, len(data) + 1), changed(ends, 0, -1), changed(ends, 2, ends[3] + 1)):
                 with pytest.raises(ValueError, match=r"X\.indptr must rise"):
@@ -101,13 +104,15 @@ class TestNative:
             with pytest.raises(ValueError, match=r"X\.indptr must not be empty"):
                 call(ends[:0], indices, data)
         with pytest.raises(ValueError, match=r"Z\.indices must be from 0 to 3"):
-            native.sparse_sparse_product(ends[:1], indices[:0], data[:0], *Z, 4, out[:0, :2].copy())
-        with pytest.raises(ValueError, match="given together"):
-            native.sparse_product(ends, indices, data, panels, out, np.zeros(6, dtype))
-        with pytest.raises(ValueError, match="row_norms must have size 6; got 5"):
-            native.sparse_product(ends, indices, data, panels, out, np.zeros(5, dtype), np.zeros(5, dtype))
+            native.sparse_columns(ends, indices, data, 4)
+        with pytest.raises(ValueError, match="norms must have size 5; got 6"):
+            native.sparse_product(ends, indices, data, columns, out, 1.0, np.zeros(6, dtype))
         with pytest.raises(ValueError, match="out must be contiguous"):
-            native.sparse_product(ends, indices, data, panels, np.empty((6, 9), dtype)[:, :5])
+            native.sparse_product(ends, indices, data, columns, np.empty((6, 9), dtype)[:, :5])
+        with pytest.raises(ValueError, match="labels must be one number from 0 to 1 per row"):
+            native.heavy_sums(ends, indices, data, 8, labels + 2, None, allowed)
+        with pytest.raises(ValueError, match="weights must have size 6; got 5"):
+            native.heavy_sums(ends, indices, data, 8, labels, np.ones(5), allowed)
 
     def test_nearest(self, native, dtype):
         X, panels, labels = np.ones((4, 3), dtype), native.pack(np.ones((3, 5), dtype)), np.empty(4, np.int32)

@@ -71,15 +71,15 @@ def warn_if_unexplained(certificate: Certificate, rows: RowBlocks, fitted: Nystr
 
 def likely_cause(rows: RowBlocks, fitted: NystromMap) -> tuple[str, str]:
     """Return why so much is left, and what to do."""
-    W = landmark_kernel(fitted.kernel, fitted.landmarks)
-    scale = np.sqrt(np.diag(W))
-    alike = np.abs(W) / np.maximum(np.multiply.outer(scale, scale), np.finfo(np.float64).tiny)
-    np.fill_diagonal(alike, 0.0)
     if rows.is_sparse and rows.shape[1] >= _MANY_COLUMNS:
         return (
             "sparse rows of very many columns, such as text, have few neighbours",
             "a linear model on the columns is often better there (scikit-learn's, or kernel='linear')",
         )
+    W = landmark_kernel(fitted.kernel, fitted.landmarks)
+    scale = np.sqrt(np.diag(W))
+    alike = np.abs(W) / np.maximum(np.multiply.outer(scale, scale), np.finfo(np.float64).tiny)
+    np.fill_diagonal(alike, 0.0)
     if len(W) > 1 and float(np.median(alike.max(axis=1))) < _NARROW:
         return (
             "the bandwidth is so narrow that rows resemble only themselves",

@@ -64,9 +64,7 @@ def check_columns(X: Matrix, n_features: int) -> None:
 def squared_norms(A: Matrix) -> Array:
     """Return ``‖a‖²`` for each row, in float64."""
     if issparse(A):
-        squares = A.astype(np.float64)
-        squares.data **= 2
-        return np.asarray(squares.sum(axis=1)).ravel()
+        return loops.row_squares(A)
     norms: Array = np.einsum("ij,ij->i", A, A, dtype=np.float64)
     return norms
 
@@ -94,20 +92,21 @@ def _dense_if_small(Z: Matrix) -> Matrix:
     return Z
 
 
-def _columns(Z: Matrix, scale: float, dtype: np.dtype) -> Matrix:
-    """Return ``scale · Zᵀ`` in ``dtype``, its rows contiguous; scaled in float64 before it is rounded."""
+def _scaled(Z: Matrix, scale: float, dtype: np.dtype) -> Matrix:
+    """Return ``scale · Z`` in ``dtype``, scaled in float64 before it is rounded; a dense one has contiguous columns."""
     if issparse(Z):
-        return (Z.astype(np.float64) * scale).astype(dtype).T.tocsr()
-    return np.ascontiguousarray((np.asarray(Z, np.float64) * scale).astype(dtype).T)
+        return (Z.astype(np.float64) * scale).astype(dtype)
+    return np.ascontiguousarray((np.asarray(Z, np.float64) * scale).astype(dtype).T).T
+
+
+def _columns(rows: Matrix) -> Matrix:
+    """Return the transpose of what :func:`_scaled` has made, as products want it."""
+    return rows.T.tocsr() if issparse(rows) else rows.T
 
 
 def _product(X: Matrix, columns: Matrix) -> Array:
     product = X @ columns
     return np.ascontiguousarray(to_dense(product))
-
-
-def _rows_of(columns: Matrix) -> Matrix:
-    return columns.T.tocsr() if issparse(columns) else columns.T
 
 
 def _difference(A: Matrix, B: Matrix) -> Matrix:
@@ -121,7 +120,7 @@ class InnerProducts:
     """``X ↦ scale · X Zᵀ`` for the landmarks ``Z``, in the dtype of ``X``."""
 
     def __init__(self, Z: Matrix, scale: float = 1.0) -> None:
-        self._Z = _dense_if_small(Z)
+        self._Z = Z
         self._scale = scale
         # Filled by whichever thread comes first; two that race compute the same thing.
         self._ways: dict[tuple[np.dtype, bool], Callable[[Any], Array]] = {}
@@ -135,21 +134,21 @@ class InnerProducts:
         return self._ways[key](X)
 
     def _way(self, dtype: np.dtype, is_sparse: bool) -> Callable[[Any], Array]:
-        columns = _columns(self._Z, self._scale, dtype)
         if is_sparse:
-            return loops.SparseProduct(_rows_of(columns), dtype)
+            return loops.SparseProduct(_scaled(self._Z, self._scale, dtype), dtype)
+        columns = _columns(_scaled(_dense_if_small(self._Z), self._scale, dtype))
         return partial(_product, columns=columns) if issparse(columns) else loops.Product(columns)
 
 
 @dataclass(frozen=True)
 class _Landmarks:
-    """Landmarks as one dtype wants them: ``2γ (Z − c)ᵀ``, ``γ‖z − c‖²``, γ, and ``c`` or None for no centring.
+    """Landmarks as one dtype wants them: ``2γ (Z − c)``, ``γ‖z − c‖²``, γ, and ``c`` or None for no centring.
 
     ``points`` are the landmarks themselves where small distances are to be taken from the differences. ``offset`` is
     what sparse rows are moved by, and landmarks with them.
     """
 
-    columns: Matrix
+    rows: Matrix
     norms: Array
     gamma: float
     center: Array | None
@@ -161,11 +160,11 @@ class _Landmarks:
         if issparse(X) and self.offset is not None:
             X = minus_columns(X.astype(self.norms.dtype, copy=False), self.offset)
         if issparse(X):
-            out = self._of_sparse(X, (squared_norms(X) * self.gamma).astype(self.norms.dtype), exp=exp)
-        elif issparse(self.columns):
+            out = self._of_sparse(X, exp=exp)
+        elif issparse(self.rows):
             row_norms = (squared_norms(X) * self.gamma).astype(self.norms.dtype)
             out = loops.finish(
-                _product(X.astype(self.norms.dtype, copy=False), self.columns), row_norms, self.norms, exp
+                _product(X.astype(self.norms.dtype, copy=False), self._columns), row_norms, self.norms, exp
             )
         else:
             out = self._of_dense(X, exp=exp)
@@ -174,12 +173,16 @@ class _Landmarks:
         return out
 
     @cached_property
+    def _columns(self) -> Matrix:
+        return _columns(self.rows)
+
+    @cached_property
     def _of_dense(self) -> loops.Exponentials:
-        return loops.Exponentials(to_dense(self.columns), self.norms, self.gamma, self.center)
+        return loops.Exponentials(to_dense(self._columns), self.norms, self.gamma, self.center)
 
     @cached_property
     def _of_sparse(self) -> loops.SparseExponentials:
-        return loops.SparseExponentials(_rows_of(self.columns), self.norms)
+        return loops.SparseExponentials(self.rows, self.norms, self.gamma)
 
     def _sharpen(self, out: Array, X: Matrix, points: Matrix) -> None:
         row, column = np.nonzero(out > -_SHARP_SHARE * self.norms)
@@ -212,7 +215,7 @@ class Exponents:
     """
 
     def __init__(self, Z: Matrix, gamma: float, center: Array | None = None, *, sharp: bool = False) -> None:
-        self._Z = _dense_if_small(Z)
+        self._Z = Z
         self._gamma = gamma
         self._center = center
         self._sharp = sharp
@@ -246,7 +249,7 @@ class Exponents:
         found: list[tuple[Array | None, _Landmarks | _Apart]] = [(None, self._shape(_without(exact, is_far), dtype))]
         between = np.flatnonzero(is_far & ~is_apart)
         if between.size:
-            some = replace(exact, columns=Z[between], norms=norms[between], points=self._Z[between])
+            some = replace(exact, rows=Z[between], norms=norms[between], points=self._Z[between])
             found.append((between, self._shape(some, wide)))
         if is_apart.any():
             found.append((np.flatnonzero(is_apart), _Apart(self._Z[np.flatnonzero(is_apart)], self._gamma)))
@@ -255,19 +258,20 @@ class Exponents:
     def _centred(self, dtype: np.dtype, is_sparse: bool) -> tuple[Matrix, Array | None, Array | None, Array]:
         """Return the landmarks, relative to the centre if that gains accuracy; the centre of dense rows, the offset of
         sparse ones; squared norms."""
-        norms = squared_norms(self._Z)
-        if is_sparse or issparse(self._Z):
-            return self._less_offset(dtype, norms) if is_sparse else (self._Z, None, None, norms)
+        whole = self._Z if is_sparse else _dense_if_small(self._Z)
+        norms = squared_norms(whole)
+        if is_sparse or issparse(whole):
+            return self._less_offset(dtype, norms) if is_sparse else (whole, None, None, norms)
         if not self._gamma * norms.max(initial=0.0) > _CANCELLATION_LIMIT:
-            return self._Z, None, None, norms
-        Z = self._Z.astype(np.float64)
+            return whole, None, None, norms
+        Z = whole.astype(np.float64)
         center = Z.mean(axis=0) if self._center is None else np.asarray(self._center, np.float64)
         # Rounded to the rows' dtype first, so that rows and landmarks move by the same vector.
         center = center.astype(dtype)
         Z -= center
         centred = squared_norms(Z)
         if not 2 * np.median(centred) < np.median(norms):
-            return self._Z, None, None, norms
+            return whole, None, None, norms
         return Z, center, None, centred
 
     def _less_offset(self, dtype: np.dtype, norms: Array) -> tuple[Matrix, None, Array | None, Array]:
@@ -283,7 +287,7 @@ class Exponents:
         return Z, None, offset, squared_norms(Z)
 
     def _shape(self, exact: _Landmarks, dtype: np.dtype) -> _Landmarks:
-        columns = _columns(exact.columns, 2 * self._gamma, dtype)
+        rows = _scaled(exact.rows, 2 * self._gamma, dtype)
         center = None if exact.center is None else exact.center.astype(dtype)
         points = None
         if self._sharp:
@@ -292,17 +296,17 @@ class Exponents:
                 points if exact.offset is None else _difference(points, np.broadcast_to(exact.offset, points.shape))
             )
         norms = (self._gamma * exact.norms).astype(dtype)
-        return _Landmarks(columns, norms, self._gamma, center, points, exact.offset)
+        return _Landmarks(rows, norms, self._gamma, center, points, exact.offset)
 
 
 def _without(landmarks: _Landmarks, others: Array) -> _Landmarks:
     """Return the landmarks with the ``others`` moved to the origin; the more exact comparison handles those."""
     if not others.any():
         return landmarks
-    Z, norms = landmarks.columns, np.where(others, 0.0, landmarks.norms)
+    Z, norms = landmarks.rows, np.where(others, 0.0, landmarks.norms)
     if issparse(Z):
-        return replace(landmarks, columns=sp.csr_matrix(sp.diags((~others).astype(np.float64)) @ Z), norms=norms)
-    return replace(landmarks, columns=np.where(others[:, None], 0.0, Z), norms=norms)
+        return replace(landmarks, rows=sp.csr_matrix(sp.diags((~others).astype(np.float64)) @ Z), norms=norms)
+    return replace(landmarks, rows=np.where(others[:, None], 0.0, Z), norms=norms)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from nystrom import loops
 from nystrom.checks import check_count
 from nystrom.engine.base import Engine
 from nystrom.engine.survey import Survey
@@ -16,7 +17,7 @@ from nystrom.landmarks.means import MeansStep, lloyd
 from nystrom.rows.arrays import ArrayRows, array_rows
 from nystrom.rows.base import Block, RowBlocks
 from nystrom.sketch import SignSketch, Sketch, sketch_dimension
-from nystrom.types import Array, Matrix, to_dense
+from nystrom.types import Array, Matrix, issparse, to_dense
 
 # Rows to seed from where the source cannot read rows by number.
 _SEED_ROWS = 10_000
@@ -116,6 +117,22 @@ def labelled_means(rows: RowBlocks, engine: Engine, found: KMeansResult, weight:
         return cluster_sums(labels[piece], block.X, m, None if weight is None else weight[piece])
 
     return smaller_form(engine.fold(rows, step, label="means of clusters").means().astype(rows.dtype))
+
+
+def thin_means(rows: RowBlocks, found: KMeansResult, lost: float, weight: Array | None = None) -> Matrix:
+    """Return the means of the sparse rows of each cluster without their lightest entries.
+
+    A mean has many times the entries of a row, most of them next to nothing, and each costs time with every row that
+    meets it. So those are left out whose squares add up to at most ``lost`` per mean.
+    """
+    if found.labels is None:
+        raise ValueError("k-means kept no labels; ask for them with want_labels=True.")
+    masses = np.bincount(found.labels, weight, minlength=len(found.counts)).astype(np.float64)
+    X = rows.take(np.arange(rows.shape[0]))
+    assert issparse(X)
+    sums = loops.heavy_sums(found.labels, X, lost * masses**2, weight)
+    sums.data /= np.repeat(masses, np.diff(sums.indptr))
+    return smaller_form(sums.astype(rows.dtype))
 
 
 class AllColumns:

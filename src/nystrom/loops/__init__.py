@@ -14,7 +14,7 @@ from nystrom.loops.nearest import NearestColumn, first_largest
 from nystrom.loops.normal import normal_product
 from nystrom.loops.products import Exponentials, Product, finish
 from nystrom.loops.seeds import draw_seeds, draw_weighted
-from nystrom.loops.sparse import SparseExponentials, SparseProduct
+from nystrom.loops.sparse import SparseExponentials, SparseProduct, column_sums, heavy_sums, is_canonical, row_squares
 from nystrom.loops.sums import sum_by_label
 
 __all__ = [
@@ -23,11 +23,15 @@ __all__ = [
     "Product",
     "SparseExponentials",
     "SparseProduct",
+    "column_sums",
     "draw_seeds",
     "draw_weighted",
     "finish",
     "first_largest",
+    "heavy_sums",
     "instruction_set",
+    "is_canonical",
     "normal_product",
+    "row_squares",
     "sum_by_label",
 ]

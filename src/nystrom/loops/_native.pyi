@@ -1,5 +1,11 @@
 from nystrom.types import Array
 
+class SparseColumns:
+    """The columns of landmarks as sparse rows meet them, of one dtype and for one instruction set."""
+
+    @property
+    def nbytes(self) -> int: ...
+
 class InstructionSet:
     """The loops for one instruction set. Arrays are float32 or float64, all of one dtype unless said otherwise."""
 
@@ -10,31 +16,31 @@ class InstructionSet:
     def product(
         self, X: Array, panels: Array, out: Array, gamma: float = 0.0, norms: Array | None = None, exp: bool = False
     ) -> None: ...
+    def sparse_columns(self, indptr: Array, indices: Array, data: Array, n_columns: int) -> SparseColumns: ...
+    def dense_columns(self, Z: Array) -> SparseColumns: ...
     def sparse_product(
         self,
         indptr: Array,
         indices: Array,
         data: Array,
-        panels: Array,
+        columns: SparseColumns,
         out: Array,
-        row_norms: Array | None = None,
+        gamma: float = 0.0,
         norms: Array | None = None,
         exp: bool = False,
     ) -> None: ...
-    def sparse_sparse_product(
+    def is_canonical(self, indptr: Array, indices: Array, data: Array, n_columns: int) -> bool: ...
+    def column_sums(self, indptr: Array, indices: Array, data: Array, sums: Array) -> float: ...
+    def heavy_sums(
         self,
         indptr: Array,
         indices: Array,
         data: Array,
-        Z_indptr: Array,
-        Z_indices: Array,
-        Z_data: Array,
         n_columns: int,
-        out: Array,
-        row_norms: Array | None = None,
-        norms: Array | None = None,
-        exp: bool = False,
-    ) -> None: ...
+        labels: Array,
+        weights: Array | None,
+        allowed: Array,
+    ) -> tuple[Array, Array, Array]: ...
     def nearest(self, X: Array, panels: Array, half: Array, shift: Array, labels: Array) -> None: ...
     def cluster_sums(self, X: Array, labels: Array, shift: Array | None, sums: Array, counts: Array) -> float: ...
     def seed(self, A: Array, squares: Array, uniform: Array, chosen: Array) -> int: ...

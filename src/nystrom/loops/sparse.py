@@ -1,26 +1,33 @@
-"""Products of CSR rows with dense or CSR landmarks, and the exponential of squared distances."""
+"""Products of CSR rows with dense or CSR landmarks, the exponential of squared distances, and sums of CSR rows."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
 
-from nystrom.loops.extension import Columns, aligned, check_columns, native, takes
+from nystrom.loops.extension import aligned, check_columns, native, takes
 from nystrom.loops.products import finish
 from nystrom.types import Array, Matrix, SparseMatrix, issparse, to_dense
 
-# A panel of sparse landmarks takes 64 or 128 bytes per column of X in each thread; dense landmarks are kept in panels
-# of up to this many bytes.
-_PANEL_BYTES = 16 * 2**20
-_PANEL_ROWS = 2**18
-# Columns for which the places of those in use can be kept: 4 bytes each.
-_MAX_PLACES = 2**22
+if TYPE_CHECKING:
+    from nystrom.loops._native import InstructionSet, SparseColumns
+
+# The loops keep 4 bytes for each column of X, and more while they sum rows; with more columns SciPy does the work.
+_MOST_COLUMNS = 2**24
+# Magnitudes are told apart by the exponent and the leading four bits of the fraction, down to so many steps below the
+# largest.
+_STEP_BITS = 48
+_MOST_STEPS = 512
 
 
 class SparseProduct:
     """``X ↦ X @ Z.T`` as an ndarray, for CSR rows X and landmarks Z (m, p), CSR or dense; all in ``dtype``.
 
-    Where the loops would take much memory (very many columns), or are not in use, SciPy makes the product.
+    Of sparse landmarks, columns that many of them have become rows of m numbers, and the others lists of those that
+    have them: at most a few times the memory of Z. SciPy makes the product where the loops are not in use, or where
+    there are very many columns.
 
     Examples
     --------
@@ -32,87 +39,151 @@ class SparseProduct:
     def __init__(self, Z: Matrix, dtype: np.dtype) -> None:
         self.dtype = np.dtype(dtype)
         self.shape: tuple[int, int] = Z.shape
-        self._places: Array | None = None
-        self._dense: Columns | None = None
-        self._sparse: SparseMatrix | None = None
-        self._Z: Matrix
-        if issparse(Z):
-            self._Z = Z = Z.tocsr().astype(self.dtype)
-            self._choose_places(Z)
-        else:
-            self._Z = Z = np.asarray(Z, self.dtype)
-            if Z.nbytes <= _PANEL_BYTES:
-                self._dense = Columns(Z.T)
+        self._Z = Z.tocsr().astype(self.dtype) if issparse(Z) else np.asarray(Z, self.dtype)
+        # By instruction set, made on first use. Two threads that race make the same columns.
+        self._columns: dict[str, SparseColumns] = {}
 
-    def _choose_places(self, Z: SparseMatrix) -> None:
-        """Spread Z in a panel of as many rows as X has columns or, where those are very many, as Z has in use.
-
-        ``places`` then says which row is whose, the last one being for all the others.
-        """
-        m, p = self.shape
-        if p <= _PANEL_ROWS:
-            self._sparse = Z
-            return
-        used = np.unique(Z.indices)
-        if p > _MAX_PLACES or used.size >= _PANEL_ROWS:
-            return
-        self._places = np.full(p, used.size, np.int32)
-        self._places[used] = np.arange(used.size)
-        packed = (Z.data, self._places[Z.indices], Z.indptr)
-        self._sparse = sp.csr_matrix(packed, shape=(m, used.size + 1), copy=False)
+    def __getstate__(self) -> dict[str, object]:
+        return self.__dict__ | {"_columns": {}}
 
     def __call__(self, X: SparseMatrix) -> Array:
+        return self._of(X, 0.0, None, False)
+
+    def _of(self, X: SparseMatrix, gamma: float, norms: Array | None, exp: bool) -> Array:
+        """Return the product or, with norms, ``min(X @ Z.T − gamma ‖x‖² − norms, 0)`` or its exponential."""
         check_columns(X, self.shape[1])
         X = X.tocsr().astype(self.dtype, copy=False)
-        if native is None or not takes(self.dtype) or (self._dense is None and self._sparse is None):
-            return self._by_scipy(X)
-        return self._by_loops(X, None, None, False)
-
-    def _by_scipy(self, X: SparseMatrix) -> Array:
-        product = X @ self._Z.T
-        return np.ascontiguousarray(to_dense(product))
-
-    def _by_loops(self, X: SparseMatrix, row_norms: Array | None, norms: Array | None, exp: bool) -> Array:
-        assert native is not None
+        if native is None or not takes(self.dtype) or self.shape[1] > _MOST_COLUMNS:
+            product = X @ self._Z.T
+            product = np.ascontiguousarray(to_dense(product))
+            if norms is None:
+                return product
+            return finish(product, (gamma * row_squares(X)).astype(self.dtype), norms, exp)
         out = np.empty((X.shape[0], self.shape[0]), self.dtype)
-        if self._dense is not None:
-            native.sparse_product(*_parts(X), self._dense.panels(native), out, row_norms, norms, exp)
-            return out
-        assert self._sparse is not None
-        if self._places is not None:
-            if X.indices.size and X.indices.min() < 0:
-                raise ValueError("X.indices must not be negative.")
-            X = sp.csr_matrix((X.data, self._places[X.indices], X.indptr), shape=(X.shape[0], self._sparse.shape[1]))
-        own, other = _parts(X), _parts(self._sparse)
-        if own[0].dtype != other[0].dtype:
-            own, other = _parts(X, wide=True), _parts(self._sparse, wide=True)
-        native.sparse_sparse_product(*own, *other, self._sparse.shape[1], out, row_norms, norms, exp)
+        native.sparse_product(*parts(X), self._met_by(native), out, gamma, norms, exp)
         return out
+
+    def _met_by(self, loops: InstructionSet) -> SparseColumns:
+        if loops.name not in self._columns:
+            Z = self._Z
+            self._columns[loops.name] = (
+                loops.sparse_columns(*parts(Z), self.shape[1]) if issparse(Z) else loops.dense_columns(_usual(Z))
+            )
+        return self._columns[loops.name]
 
 
 class SparseExponentials(SparseProduct):
-    """``X ↦ min(X @ Z.T − row_norms − norms, 0)``, or its exponential, as :class:`Exponentials` for CSR rows."""
+    """``X ↦ min(X @ Z.T − gamma ‖x‖² − norms, 0)``, or its exponential, as :class:`Exponentials` for CSR rows."""
 
-    def __init__(self, Z: Matrix, norms: Array) -> None:
+    def __init__(self, Z: Matrix, norms: Array, gamma: float) -> None:
         super().__init__(Z, norms.dtype)
         self.norms = aligned(norms)
+        self.gamma = gamma
 
-    def __call__(self, X: SparseMatrix, row_norms: Array, *, exp: bool) -> Array:  # type: ignore[override]
-        """Return the exponents or their exponentials, with ``row_norms`` γ‖x‖² of each row."""
-        check_columns(X, self.shape[1])
-        X = X.tocsr().astype(self.dtype, copy=False)
-        row_norms = aligned(row_norms, self.dtype)
-        if native is None or not takes(self.dtype) or (self._dense is None and self._sparse is None):
-            return finish(self._by_scipy(X), row_norms, self.norms, exp)
-        return self._by_loops(X, row_norms, self.norms, exp)
+    def __call__(self, X: SparseMatrix, *, exp: bool) -> Array:  # type: ignore[override]
+        """Return the exponents or their exponentials."""
+        return self._of(X, self.gamma, self.norms, exp)
 
 
-def _parts(A: SparseMatrix, *, wide: bool = False) -> tuple[Array, Array, Array]:
-    """Return the arrays of a CSR matrix as the loops read them: numbers of one kind, int64 if ``wide``."""
+def _usual(Z: Array) -> Array:
+    """Return a dense matrix whose strides are whole numbers, aligned."""
+    Z = np.require(Z, Z.dtype.newbyteorder("="), ["ALIGNED"])
+    return Z.copy() if any(stride % Z.itemsize for stride in Z.strides) else Z
+
+
+def row_squares(X: SparseMatrix) -> Array:
+    """Return the squared norm of each CSR row, in float64."""
+    squares = X.astype(np.float64)
+    squares.data **= 2
+    return np.asarray(squares.sum(axis=1)).ravel()
+
+
+def column_sums(X: SparseMatrix) -> tuple[Array, float]:
+    """Return the sum of each column of CSR rows and the sum of all squares, in float64. Time O(nnz).
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> column_sums(sp.csr_matrix([[1.0, 0.0], [2.0, 3.0]]))
+    (array([3., 3.]), 14.0)
+    """
+    p = X.shape[1]
+    if native is None or not takes(X.dtype):
+        data = X.data.astype(np.float64, copy=False)
+        return np.bincount(X.indices, data, minlength=p), float(np.dot(data, data))
+    sums = np.zeros(p)
+    squares = native.column_sums(*parts(X), sums)
+    return sums, squares
+
+
+def heavy_sums(labels: Array, X: SparseMatrix, allowed: Array, weight: Array | None = None) -> SparseMatrix:
+    """Return the sums of the CSR rows of each label in float64, as CSR, without their lightest entries.
+
+    ``allowed`` has a number for each label: what the squares of the entries left out may add up to. Entries whose
+    magnitudes agree in their leading four bits are left out together or not at all. Time O(nnz), memory O(p) beside the
+    result.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp
+    >>> heavy_sums(np.array([0, 0]), sp.csr_matrix([[1.0, 2.0, 0.0], [0.0, 3.0, -4.0]]), np.array([2.0])).toarray()
+    array([[ 0.,  5., -4.]])
+    """
+    n, p = X.shape
+    labels, allowed = aligned(labels, np.int32), aligned(allowed, np.float64)
+    m = len(allowed)
+    if native is None or not takes(X.dtype) or p > _MOST_COLUMNS:
+        hot = sp.csr_matrix((np.ones(n) if weight is None else weight, (labels, np.arange(n))), shape=(m, n))
+        return _without_light(sp.csr_matrix(hot @ X.astype(np.float64)), allowed)
+    weight = None if weight is None else aligned(weight, np.float64)
+    ends, columns, values = native.heavy_sums(*parts(X), p, labels, weight, allowed)
+    # Transposed twice, columns are in order: quicker than to sort them.
+    return sp.csr_matrix((values, columns, ends), shape=(m, p)).tocsc().tocsr()
+
+
+def _without_light(X: SparseMatrix, allowed: Array) -> SparseMatrix:
+    X.sum_duplicates()
+    X.eliminate_zeros()
+    kept = [_heavy(X.data[a:b], most) + a for a, b, most in zip(X.indptr[:-1], X.indptr[1:], allowed, strict=True)]
+    some = np.concatenate([*kept, np.empty(0, np.intp)])
+    ends = np.concatenate([[0], np.cumsum([len(part) for part in kept])])
+    return sp.csr_matrix((X.data[some], X.indices[some], ends), shape=X.shape)
+
+
+def _heavy(values: Array, allowed: float) -> Array:
+    """Return the places of the entries of one row that stay."""
+    if not values.size:
+        return np.empty(0, np.intp)
+    bits = np.abs(values).view(np.int64) >> _STEP_BITS
+    steps = np.minimum(bits.max() - bits, _MOST_STEPS - 1)
+    squares = np.bincount(steps, values**2, minlength=_MOST_STEPS)
+    # The heaviest step always stays.
+    lost = np.cumsum(squares[:0:-1])
+    return np.flatnonzero(steps < _MOST_STEPS - np.count_nonzero(lost <= allowed))
+
+
+def is_canonical(data: Array, indices: Array, indptr: Array, shape: tuple[int, int]) -> bool:
+    """Return whether these are the arrays of CSR rows whose columns are within the shape, and rise in each row.
+
+    False also where nobody has looked: without the loops, or of other dtypes.
+    """
+    usual = data.ndim == indices.ndim == indptr.ndim == 1 and len(indptr) == shape[0] + 1 and len(data) == len(indices)
+    if native is None or not usual or not (data.dtype.isnative and takes(data.dtype)):
+        return False
+    if indices.dtype != indptr.dtype or indices.dtype not in (np.int32, np.int64) or not indices.dtype.isnative:
+        return False
+    try:
+        return native.is_canonical(aligned(indptr), aligned(indices), aligned(data), shape[1])
+    except ValueError:
+        return False
+
+
+def parts(A: SparseMatrix) -> tuple[Array, Array, Array]:
+    """Return the arrays of a CSR matrix as the loops read them."""
     indptr, indices = A.indptr, A.indices
-    if wide or indptr.dtype != indices.dtype or indices.dtype not in (np.int32, np.int64):
+    if indptr.dtype != indices.dtype or indices.dtype not in (np.int32, np.int64):
         indptr, indices = indptr.astype(np.int64), indices.astype(np.int64)
     return aligned(indptr), aligned(indices), aligned(A.data)
 
 
-__all__ = ["SparseExponentials", "SparseProduct"]
+__all__ = ["SparseExponentials", "SparseProduct", "column_sums", "heavy_sums", "is_canonical", "row_squares"]

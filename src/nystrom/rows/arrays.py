@@ -93,7 +93,10 @@ class SparseRows(RowBlocks):
         return Block(index, start, piece)
 
     def take(self, indices: Array) -> Matrix:
-        return self._X[indices].astype(self.dtype, copy=False)
+        n = self.shape[0]
+        # All rows in order are the matrix itself: SciPy would copy every entry.
+        every = len(indices) == n and np.array_equal(indices, np.arange(n))
+        return (self._X if every else self._X[indices]).astype(self.dtype, copy=False)
 
 
 def array_rows(X: Matrix, *, block_rows: int | None = None, name: str = "X") -> RowBlocks:

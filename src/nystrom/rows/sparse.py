@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import numpy as np
 import scipy.sparse as sp
 
+from nystrom import loops
 from nystrom.types import Array, SparseMatrix
 
 # The same kind of matrix in and out.
@@ -66,6 +67,10 @@ def csr_rows(
     data: Array, indices: Array, indptr: Array, shape: tuple[int, int], name: str = "X", *, start: int = 0
 ) -> SparseMatrix:
     """Return the CSR matrix of these arrays, checked and in canonical form; see :func:`canonical`."""
+    if loops.is_canonical(data, indices, indptr, shape):
+        X = sp.csr_matrix((data, indices, indptr), shape=shape, copy=False)
+        X.has_canonical_format = X.has_sorted_indices = True
+        return X
     _check_compressed(data, indices, indptr, shape, name, start, ("row", "column"))
     # A new matrix: flags that the caller's matrix remembers may be older than its arrays.
     X = sp.csr_matrix((native(data), _whole(indices), _whole(indptr)), shape=shape, copy=False)

@@ -10,10 +10,17 @@ namespace nystrom {
 
 namespace NYSTROM_SET {
 
+template <class T, class I>
+constexpr SparseLoops<T, I> sparse_loops()
+{
+    return {sparse_product<T, I>, column_sums<T, I>, heavy_sum<T, I>, within<I>, rises<T, I>};
+}
+
 template <class T>
 constexpr Loops<T> loops()
 {
     return {panel<T>,
+            lanes<T>,
             tile_rows,
             stretch,
             product<T>,
@@ -21,8 +28,8 @@ constexpr Loops<T> loops()
             sums<T>,
             seed<T>,
             normal<T>,
-            sparse_product<T, std::int32_t>,
-            sparse_product<T, std::int64_t>};
+            sparse_loops<T, std::int32_t>(),
+            sparse_loops<T, std::int64_t>()};
 }
 
 }  // namespace NYSTROM_SET

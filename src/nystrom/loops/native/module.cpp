@@ -2,139 +2,19 @@
 //
 // No input that Python can pass makes a loop read or write outside its arrays: every size is compared here, and every
 // label and index is looked at. Room that a loop works in is allocated here too.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
-
-#include <algorithm>
-#include <limits>
-#include <memory>
-#include <optional>
-#include <string>
 #include <vector>
 
-#include "table.hpp"
+#include "boundary.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
-using nystrom::Finish;
+using namespace nystrom::boundary;
 using nystrom::Index;
 using nystrom::InstructionSet;
 using nystrom::Loops;
 using nystrom::Rows;
-using nystrom::SparseRows;
 
 namespace {
-
-template <class T>
-using Matrix = nb::ndarray<const T, nb::ndim<2>, nb::device::cpu>;
-template <class T>
-using Vector = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-template <class T>
-using Panels = nb::ndarray<const T, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
-template <class T>
-using OutMatrix = nb::ndarray<T, nb::ndim<2>, nb::device::cpu>;
-template <class T>
-using OutVector = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-template <class T>
-const Loops<T> &loops(const InstructionSet &set);
-template <>
-const Loops<float> &loops(const InstructionSet &set)
-{
-    return set.float32;
-}
-template <>
-const Loops<double> &loops(const InstructionSet &set)
-{
-    return set.float64;
-}
-
-void require(bool holds, const std::string &message)
-{
-    if (!holds)
-        throw nb::value_error(message.c_str());
-}
-
-void require_size(Index size, Index wanted, const char *name)
-{
-    require(size == wanted, std::string(name) + " must have size " + std::to_string(wanted) + "; got " +
-                                std::to_string(size) + ".");
-}
-
-// Numbers, contiguous, where T may stand in memory.
-template <class Array>
-auto *aligned(const Array &array, const char *name)
-{
-    using T = std::remove_const_t<typename Array::Scalar>;
-    auto *data = array.data();
-    require(array.size() == 0 || reinterpret_cast<std::uintptr_t>(data) % alignof(T) == 0,
-            std::string(name) + " must be aligned.");
-    return data;
-}
-
-template <class T>
-Rows<T> rows_of(const Matrix<T> &X, const char *name)
-{
-    require(X.size() == 0 || X.shape(1) == 1 || X.stride(1) == 1, std::string(name) + " must have contiguous rows.");
-    return {aligned(X, name), Index(X.stride(0)), Index(X.shape(0)), Index(X.shape(1))};
-}
-
-template <class T>
-T *out_rows(const OutMatrix<T> &out, Index n, Index m, const char *name)
-{
-    require(Index(out.shape(0)) == n && Index(out.shape(1)) == m,
-            std::string(name) + " must have shape (" + std::to_string(n) + ", " + std::to_string(m) + "); got (" +
-                std::to_string(out.shape(0)) + ", " + std::to_string(out.shape(1)) + ").");
-    require(n == 0 || m <= 1 || out.stride(1) == 1, std::string(name) + " must have contiguous rows.");
-    return aligned(out, name);
-}
-
-template <class T>
-T *contiguous(const OutMatrix<T> &out, Index n, Index m, const char *name)
-{
-    T *data = out_rows(out, n, m, name);
-    require(n <= 1 || m == 0 || Index(out.stride(0)) == m, std::string(name) + " must be contiguous.");
-    return data;
-}
-
-// Panels of m columns, of which the rows that are multiplied with them have p.
-template <class T>
-const T *panels_of(const Loops<T> &loops, const Panels<T> &table, Index p, Index m)
-{
-    Index count = m / loops.panel + (m % loops.panel != 0);
-    require(Index(table.shape(0)) == count && Index(table.shape(1)) == p && Index(table.shape(2)) == loops.panel,
-            "panels must be those of " + std::to_string(p) + " rows and " + std::to_string(m) + " columns.");
-    return aligned(table, "panels");
-}
-
-Finish finish_of(bool norms, bool exp)
-{
-    return !norms ? Finish::product : exp ? Finish::exponential : Finish::exponents;
-}
-
-template <class T>
-std::unique_ptr<T[]> room(Index rows, Index columns)
-{
-    if (columns > 0 && rows > std::numeric_limits<Index>::max() / Index(sizeof(T)) / columns)
-        throw std::bad_alloc();
-    return std::unique_ptr<T[]>(new T[std::size_t(rows * columns)]());
-}
-
-// One number per column, filled up to the width of their panels.
-template <class T>
-std::unique_ptr<T[]> filled_up(const std::optional<Vector<T>> &values, Index m, Index panel, T fill, const char *name)
-{
-    if (!values)
-        return nullptr;
-    require_size(Index(values->size()), m, name);
-    const T *from = aligned(*values, name);
-    const Index width = (m / panel + 1) * panel;
-    auto made = room<T>(1, width);
-    std::fill(std::copy(from, from + m, made.get()), made.get() + width, fill);
-    return made;
-}
 
 // A matrix (p, m) as the loops read it: panels of columns, filled up with zeros.
 template <class T>
@@ -177,95 +57,6 @@ bool suits_product(const InstructionSet &set, std::int64_t p, std::int64_t m, st
 {
     const Index widest = exp ? set.widest_exponential : set.widest_product;
     return p >= 0 && m >= 0 && m <= widest && (m == 0 || p <= largest_table / std::max<Index>(itemsize, 1) / m);
-}
-
-template <class T, class I>
-SparseRows<T, I> sparse_rows(const Vector<I> &ends, const Vector<I> &indices, const Vector<T> &data, Index p,
-                             const char *name)
-{
-    const std::string who(name);
-    require(ends.size() >= 1 && p >= 0, who + ".indptr must not be empty.");
-    require(indices.size() == data.size(), who + ".indices and " + who + ".data must have the same size.");
-    SparseRows<T, I> rows{aligned(ends, name), aligned(indices, name), aligned(data, name), Index(ends.size()) - 1, p};
-    const Index n_entries = Index(indices.size());
-    bool ordered = rows.ends[0] >= 0 && Index(rows.ends[rows.n]) <= n_entries, inside = true;
-    for (Index i = 0; i < rows.n; i++)
-        ordered &= rows.ends[i] <= rows.ends[i + 1];
-    for (Index k = 0; k < n_entries; k++)
-        inside &= rows.indices[k] >= 0 && Index(rows.indices[k]) < p;
-    require(ordered, who + ".indptr must rise from 0 to the number of entries.");
-    require(inside, who + ".indices must be from 0 to " + std::to_string(p - 1) + ".");
-    return rows;
-}
-
-template <class T>
-void call(const Loops<T> &own, SparseRows<T, std::int32_t> X, const T *table, SparseRows<T, std::int32_t> Z, T *space,
-          Index m, T *out, const T *row_norms, const T *norms, Finish finish)
-{
-    own.sparse_product32(X, table, Z, space, m, out, row_norms, norms, finish);
-}
-
-template <class T>
-void call(const Loops<T> &own, SparseRows<T, std::int64_t> X, const T *table, SparseRows<T, std::int64_t> Z, T *space,
-          Index m, T *out, const T *row_norms, const T *norms, Finish finish)
-{
-    own.sparse_product64(X, table, Z, space, m, out, row_norms, norms, finish);
-}
-
-// What a sparse product ends with: the norms of the rows and of the columns, if any.
-template <class T>
-struct Norms {
-    const T *rows;
-    std::unique_ptr<T[]> columns;
-    Finish finish;
-
-    Norms(const std::optional<Vector<T>> &rows_, const std::optional<Vector<T>> &columns_, Index n, Index m, Index panel,
-          bool exp)
-        : rows(nullptr), columns(filled_up(columns_, m, panel, T(0), "norms")), finish(finish_of(rows_.has_value(), exp))
-    {
-        require(rows_.has_value() == columns_.has_value(), "row_norms and norms must be given together.");
-        if (!rows_)
-            return;
-        require_size(Index(rows_->size()), n, "row_norms");
-        rows = aligned(*rows_, "row_norms");
-    }
-};
-
-template <class T, class I>
-void sparse_product(const InstructionSet &set, Vector<I> ends, Vector<I> indices, Vector<T> data, Panels<T> panels,
-                    OutMatrix<T> out, std::optional<Vector<T>> row_norms, std::optional<Vector<T>> norms, bool exp)
-{
-    const Loops<T> &own = loops<T>(set);
-    const Index m = Index(out.shape(1));
-    auto rows = sparse_rows<T, I>(ends, indices, data, Index(panels.shape(1)), "X");
-    const T *table = panels_of(own, panels, rows.p, m);
-    Norms<T> each(row_norms, norms, rows.n, m, own.panel, exp);
-    T *to = contiguous(out, rows.n, m, "out");
-    // A product without panels has no columns, so there is nothing to do; a null table would mean sparse landmarks.
-    if (m == 0 || rows.n == 0)
-        return;
-    nb::gil_scoped_release released;
-    if (rows.p == 0) {
-        static const T nothing = 0;
-        table = &nothing;
-    }
-    call(own, rows, table, SparseRows<T, I>{nullptr, nullptr, nullptr, 0, rows.p}, static_cast<T *>(nullptr), m, to,
-         each.rows, each.columns.get(), each.finish);
-}
-
-template <class T, class I>
-void sparse_sparse_product(const InstructionSet &set, Vector<I> ends, Vector<I> indices, Vector<T> data, Vector<I> Z_ends,
-                           Vector<I> Z_indices, Vector<T> Z_data, std::int64_t n_columns, OutMatrix<T> out,
-                           std::optional<Vector<T>> row_norms, std::optional<Vector<T>> norms, bool exp)
-{
-    const Loops<T> &own = loops<T>(set);
-    auto rows = sparse_rows<T, I>(ends, indices, data, Index(n_columns), "X");
-    auto Z = sparse_rows<T, I>(Z_ends, Z_indices, Z_data, Index(n_columns), "Z");
-    Norms<T> each(row_norms, norms, rows.n, Z.n, own.panel, exp);
-    T *to = contiguous(out, rows.n, Z.n, "out");
-    auto space = room<T>(own.panel, rows.p + 1);
-    nb::gil_scoped_release released;
-    call(own, rows, static_cast<const T *>(nullptr), Z, space.get(), Z.n, to, each.rows, each.columns.get(), each.finish);
 }
 
 template <class T>
@@ -382,18 +173,6 @@ void bind(nb::class_<InstructionSet> &set)
             nb::arg("weights").noconvert().none(), nb::arg("U").noconvert(), nb::arg("out").noconvert());
 }
 
-template <class T, class I>
-void bind_sparse(nb::class_<InstructionSet> &set)
-{
-    set.def("sparse_product", &sparse_product<T, I>, nb::arg("indptr").noconvert(), nb::arg("indices").noconvert(),
-            nb::arg("data").noconvert(), nb::arg("panels").noconvert(), nb::arg("out").noconvert(),
-            nb::arg("row_norms").noconvert() = nb::none(), nb::arg("norms").noconvert() = nb::none(), "exp"_a = false);
-    set.def("sparse_sparse_product", &sparse_sparse_product<T, I>, nb::arg("indptr").noconvert(),
-            nb::arg("indices").noconvert(), nb::arg("data").noconvert(), nb::arg("Z_indptr").noconvert(),
-            nb::arg("Z_indices").noconvert(), nb::arg("Z_data").noconvert(), "n_columns"_a, nb::arg("out").noconvert(),
-            nb::arg("row_norms").noconvert() = nb::none(), nb::arg("norms").noconvert() = nb::none(), "exp"_a = false);
-}
-
 }  // namespace
 
 NB_MODULE(_native, m)
@@ -405,10 +184,7 @@ NB_MODULE(_native, m)
     set.def("suits_product", &suits_product, "p"_a, "m"_a, "itemsize"_a, "exp"_a);
     bind<float>(set);
     bind<double>(set);
-    bind_sparse<float, std::int32_t>(set);
-    bind_sparse<float, std::int64_t>(set);
-    bind_sparse<double, std::int32_t>(set);
-    bind_sparse<double, std::int64_t>(set);
+    bind_sparse(m, set);
     m.def("instruction_sets", [] {
         std::vector<const InstructionSet *> sets = {&nystrom::baseline};
 #ifdef NYSTROM_X86

@@ -46,9 +46,45 @@ struct Seeds {
     double *ends;              // width / stretch
 };
 
+// Entries of a list: which sums they go to, and their values. One that has fewer is filled up with zeros, which go to idle
+// sums, behind those of the landmarks; not all to the same, where additions would wait for each other.
+constexpr Index stretch_entries = 4;
+constexpr Index idle_sums = 64;
+
+template <class T>
+struct Stretch {
+    std::int32_t numbers[stretch_entries];
+    T values[stretch_entries];
+};
+
+// A list is known by the number of its first stretch, times this, plus that of its stretches.
+constexpr Index most_stretches = 64;
+
+// The columns of m landmarks, as sparse rows meet them: full ones as m numbers, filled up with zeros to whole vectors, and
+// the others as lists of the few landmarks that have an entry there.
+template <class T>
+struct ColumnTable {
+    const std::int32_t *places;  // p: below 0 if no landmark has the column, the number of a full one, or n_full more
+                                 // than what its list is known by; null if all are full
+    Index n_full, width;
+    const T *full;  // n_full × width
+    const Stretch<T> *stretches;
+};
+
+template <class T, class I>
+struct SparseLoops {
+    void (*product)(SparseRows<T, I> X, ColumnTable<T> Z, Index m, T *out, double gamma, const T *norms, Finish, T *sums);
+    double (*column_sums)(SparseRows<T, I> X, double *sums);
+    Index (*heavy_sum)(SparseRows<T, I> X, const std::int64_t *numbers, Index n_rows, const double *weights, double allowed,
+                       double *sums, std::int32_t *columns, double *values);
+    bool (*within)(const I *indices, Index count, Index p);
+    bool (*rises)(SparseRows<T, I> X);
+};
+
 template <class T>
 struct Loops {
     Index panel;      // columns of a panel
+    Index lanes;      // numbers of a vector
     Index tile_rows;  // rows of a tile
     Index stretch;    // weights that a draw looks at as one
     void (*product)(Rows<T> X, const T *table, Index m, T *out, Index out_stride, T gamma, const T *norms, Finish);
@@ -56,10 +92,8 @@ struct Loops {
     double (*sums)(Rows<T> X, const T *shift, const std::int32_t *labels, double *sums, std::int64_t *counts);
     Index (*seed)(Seeds<T>);
     void (*normal)(Rows<T> C, const double *V, Index t, const double *weights, double *U, double *out);
-    void (*sparse_product32)(SparseRows<T, std::int32_t> X, const T *table, SparseRows<T, std::int32_t> Z, T *space,
-                             Index m, T *out, const T *row_norms, const T *norms, Finish);
-    void (*sparse_product64)(SparseRows<T, std::int64_t> X, const T *table, SparseRows<T, std::int64_t> Z, T *space,
-                             Index m, T *out, const T *row_norms, const T *norms, Finish);
+    SparseLoops<T, std::int32_t> sparse32;
+    SparseLoops<T, std::int64_t> sparse64;
 };
 
 struct InstructionSet {
