@@ -136,6 +136,26 @@ def test_memory_files_dask_and_a_budget_give_the_same_bits(make, tmp_path):
     np.testing.assert_array_equal(here.landmark_coef_, one_thread.landmark_coef_)
 
 
+@pytest.mark.slow
+def test_many_rows_within_a_budget_give_the_same_bits_from_everywhere(tmp_path):
+    da = pytest.importorskip("dask.array")
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(100_000, 30)).astype(np.float32)
+    y = np.square(rows @ rng.normal(size=(30, 10)) + 1).argmax(axis=1)
+    np.save(tmp_path / "rows.npy", rows)
+    file = open_rows(tmp_path / "rows.npy")
+    sources = [
+        file,
+        as_blocks(rows, block_rows=file.block_rows),
+        da.from_array(rows, chunks=(file.block_rows, -1)),
+    ]
+    options = {"n_landmarks": 200, "tol": 1e-3, "max_memory": "200MB", "random_state": 0}
+    first, *others = [KernelLogisticRegression(10.0, **options).fit(source, y) for source in sources]
+    for other in others:
+        np.testing.assert_array_equal(first.landmark_coef_, other.landmark_coef_)
+        np.testing.assert_array_equal(first.intercept_, other.intercept_)
+
+
 @pytest.mark.parametrize("make", MACHINES)
 def test_values_that_are_not_held_are_computed_again_with_the_same_bits(make, monkeypatch):
     held = make(n_landmarks=30, random_state=0).fit(X, TARGETS[make])

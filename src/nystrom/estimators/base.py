@@ -171,9 +171,11 @@ class KernelMachine(QualityMixin):
     def _kernel(self) -> Kernel:
         return make_kernel(self.kernel, gamma=self.gamma, degree=self.degree, coef0=self.coef0)
 
-    def _settle_metric(self, survey: Survey, kernel: Kernel, n_landmarks: int, rng: np.random.Generator) -> Kernel:
-        """Return the kernel in the metric to be used; a machine with a target may learn it here."""
-        return kernel
+    def _settle_metric(
+        self, survey: Survey, kernel: Kernel, n_landmarks: int, rng: np.random.Generator
+    ) -> tuple[Kernel, int]:
+        """Return the kernel in the metric to be used and the landmarks; a machine with a target may learn both here."""
+        return kernel, n_landmarks
 
     def _settle_kernel(self, survey: Survey, kernel: Kernel, landmarks: Landmarks, rng: np.random.Generator) -> Kernel:
         """Return the kernel with numbers for all its parameters; a machine with a target may search for them here."""
@@ -219,7 +221,10 @@ class KernelMachine(QualityMixin):
         rng = make_generator(self.random_state)
         # With the default n_landmarks, fewer rows than landmarks are no reason to warn.
         announce = self.n_landmarks is not None
-        kernel = self._settle_metric(survey, kernel, m, rng)
+        planned = m
+        kernel, m = self._settle_metric(survey, kernel, m, rng)
+        if m != planned and self.max_memory is not None:
+            survey = Survey(rows, self._fit_engine(rows, selector, m))
         if isinstance(kernel, InMetric):
             kernel, landmarks = select_in_metric(
                 selector, survey, m, kernel, rng, settle=self._settle_kernel, announce=announce

@@ -17,7 +17,7 @@ from nystrom.engine.survey import Survey
 from nystrom.estimators.base import KernelMachine
 from nystrom.estimators.parameters import SharedParameters
 from nystrom.kernels import InMetric, Kernel, KernelLike, make_kernel
-from nystrom.landmarks import Selector
+from nystrom.landmarks import Selector, make_selector
 from nystrom.rows import RowBlocks
 from nystrom.solvers.bandwidth import check_searchable
 from nystrom.solvers.metric import (
@@ -68,13 +68,14 @@ class SupervisedMachine(KernelMachine):
     ----------
     kernel : str, Kernel or callable, default="gaussian"
         "gaussian" (or "rbf"), "polynomial", "linear", "laplacian", "matern", "cosine", "precomputed", a kernel object
-        of :mod:`nystrom.kernels`, or a function. "auto" is the Gaussian or the Matérn kernel of smoothness 1/2: the one
-        that predicts rows held out from a sample better.
+        of :mod:`nystrom.kernels`, or a function. "auto" is the Gaussian kernel, the Matérn one of smoothness 1/2 or the
+        Laplacian one: the one that predicts rows held out from a sample best. Unless ``n_landmarks`` or
+        ``n_components`` is given, 500, 1,000 or 2,000 landmarks are then taken, by how much more of them help.
     metric : {"diagonal", "full", "auto"}, array or None, default=None
         How much each column counts in distances. "diagonal" learns a scale for each column from the target, "full" a
         matrix that mixes them, "auto" the better of the two on held-out rows; all keep the plain metric unless the
-        learned one is better there. An array holds p scales, or a positive semidefinite p × p matrix. Sparse rows take
-        the diagonal one.
+        learned one is better there. ``gamma="scale"`` is widened or narrowed by the same rows. An array holds p scales,
+        or a positive semidefinite p × p matrix. Sparse rows take the diagonal one.
     """
 
     def __init__(self, *, metric: MetricLike = None, **shared: Unpack[SharedParameters]) -> None:
@@ -97,7 +98,9 @@ class SupervisedMachine(KernelMachine):
     def _chooses_kernel(self) -> bool:
         return isinstance(self.kernel, str) and self.kernel == "auto"
 
-    def _settle_metric(self, survey: Survey, kernel: Kernel, n_landmarks: int, rng: np.random.Generator) -> Kernel:
+    def _settle_metric(
+        self, survey: Survey, kernel: Kernel, n_landmarks: int, rng: np.random.Generator
+    ) -> tuple[Kernel, int]:
         learns = isinstance(self.metric, str)
         if isinstance(kernel, InMetric) and (self.metric is not None or self._chooses_kernel):
             raise ValueError(
@@ -107,21 +110,20 @@ class SupervisedMachine(KernelMachine):
         if self.metric is not None and not learns:
             kernel = InMetric(kernel, metric_root(self.metric, survey.rows.n_columns))
             if not self._chooses_kernel:
-                return kernel
+                return kernel, n_landmarks
         if not (learns or self._chooses_kernel):
-            return kernel
+            return kernel, n_landmarks
         kinds: tuple[str, ...] = ()
         if learns:
             metric = check_choice(self.metric, "metric", METRICS)
-            check_learnable(kernel)
+            check_learnable(kernel, metric)
             kinds = kinds_of(metric, survey.rows.n_columns, sparse=survey.rows.is_sparse)
         root = kernel.root if isinstance(kernel, InMetric) else None
         kernel = kernel.kernel if isinstance(kernel, InMetric) else kernel
         learned = learn_metric(
             survey,
-            plain_kernels(kernel, several=self._chooses_kernel),
+            plain_kernels(kernel, survey.rows.n_columns, several=self._chooses_kernel, sparse=survey.rows.is_sparse),
             kinds,
-            n_landmarks=n_landmarks,
             classes=is_classifier(self),
             fit_intercept=bool(getattr(self, "fit_intercept", True)),
             rng=rng.spawn(1)[0],
@@ -129,7 +131,9 @@ class SupervisedMachine(KernelMachine):
         if learns:
             self.metric_losses_ = learned.losses
         root = learned.root if root is None else root
-        return learned.kernel if root is None else InMetric(learned.kernel, root)
+        if learned.n_landmarks is not None and self.n_landmarks is None and self.n_components is None:
+            n_landmarks = self._most_landmarks(survey.rows, make_selector(self.landmarks), learned.n_landmarks)
+        return learned.kernel if root is None else InMetric(learned.kernel, root), n_landmarks
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -1,77 +1,53 @@
 """A metric learned from the target: the directions along which the fitted function changes, and by how much.
 
-Fit ridge regression, average the outer products of the gradients of the fitted function (a fold of p × p numbers), take
-that matrix as the metric, and fit again: a recursive feature machine (Radhakrishnan, Beaglehole, Pandit, Belkin,
-Science 2024). Everything happens on a sample of the rows. How often to repeat it, which kernel to take and whether to
-do it at all, rows decide that no fit has seen: a metric of p² numbers fits its own rows too well for leave-one-out.
+Fit ridge regression, average the outer products of the gradients of the fitted function, take a power of that matrix as
+the metric, and fit again: a recursive feature machine (Radhakrishnan, Beaglehole, Pandit, Belkin, Science 2024).
+Everything happens on a sample of the rows. How often to repeat it, which kernel and which width to take, how many
+landmarks are enough and whether to do it at all, rows decide that no fit has seen: a metric of p² numbers fits its own
+rows too well for leave-one-out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nystrom.engine import Engine, Sums
 from nystrom.engine.survey import Survey
-from nystrom.exceptions import NotFiniteError
-from nystrom.factor import NystromMap, optimal
-from nystrom.kernels import Gaussian, Kernel, Matern, to_metric
-from nystrom.landmarks import make_selector
-from nystrom.rows import Block, RowBlocks, array_rows, require_finite
-from nystrom.solvers.bandwidth import sample_rows
-from nystrom.solvers.held_out import assign_parts
-from nystrom.solvers.path import auto_alphas, leave_one_out, ridge_problem
-from nystrom.solvers.sample import distinct_rows, row_keys, take_with_targets
-from nystrom.types import Array, Matrix, issparse, to_dense
+from nystrom.kernels import Gaussian, Kernel, Laplacian, Matern
+from nystrom.solvers.trial import Outcome, Sample, Trials, draw_sample
+from nystrom.types import Array
 
 MetricLike: TypeAlias = str | ArrayLike | None
 
 METRICS = ("diagonal", "full", "auto")
-# Rows and landmarks of the fits from which a metric is learned, and the rows whose gradients are averaged.
-_ROWS, _LANDMARKS, _GRADIENTS = 4000, 400, 2000
-_FEW, _MOST_LANDMARKS = 50, 1500
 _LEAST_ROWS = 20
 _STEPS = 3
 # The share of the plain metric in a learned one: no direction vanishes, so that what was learned can be unlearned.
-_SHRINK = 0.05
+_SHRINK = 0.03
+# The outer products to the power 1 count a column by its squared slope, to the power 1/2 by its slope: a metric half
+# way to the plain one, which errs less where the sample says little.
+_POWERS = (0.5, 1.0)
 # Above so many columns "auto" learns scales alone: p² numbers are too many for the sample, and p³ work too much.
 _FULL_COLUMNS = 300
-# A sample is cut into so many parts; as many of them are held out in turn as hold this number of rows together.
-_PARTS, _HELD_ROWS = 4, 1000
-_TILE_NUMBERS = 2**22
+# Above so many columns "auto" leaves out the Laplacian kernel, which no matrix product computes.
+_LAPLACIAN_COLUMNS = 150
+# A kernel whose loss is above that of the best by this factor is out of the race before its width is searched.
+_NEAR = 1.06
+# Lengths are halved, or doubled, at most so often in search of a kernel's width.
+_WIDTHS = 3
+# A choice stays with what it had unless the gain on held-out rows is above so many standard errors of it.
+_ERRORS = 1.5
+# Twice as many landmarks as this lower the loss by a share: above the first, take 1,000; above the second, 2,000.
+_TRIAL_LANDMARKS = 400
+_GAINS = (0.01, 0.03)
+_SIZES = (500, 1000, 2000)
+# Operations of n rows and m landmarks, n m², up to which more landmarks are taken by themselves.
+_WORK = 6e10
 _TINY = float(np.finfo(np.float64).tiny)
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Rows in memory with the targets of a ridge regression and weights."""
-
-    X: Matrix
-    y: Array
-    weight: Array | None
-    keys: Array
-
-    def __len__(self) -> int:
-        return int(self.X.shape[0])
-
-    def take(self, rows: Array) -> Sample:
-        weight = None if self.weight is None else self.weight[rows]
-        return Sample(self.X[rows], self.y[rows], weight, self.keys[rows])
-
-    def blocks(self, root: Array | None) -> RowBlocks:
-        """Return the rows, in a metric, as a fit takes them."""
-        return array_rows(self.X if root is None else to_metric(self.X, root)).with_target(self.y, self.weight)
-
-    def spread(self, root: Array | None) -> float:
-        """Return the mean squared distance of the rows to their mean, in a metric."""
-        X = self.X if root is None else to_metric(self.X, root)
-        w = np.full(len(self), 1 / len(self)) if self.weight is None else self.weight / self.weight.sum()
-        mean = np.asarray(w @ X).ravel()
-        return max(float(w @ _squares(X) - mean @ mean), 0.0)
 
 
 @dataclass(frozen=True)
@@ -86,19 +62,26 @@ class LearnedMetric:
         A with M = A Aᵀ; None where the plain metric is as good.
     losses : dict
         Mean held-out loss after each step, the plain metric first, for each kind of metric.
+    n_landmarks : int or None
+        Enough of them, by how much more of them helped; None where that is not known.
     """
 
     kernel: Kernel
     root: Array | None
     losses: dict[str, Array]
+    n_landmarks: int | None = None
 
 
-def check_learnable(kernel: Kernel) -> None:
+def check_learnable(kernel: Kernel, metric: str) -> None:
     """Raise unless the gradient of functions of the kernel is known here."""
-    if not isinstance(kernel, (Gaussian, Matern)):
+    if isinstance(kernel, Laplacian) and metric == "full":
         raise ValueError(
-            f"a metric is learned for the kernels 'gaussian' and 'matern'; {kernel!r} is another. Choose one of those, "
-            f"or give metric as an array."
+            "the Laplacian kernel sums over columns, which metric='full' would mix: take metric='diagonal'."
+        )
+    if not isinstance(kernel, (Gaussian, Matern, Laplacian)):
+        raise ValueError(
+            f"a metric is learned for the kernels 'gaussian', 'matern' and 'laplacian'; {kernel!r} is another. Choose "
+            f"one of those, or give metric as an array."
         )
 
 
@@ -125,12 +108,31 @@ def metric_root(metric: MetricLike, n_columns: int) -> Array:
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T)
 
 
+def kinds_of(metric: str, n_columns: int, *, sparse: bool) -> tuple[str, ...]:
+    """Return the kinds of metric that a word stands for."""
+    if sparse and metric == "full":
+        raise ValueError("metric='full' mixes columns, which needs dense rows; sparse rows take metric='diagonal'.")
+    if metric == "auto":
+        return ("diagonal",) if sparse or not 1 < n_columns <= _FULL_COLUMNS else ("diagonal", "full")
+    return (metric,)
+
+
+def plain_kernels(kernel: Kernel, n_columns: int, *, several: bool, sparse: bool) -> tuple[Kernel, ...]:
+    """Return the kernel, or the Gaussian, the rougher Matérn and the Laplacian one of its bandwidth to choose from."""
+    gamma = kernel.gamma if several else None  # type: ignore[attr-defined]
+    if not several:
+        return (kernel,)
+    found = (Gaussian(gamma), Matern(0.5, gamma))
+    # A number is a width in another distance there.
+    laplacian = isinstance(gamma, str) and n_columns <= _LAPLACIAN_COLUMNS and not sparse
+    return (*found, Laplacian(gamma)) if laplacian else found
+
+
 def learn_metric(
     survey: Survey,
     kernels: Sequence[Kernel],
     kinds: Sequence[str],
     *,
-    n_landmarks: int,
     fit_intercept: bool,
     classes: bool,
     rng: np.random.Generator,
@@ -142,260 +144,146 @@ def learn_metric(
     survey : Survey
         The rows, with targets of a ridge regression: numbers, or ±1 for each class.
     kernels : sequence of Kernel
-        Those to choose from; ``gamma="scale"`` is computed again in each metric, a number is kept.
+        Those to choose from; the width ``gamma="scale"`` is tried narrower and wider, a number is kept.
     kinds : sequence of {"diagonal", "full"}
-        Those to choose from; none of them chooses among the kernels alone.
-    n_landmarks : int
-        Of the machine. The kernel, and in the end plain or learned, are chosen with so many: few landmarks make the
-        plain metric and smooth kernels look worse, or better, than they are.
+        Those to choose from; none of them chooses among the kernels alone, at their own widths.
     classes : bool
-        Whether the targets are ±1; a score beyond its target is then no error.
+        Whether the targets are ±1; the loss is then minus the log of the probability.
 
     Notes
     -----
     The plain metric and the first kernel stay where there are fewer than 20 rows. The plain metric stays, too, unless
-    another is better on the held-out rows by more than the standard error of the difference. The kernel is chosen in
-    the plain metric. Cost: at most one pass over the rows; then a small fit for each kernel and four for each kind, and
-    two with up to 1,500 landmarks, whatever the number of rows.
+    another is better on the held-out rows by more than 1.5 standard errors of the difference. Cost: at most one pass
+    over the rows; then a dozen or two of exact fits to 1,000 rows, whatever the number of rows.
     """
-    # Each with its own stream: rows on a cluster are drawn even where all of them serve.
     drawing, parting = rng.spawn(2)
-    sample = _sample(survey, drawing, classes)
+    sample = draw_sample(survey, drawing, classes=classes)
     if len(sample) < _LEAST_ROWS:
         return LearnedMetric(kernels[0], None, {})
-    learner = _Learner(sample, survey.engine, fit_intercept, parting, classes)
-    m = min(n_landmarks, _MOST_LANDMARKS)
-    plain = min(((learner.errors(kernel, None, m), kernel) for kernel in kernels), key=lambda tried: tried[0].mean())
-    found = [learner.judge(plain[1], kind) for kind in kinds]
-    losses = {tried.kind: tried.means for tried in found}
-    best = min(found, key=lambda tried: float(tried.means.min()), default=None)
-    if best is None or best.step == 0:
-        return LearnedMetric(plain[1], None, losses)
-    gain = plain[0] - learner.errors(plain[1], [roots[best.step] for roots in best.roots], m)
-    if gain.mean() <= gain.std() / np.sqrt(len(gain)):
-        return LearnedMetric(plain[1], None, losses)
-    *_, (root, _) = learner.path(learner.sample, None, plain[1], best.kind, best.step)
-    return LearnedMetric(plain[1], root, losses)
+    trials = Trials(sample, parting, fit_intercept=fit_intercept)
+    plain = [_tried(trials, kernel.resolve(sample.moments(None)), None) for kernel in kernels]
+    first = best = min(plain, key=lambda tried: tried.loss)
+    losses: dict[str, Array] = {}
+    if kinds:
+        free = [kernel.needs_moments for kernel in kernels]
+        near = [tried.loss < _NEAR * first.loss for tried in plain]
+        wide = [
+            _fit_width(trials, tried) if searched and close else tried
+            for tried, searched, close in zip(plain, free, near, strict=True)
+        ]
+        found, losses = _walk(trials, min(wide, key=lambda tried: tried.loss), kinds)
+        if free[plain.index(first)] and found.roots is not None:
+            found = _fit_width(trials, found)
+        gain, error = found.outcome.gain_over(first.outcome)
+        best = found if gain > _ERRORS * error else first
+    enough = _enough_landmarks(trials, best, survey.rows.shape[0])
+    if best is first:
+        return LearnedMetric(kernels[plain.index(first)], None, losses, enough)
+    return LearnedMetric(best.kernel, _mean_root(best.roots), losses, enough)
 
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A kind of metric: the metric and the loss of each held-out row after each step."""
+    """A kernel, a metric for each part that is held out (None: the plain one), and how they fared."""
 
-    kind: str
-    roots: list[list[Array | None]]
-    errors: Array
-
-    @property
-    def means(self) -> Array:
-        return np.asarray(self.errors.mean(axis=1))
+    kernel: Kernel
+    roots: list[Array] | None
+    outcome: Outcome
 
     @property
-    def step(self) -> int:
-        return int(self.means.argmin())
+    def loss(self) -> float:
+        return self.outcome.mean
 
 
-def kinds_of(metric: str, n_columns: int, *, sparse: bool) -> tuple[str, ...]:
-    """Return the kinds of metric that a word stands for."""
-    if sparse and metric == "full":
-        raise ValueError("metric='full' mixes columns, which needs dense rows; sparse rows take metric='diagonal'.")
-    if metric == "auto":
-        return ("diagonal",) if sparse or not 1 < n_columns <= _FULL_COLUMNS else ("diagonal", "full")
-    return (metric,)
+def _tried(trials: Trials, kernel: Kernel, roots: list[Array] | None, like: _Candidate | None = None) -> _Candidate:
+    return _Candidate(kernel, roots, trials.run(kernel, roots, like=None if like is None else like.outcome))
 
 
-def _sample(survey: Survey, rng: np.random.Generator, classes: bool) -> Sample:
-    rows = sample_rows(survey, _ROWS, rng)
-    # Equal rows are one, in an order of their own, so that a weight is the same as repetitions.
-    drawn = distinct_rows(take_with_targets(rows, survey.engine, np.arange(rows.shape[0])))
-    y = np.asarray(drawn.y).reshape(drawn.X.shape[0], -1)
-    stacked, weight, keys = drawn.X.astype(np.float64), drawn.weight, row_keys(drawn.X)
-    try:
-        require_finite(stacked, survey.rows.name)
-    except NotFiniteError:
-        survey.require_finite()  # report the first bad row of all, not of the sample
-        raise
-    if not np.isfinite(y).all():
-        raise ValueError("Input y contains NaN or infinity: drop such rows before the fit.")
-    if not issparse(stacked):
-        stacked -= stacked.mean(axis=0)  # distances do not change, and gain digits
-    if not classes:
-        y = y - np.average(y, axis=0, weights=weight)
-        deviation = np.sqrt(np.average(y**2, axis=0, weights=weight))
-        y = y / np.where(deviation > 0, deviation, 1.0).mean()
-    return Sample(stacked, y, weight, keys)
+def _fit_width(trials: Trials, start: _Candidate) -> _Candidate:
+    """Return the candidate with its lengths doubled or halved for as long as that lowers the loss."""
+    for factor in (0.5, 2.0):
+        best = start
+        for _ in range(_WIDTHS):
+            tried = _tried(trials, _narrowed(best.kernel, factor), best.roots)
+            if tried.loss >= best.loss:
+                break
+            best = tried
+        if best is not start:
+            return best
+    return start
 
 
-class _Learner:
-    """Fits on a sample and on parts of it."""
-
-    def __init__(
-        self, sample: Sample, engine: Engine, fit_intercept: bool, rng: np.random.Generator, classes: bool
-    ) -> None:
-        self.sample, self.engine, self.fit_intercept, self.classes = sample, engine, fit_intercept, classes
-        n = len(sample)
-        parts = assign_parts(sample.keys, sample.weight, _PARTS, rng)
-        count = min(_PARTS, -(-_HELD_ROWS * _PARTS // n))
-        self.splits = [np.flatnonzero(parts == part) for part in range(count)]
-        self.splits = [held for held in self.splits if 0 < len(held) < n]
-        self.seed = int(rng.integers(2**32))
-
-    def judge(self, kernel: Kernel, kind: str) -> _Candidate:
-        """Return the loss of each held-out row in the plain metric and after each step."""
-        roots, parts = [], []
-        for train, test in self._pairs():
-            path = list(self.path(train, test, kernel, kind, _STEPS))
-            roots.append([root for root, _ in path])
-            parts.append(np.array([errors for _, errors in path]))
-        return _Candidate(kind, roots, np.concatenate(parts, axis=1))
-
-    def errors(self, kernel: Kernel, roots: Sequence[Array | None] | None, n_landmarks: int) -> Array:
-        """Return the loss of each held-out row in a metric for each split, or the plain one, with many landmarks."""
-        parts = []
-        for i, (train, test) in enumerate(self._pairs()):
-            root = None if roots is None else roots[i]
-            parts.append(self.loss(test, root, *self.fit(train, kernel, root, n_landmarks)))
-        return np.concatenate(parts)
-
-    def loss(
-        self, test: Sample, root: Array | None, fitted: NystromMap, coefficients: Array, intercept: Array
-    ) -> Array:
-        """Return the squared error of each row; of classes, only what the score falls short of ±1."""
-        weight = 1.0 if test.weight is None else test.weight / max(float(test.weight.mean()), _TINY)
-        X = test.X if root is None else to_metric(test.X, root)
-        scores = fitted.evaluate(X) @ coefficients + intercept
-        errors = np.maximum(1 - test.y * scores, 0.0) if self.classes else scores - test.y
-        return np.asarray(weight * np.square(errors).sum(axis=1))
-
-    def _pairs(self) -> Iterator[tuple[Sample, Sample]]:
-        """Yield rows to fit and rows held out."""
-        for held in self.splits:
-            kept = np.setdiff1d(np.arange(len(self.sample)), held)
-            yield self.sample.take(kept), self.sample.take(held)
-
-    def path(
-        self, train: Sample, test: Sample | None, kernel: Kernel, kind: str, steps: int
-    ) -> Iterator[tuple[Array | None, Array | None]]:
-        """Yield the root of each metric, the plain one (None) first, and the losses of ``test`` there."""
-        root: Array | None = None
-        for step in range(steps + 1):
-            last = step == steps
-            if last and test is None:
-                yield root, None
-                return
-            fitted, coefficients, intercept = self.fit(train, kernel, root)
-            yield root, None if test is None else self.loss(test, root, fitted, coefficients, intercept)
-            if not last:
-                rows = _some(train, _GRADIENTS).blocks(root)
-                root = _next_root(mean_outer_product(fitted, coefficients, rows, self.engine, kind), root, train)
-
-    def fit(
-        self, sample: Sample, kernel: Kernel, root: Array | None, n_landmarks: int | None = None
-    ) -> tuple[NystromMap, Array, Array]:
-        """Return the map of the sample in a metric, and the ridge regression with the least leave-one-out error."""
-        rows = sample.blocks(root)
-        here = Survey(rows, self.engine)
-        kernel = kernel.resolve(here.moments)
-        rng = np.random.default_rng(self.seed)
-        few = min(_LANDMARKS, max(len(sample) // 4, _FEW))
-        m = min(few if n_landmarks is None else n_landmarks, len(sample))
-        landmarks = make_selector("auto").select(here, m, kernel, rng, announce=False)
-        fitted = optimal(here, kernel, landmarks, None)
-        problem = ridge_problem(fitted, fit_intercept=self.fit_intercept)
-        alphas = auto_alphas(problem.values)[::3]
-        alpha = float(alphas[np.argmin(leave_one_out(problem, fitted, rows, self.engine, alphas))])
-        weights, intercept = problem.solve(alpha)
-        return fitted, fitted.projection @ weights, intercept
+def _narrowed(kernel: Kernel, factor: float) -> Kernel:
+    """Return the kernel with its lengths divided by a factor."""
+    gamma = float(kernel.gamma) * (factor if isinstance(kernel, Laplacian) else factor**2)  # type: ignore[attr-defined]
+    return replace(kernel, gamma=gamma)  # type: ignore[type-var]
 
 
-def _some(sample: Sample, count: int) -> Sample:
-    """Return at most ``count`` rows, evenly spread."""
-    return sample if len(sample) <= count else sample.take(np.linspace(0, len(sample) - 1, count).astype(np.intp))
+def _walk(trials: Trials, start: _Candidate, kinds: Sequence[str]) -> tuple[_Candidate, dict[str, Array]]:
+    """Return the best metric of some steps, and the losses after each, from the plain metric on, for each kind.
 
-
-def _next_root(G: Array, root: Array | None, sample: Sample) -> Array:
-    """Return the root of the metric that the outer products G, taken in the last metric, ask for.
-
-    Gradients in the columns are those in the last metric times its root. The result keeps the spread of the rows, so
-    that one bandwidth means the same in every metric.
+    In each step every kind and power is tried; the best of them is where the next step begins.
     """
-    if G.ndim == 1:
-        M = G if root is None else root**2 * G
-        scales = M / max(float(M.mean()), _TINY)
-        new = np.sqrt((1 - _SHRINK) * scales + _SHRINK)
+    kinds = ("diagonal",) if isinstance(start.kernel, Laplacian) else tuple(kinds)
+    detail = "full" if "full" in kinds else "diagonal"
+    best = start
+    losses = {kind: [start.loss] for kind in kinds}
+    for _ in range(_STEPS):
+        products = best.outcome.outer_products(detail)
+        outer = [in_columns(G, best.roots[i] if best.roots else None) for i, G in enumerate(products)]
+        found: list[_Candidate] = []
+        for kind in kinds:
+            metrics = [[_root(G, kind, power, trials.sample) for G in outer] for power in _POWERS]
+            tried = min((_tried(trials, best.kernel, roots, start) for roots in metrics), key=lambda one: one.loss)
+            losses[kind].append(tried.loss)
+            found.append(tried)
+        better = min(found, key=lambda one: one.loss)
+        if better.loss >= best.loss:
+            break
+        best = better
+    return best, {kind: np.array(values) for kind, values in losses.items()}
+
+
+def in_columns(G: Array, root: Array | None) -> Array:
+    """Return outer products of gradients in the columns, of those in the metric: gradients are times its root."""
+    if root is None:
+        return G
+    if root.ndim == 1:
+        return np.asarray(G * root**2 if G.ndim == 1 else root[:, None] * G * root)
+    return np.asarray(root @ G @ root.T)
+
+
+def _root(G: Array, kind: str, power: float, sample: Sample) -> Array:
+    """Return the root of the metric that outer products G, to a power, ask for; the spread of the rows is kept."""
+    if kind == "diagonal":
+        M = np.maximum(G if G.ndim == 1 else np.diag(G), 0.0)
+        M = (M / max(float(M.max()), _TINY)) ** power
+        new = np.sqrt((1 - _SHRINK) * M / max(float(M.mean()), _TINY) + _SHRINK)
     else:
-        M = G if root is None else root @ G @ root.T
-        M = M / max(float(np.trace(M)) / len(M), _TINY)
-        values, vectors = np.linalg.eigh((1 - _SHRINK) * (M + M.T) / 2 + _SHRINK * np.eye(len(M)))
-        new = vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
-    return np.asarray(new * np.sqrt(sample.spread(None) / max(sample.spread(new), _TINY)))
+        values, vectors = np.linalg.eigh(G / max(float(np.trace(G)), _TINY))
+        values = np.maximum(values, 0.0) ** power
+        values = (1 - _SHRINK) * values / max(float(values.mean()), _TINY) + _SHRINK
+        new = vectors * np.sqrt(values) @ vectors.T
+    # One bandwidth then means the same in every metric.
+    return np.asarray(new * np.sqrt(sample.spread / max(float(sample.moments(new).spread), _TINY)))
 
 
-def mean_outer_product(fitted: NystromMap, coefficients: Array, rows: RowBlocks, engine: Engine, kind: str) -> Array:
-    """Return the mean of ``∇f ∇fᵀ`` over the rows, all targets together, for ``f = k(·, Z) coefficients``: one pass.
-
-    With ``k = h(‖x − z‖²)`` the gradient is ``2 Σ_j a_j h'(‖x − z_j‖²)(x − z_j)``. For kind "diagonal" only the
-    diagonal is taken, in O(p) memory. Cost: O(n m p t).
-    """
-    Z, slope = fitted.landmarks.points, _slope(fitted.kernel)
-    A = np.asarray(coefficients, dtype=np.float64)
-    p = Z.shape[1]
-    tile = max(_TILE_NUMBERS // max(p, len(A)), 16)
-
-    def step(block: Block) -> Sums:
-        total: Array = np.zeros(p if kind == "diagonal" else (p, p))
-        for piece in block.split(tile):
-            X = piece.X.astype(np.float64)
-            S = 2 * slope(_squared_distances(X, Z))
-            X = to_dense(X)
-            w = None if piece.weight is None else np.sqrt(np.asarray(piece.weight, dtype=np.float64))[:, None]
-            for a in A.T:
-                pull = S * a
-                gradient = X * pull.sum(axis=1)[:, None] - np.asarray(pull @ Z)
-                gradient = gradient if w is None else w * gradient
-                total += np.einsum("ij,ij->j", gradient, gradient) if kind == "diagonal" else gradient.T @ gradient
-        return Sums(total, float(block.X.shape[0] if block.weight is None else np.sum(block.weight)))
-
-    total, weight = engine.fold(rows, step, label="gradients")
-    return np.asarray(total / max(weight, _TINY))
+def _mean_root(roots: list[Array] | None) -> Array | None:
+    """Return the root of the mean of the metrics."""
+    if roots is None or len(roots) == 1:
+        return None if roots is None else roots[0]
+    if roots[0].ndim == 1:
+        return np.asarray(np.sqrt(np.mean(np.square(roots), axis=0)))
+    values, vectors = np.linalg.eigh(np.mean([root @ root.T for root in roots], axis=0))
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T)
 
 
-def _squared_distances(X: Matrix, Z: Matrix) -> Array:
-    products = X @ Z.T
-    products = np.asarray(to_dense(products))
-    return np.maximum(_squares(X)[:, None] + _squares(Z) - 2 * products, 0.0)
-
-
-def _squares(X: Matrix) -> Array:
-    return np.asarray((X.multiply(X) if issparse(X) else np.square(X)).sum(axis=1)).ravel()
-
-
-@dataclass(frozen=True)
-class _Slope:
-    """The derivative of a kernel in the squared distance."""
-
-    nu: float | None
-    gamma: float
-
-    def __call__(self, squares: Array) -> Array:
-        g = self.gamma
-        if self.nu is None:
-            return np.asarray(-g * np.exp(-g * squares))
-        t = np.sqrt(2 * self.nu * g * squares)
-        decay = np.exp(-t)
-        if self.nu == 0.5:
-            # The kink at a landmark has no slope: such a pair counts for nothing.
-            return np.where(t > 1e-7, -g / 2 * decay / np.maximum(t, 1e-7), 0.0)
-        return np.asarray(-1.5 * g * decay if self.nu == 1.5 else -5 / 6 * g * (1 + t) * decay)
-
-
-def _slope(kernel: Kernel) -> _Slope:
-    if isinstance(kernel, Gaussian):
-        return _Slope(None, float(kernel.gamma))  # type: ignore[arg-type]
-    assert isinstance(kernel, Matern)
-    return _Slope(kernel.nu, float(kernel.gamma))  # type: ignore[arg-type]
-
-
-def plain_kernels(kernel: Kernel, *, several: bool) -> tuple[Kernel, ...]:
-    """Return the kernel, or the Gaussian and the rougher Matérn one of its bandwidth to choose from."""
-    return (Gaussian(kernel.gamma), Matern(0.5, kernel.gamma)) if several else (kernel,)  # type: ignore[attr-defined]
+def _enough_landmarks(trials: Trials, best: _Candidate, n_rows: int) -> int | None:
+    """Return 500, 1,000 or 2,000: the more, the more twice the landmarks have lowered the held-out losses."""
+    few = _TRIAL_LANDMARKS
+    if n_rows <= _SIZES[0] or min(len(learn) for learn, _ in trials.splits) < 2 * few:
+        return None
+    once, twice = (trials.loss_with(m, best.kernel, best.roots) for m in (few, 2 * few))
+    size = _SIZES[int(np.searchsorted(_GAINS, 1 - twice / max(once, _TINY)))]
+    affordable = int(np.sqrt(_WORK / n_rows))
+    return min(size, max(affordable, _SIZES[1]), n_rows)

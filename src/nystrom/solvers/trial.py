@@ -1,0 +1,264 @@
+"""Kernels and metrics on trial: small ridge regressions on a sample of the rows, judged by rows held out from it.
+
+They are exact, with every row that they learn from as a landmark: with few landmarks a rough kernel looks worse than it
+is in a machine with many. Cholesky factors for a few regularisations take less time than one eigendecomposition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from nystrom.engine.survey import Survey
+from nystrom.exceptions import NotFiniteError
+from nystrom.kernels import Kernel, to_metric
+from nystrom.moments import Moments, block_moments
+from nystrom.rows import require_finite
+from nystrom.solvers.bandwidth import sample_rows
+from nystrom.solvers.gradients import sum_outer_products
+from nystrom.solvers.held_out import assign_parts
+from nystrom.solvers.sample import distinct_rows, take_with_targets
+from nystrom.types import Array, Matrix, issparse
+
+# Rows that are drawn, and most rows that a trial learns from: its time grows with their cube.
+SAMPLE_ROWS = 4000
+_LEARN_ROWS = 1000
+# A sample is cut into so many parts; as many of them are held out in turn as hold this number of rows together.
+_PARTS, _HELD_ROWS = 4, 1000
+# Rows whose gradients are averaged.
+_GRADIENT_ROWS = 600
+# Regularisations: the variance of noise over that of the function. The largest leaves nothing but the mean.
+_ALPHAS = 10.0 ** np.arange(-5.0, 5.0)
+_FIRST_ALPHA = 3
+# Scores times one of these are log-odds; the best of them for each trial.
+_TEMPERATURES = (1.0, 1.7, 3.0, 5.0, 8.5, 14.0)
+# Keeps the factor of W positive definite; far below any regularisation.
+_JITTER = 1e-10
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Distinct rows in memory, in an order that only their contents decide, with targets and weights.
+
+    The targets are those of a ridge regression: numbers of about unit deviation, or ±1 for each class. A row that was
+    there twice is there once, with the weight of both.
+    """
+
+    X: Matrix
+    y: Array
+    weight: Array
+    classes: bool
+
+    def __len__(self) -> int:
+        return int(self.X.shape[0])
+
+    def take(self, rows: Array) -> Sample:
+        return Sample(self.X[rows], self.y[rows], self.weight[rows], self.classes)
+
+    def moments(self, root: Array | None) -> Moments:
+        """Return the moments of the rows in a metric."""
+        return block_moments(self.X if root is None else to_metric(self.X, root), self.weight)
+
+    @cached_property
+    def spread(self) -> float:
+        return float(self.moments(None).spread)
+
+
+def draw_sample(survey: Survey, rng: np.random.Generator, *, classes: bool) -> Sample:
+    """Return at most 4,000 of the rows, drawn at random: at most one pass.
+
+    Where all rows are taken, the result does not depend on their order, and weights are repetitions.
+    """
+    rows = sample_rows(survey, SAMPLE_ROWS, rng)
+    drawn = distinct_rows(take_with_targets(rows, survey.engine, np.arange(rows.shape[0])))
+    y = np.asarray(drawn.y, dtype=np.float64).reshape(drawn.X.shape[0], -1)
+    stacked, weight = drawn.X.astype(np.float64), np.ones(len(y)) if drawn.weight is None else drawn.weight
+    try:
+        require_finite(stacked, survey.rows.name)
+    except NotFiniteError:
+        survey.require_finite()  # report the first bad row of all, not of the sample
+        raise
+    if not np.isfinite(y).all():
+        raise ValueError("Input y contains NaN or infinity: drop such rows before the fit.")
+    return _centred(Sample(stacked, y, weight, classes))
+
+
+def _centred(sample: Sample) -> Sample:
+    X, y, w = sample.X, sample.y, sample.weight
+    if not issparse(X):
+        X = X - np.average(X, axis=0, weights=w)  # distances do not change, and gain digits
+    if not sample.classes:
+        y = y - np.average(y, axis=0, weights=w)
+        deviation = np.sqrt(np.average(np.square(y), axis=0, weights=w))
+        y = y / np.where(deviation > 0, deviation, 1.0).mean()
+    return Sample(X, y, w, sample.classes)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A function ``k(·, Z) A`` and some of the rows that it was fitted to, all in its metric."""
+
+    kernel: Kernel
+    Z: Matrix
+    coefficients: Array
+    X: Matrix
+    weight: Array
+
+    def outer_product(self, kind: str) -> Array:
+        """Return the mean outer product of its gradients at those rows."""
+        total = sum_outer_products(self.kernel, self.Z, self.coefficients, self.X, self.weight, kind)
+        return np.asarray(total / self.weight.sum())
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The loss of each held-out row and its weight; the fitted function and its regularisation for each part."""
+
+    losses: Array
+    weight: Array
+    fits: list[Fitted]
+    regularisations: list[int]
+
+    @property
+    def mean(self) -> float:
+        return float(np.average(self.losses, weights=self.weight))
+
+    def outer_products(self, kind: str) -> list[Array]:
+        """Return the mean outer products of the gradients of each fit, in its metric."""
+        return [fit.outer_product(kind) for fit in self.fits]
+
+    def gain_over(self, other: Outcome) -> tuple[float, float]:
+        """Return by how much the losses are less than another's on the same rows, and the standard error of that."""
+        gain = other.losses - self.losses
+        mean = float(np.average(gain, weights=self.weight))
+        squares = float(np.average(np.square(gain - mean), weights=self.weight))
+        return mean, float(np.sqrt(squares / max(self.weight.sum(), 1.0)))
+
+
+class Trials:
+    """Fits on parts of a sample, each judged by the rows it has not seen."""
+
+    def __init__(self, sample: Sample, rng: np.random.Generator, *, fit_intercept: bool) -> None:
+        self.sample, self.fit_intercept = sample, fit_intercept
+        n = len(sample)
+        strata = sample.y.argmax(axis=1) + (sample.y[:, 0] > 0) if sample.classes else None
+        # The rows are distinct, and their contents decide their order.
+        parts = assign_parts(np.arange(n, dtype=np.uint64), None, _PARTS, rng, strata=strata)
+        count = min(_PARTS, -(-_HELD_ROWS * _PARTS // n))
+        held = [parts == part for part in range(count)]
+        self.splits = [(np.flatnonzero(~h), np.flatnonzero(h)) for h in held if 0 < h.sum() < n]
+
+    def run(self, kernel: Kernel, roots: list[Array] | None, *, like: Outcome | None = None) -> Outcome:
+        """Return the outcome of a kernel in a metric for each part, or the plain one: fits to at most 1,000 rows.
+
+        With ``like``, the regularisations are those of that outcome, which saves the search.
+        """
+        found = []
+        for i, (learn, held) in enumerate(self.splits):
+            parts = self.sample.take(learn[:_LEARN_ROWS]), self.sample.take(held)
+            X, new = (part.X if roots is None else to_metric(part.X, roots[i]) for part in parts)
+            system = _exact_system(np.asarray(kernel(X, X), dtype=np.float64), parts[0].weight)
+            values = np.asarray(kernel(new, X), dtype=np.float64)
+            fixed = None if like is None else like.regularisations[i]
+            losses, coefficients, chosen = self._solve(system, values, parts[0].y, parts[1], fixed)
+            some = slice(0, _GRADIENT_ROWS)
+            found.append((losses, Fitted(kernel, X, coefficients, X[some], parts[0].weight[some]), chosen))
+        weight = np.concatenate([self.sample.weight[held] for _, held in self.splits])
+        losses = np.concatenate([part[0] for part in found])
+        return Outcome(losses, weight, [part[1] for part in found], [part[2] for part in found])
+
+    def loss_with(self, n_landmarks: int, kernel: Kernel, roots: list[Array] | None) -> float:
+        """Return the mean held-out loss of fits to all rows of the sample with some landmarks."""
+        total = weight = 0.0
+        for i, (learn, held) in enumerate(self.splits):
+            parts = self.sample.take(learn), self.sample.take(held)
+            X, new = (part.X if roots is None else to_metric(part.X, roots[i]) for part in parts)
+            Z = X[:n_landmarks]
+            C, W = np.asarray(kernel(X, Z), dtype=np.float64), np.asarray(kernel(Z, Z), dtype=np.float64)
+            system = _landmark_system(C, W, parts[0].weight)
+            losses, *_ = self._solve(system, np.asarray(kernel(new, Z), dtype=np.float64), parts[0].y, parts[1])
+            total += float(losses @ parts[1].weight)
+            weight += float(parts[1].weight.sum())
+        return total / weight
+
+    def _solve(
+        self, system: _System, values: Array, y: Array, held: Sample, fixed: int | None = None
+    ) -> tuple[Array, Array, int]:
+        """Return the losses of the held-out rows and the coefficients, at the regularisation with the least loss."""
+
+        @cache
+        def at(i: int) -> tuple[float, Array, Array]:
+            coefficients, intercept = system(float(_ALPHAS[i]), y, self.fit_intercept)
+            losses = _losses(values @ coefficients + intercept, held)
+            return float(losses @ held.weight), losses, coefficients
+
+        best, last = _FIRST_ALPHA if fixed is None else fixed, len(_ALPHAS) - 1
+        while fixed is None:
+            step = min((best, max(best - 1, 0), min(best + 1, last)), key=lambda i: at(i)[0])
+            if step == best:
+                break
+            best = step
+        return *at(best)[1:], best
+
+
+# From a regularisation, targets and whether there is an intercept to coefficients (m, t) and intercepts (t,).
+_System = Callable[[float, Array, bool], tuple[Array, Array]]
+
+
+def _exact_system(K: Array, weight: Array) -> _System:
+    """Return the solver of ``(K + α/w) a = y − b``, with ``Σ a = 0`` where there is an intercept."""
+
+    def solve(alpha: float, y: Array, fit_intercept: bool) -> tuple[Array, Array]:
+        A = K.copy()
+        A.flat[:: len(A) + 1] += alpha / weight
+        found = cho_solve(cho_factor(A, overwrite_a=True, check_finite=False), np.column_stack([y, np.ones(len(y))]))
+        if not fit_intercept:
+            return found[:, :-1], np.zeros(y.shape[1])
+        intercept = found[:, :-1].sum(axis=0) / found[:, -1].sum()
+        return found[:, :-1] - np.outer(found[:, -1], intercept), intercept
+
+    return solve
+
+
+def _landmark_system(C: Array, W: Array, weight: Array) -> _System:
+    """Return the solver of ``(Cᵀ D C + α W) a = Cᵀ D (y − b)``, D the weights; C is centred for the intercept."""
+
+    def solve(alpha: float, y: Array, fit_intercept: bool) -> tuple[Array, Array]:
+        middle = np.average(C, axis=0, weights=weight) if fit_intercept else np.zeros(C.shape[1])
+        target = np.average(y, axis=0, weights=weight) if fit_intercept else np.zeros(y.shape[1])
+        A = moments(fit_intercept) + alpha * W
+        A.flat[:: len(A) + 1] += _JITTER * len(C)
+        right = C.T @ (weight[:, None] * (y - target))
+        found = cho_solve(cho_factor(A, overwrite_a=True, check_finite=False), right)
+        return found, target - middle @ found
+
+    @cache
+    def moments(centred: bool) -> Array:
+        B = C - np.average(C, axis=0, weights=weight) if centred else C
+        B = np.sqrt(weight)[:, None] * B
+        return np.asarray(B.T @ B)
+
+    return solve
+
+
+def _losses(scores: Array, held: Sample) -> Array:
+    """Return the squared error of each row; of classes, the log-loss at the temperature that is best for all."""
+    if not held.classes:
+        return np.asarray(np.square(scores - held.y).mean(axis=1))
+    return min(_log_losses(scores, held.y), key=lambda losses: float(losses @ held.weight))
+
+
+def _log_losses(scores: Array, y: Array) -> Iterator[Array]:
+    two = y.shape[1] == 1
+    code = y.argmax(axis=1)
+    for temperature in _TEMPERATURES:
+        if two:
+            yield np.logaddexp(0.0, -2 * temperature * (scores * y)[:, 0])
+        else:
+            odds = temperature * (scores - scores.max(axis=1, keepdims=True))
+            yield np.log(np.exp(odds).sum(axis=1)) - odds[np.arange(len(y)), code]
