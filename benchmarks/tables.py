@@ -183,6 +183,7 @@ def read_records(path: Path | None) -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--splits", type=int, default=5)
+    parser.add_argument("--first-split", type=int, default=0, help="several processes may share the splits")
     parser.add_argument("--most-rows", type=int, help="leave larger tables out")
     parser.add_argument("--only", nargs="+", help="these tables alone")
     parser.add_argument("--contestants", nargs="+", choices=NAMES, default=NAMES, help="these alone")
@@ -194,7 +195,7 @@ def main() -> None:
     given = parser.parse_args()
     records = read_records(given.out)
     known = {(r["table"], r["split"], r["name"]) for r in records if r["name"] not in given.again}
-    for split in range(0 if given.report else given.splits):
+    for split in range(given.splits if given.report else given.first_split, given.splits):
         for name, read in tables():
             missing = [n for n in given.contestants if (name, split, n) not in known]
             if (given.only and name not in given.only) or not missing:
