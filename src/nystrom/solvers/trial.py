@@ -16,6 +16,7 @@ from scipy.linalg import cho_factor, cho_solve
 from nystrom.engine.survey import Survey
 from nystrom.exceptions import NotFiniteError
 from nystrom.kernels import Kernel, to_metric
+from nystrom.linalg import algebra_threads
 from nystrom.moments import Moments, block_moments
 from nystrom.rows import require_finite
 from nystrom.solvers.bandwidth import sample_rows
@@ -193,8 +194,9 @@ class Trials:
 
         @cache
         def at(i: int) -> tuple[float, Array, Array]:
-            coefficients, intercept = system(float(_ALPHAS[i]), y, self.fit_intercept)
-            losses = _losses(values @ coefficients + intercept, held)
+            with algebra_threads(values.shape[1]):
+                coefficients, intercept = system(float(_ALPHAS[i]), y, self.fit_intercept)
+                losses = _losses(values @ coefficients + intercept, held)
             return float(losses @ held.weight), losses, coefficients
 
         best, last = _FIRST_ALPHA if fixed is None else fixed, len(_ALPHAS) - 1
