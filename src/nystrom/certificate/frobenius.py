@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import scipy.stats
+from scipy.special import stdtrit
 
 from nystrom.certificate.estimate import ErrorEstimate, ratio_of, resolution
 from nystrom.certificate.pairs import TILE, kernel_with, pair_sums
@@ -84,7 +84,7 @@ class SquaredNorms:
         value = float(np.sqrt(ratio))
         if self.spread == 0.0 and self.unseen == 0.0:
             return ErrorEstimate.exact(value, "fro", dtype)
-        quantile = float(scipy.stats.t.ppf(0.5 + confidence / 2, self.freedom))
+        quantile = float(stdtrit(self.freedom, 0.5 + confidence / 2))
         half = quantile * self.spread / (2 * value) if value > 0 else 0.0
         # Even the exact error carries the rounding of the features.
         half += resolution(dtype) / 10

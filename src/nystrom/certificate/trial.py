@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import scipy.stats
+from scipy.special import stdtrit
 
 from nystrom.certificate.estimate import ErrorEstimate, ratio_of
 from nystrom.certificate.pairs import TILE, kernel_with
@@ -157,7 +157,7 @@ class Trial:
         noisy = 1 - self.chance
         mean = ratio_of(float(noisy @ influence), float(noisy.sum()))
         spread = float(np.sqrt(noisy @ (influence - mean) ** 2))
-        half = float(scipy.stats.t.ppf(0.5 + confidence / 2, max(s - 1, 1))) * ratio_of(spread, bottom)
+        half = float(stdtrit(max(s - 1, 1), 0.5 + confidence / 2)) * ratio_of(spread, bottom)
         if norm == "trace":
             return ErrorEstimate(ratio, max(ratio - half, 0.0), ratio + half, norm, confidence)
         value = float(np.sqrt(ratio))

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from sklearn.metrics.pairwise import additive_chi2_kernel
 
 from nystrom.kernels.base import Gamma, GammaKernel, Kernel, Prepared
 from nystrom.kernels.pairwise import InnerProducts, as_matrix, check_columns, squared_norms
@@ -58,7 +57,7 @@ class Chi2(GammaKernel):
             X = _histograms(X, "X")
             check_columns(X, Z.shape[1])
             # scikit-learn's is minus the sum.
-            out = np.asarray(additive_chi2_kernel(X, Z.astype(X.dtype, copy=False)))
+            out = _minus_chi2(X, Z.astype(X.dtype, copy=False))
             out *= gamma
             return np.exp(out, out=out)
 
@@ -94,7 +93,7 @@ class AdditiveChi2(Kernel):
             X = _histograms(X, "X")
             check_columns(X, Z.shape[1])
             # 2xy / (x + y) = (x + y) / 2 − (x − y)² / 2(x + y)
-            out = np.asarray(additive_chi2_kernel(X, Z.astype(X.dtype, copy=False)))
+            out = _minus_chi2(X, Z.astype(X.dtype, copy=False))
             out += (X.sum(axis=1, dtype=np.float64)[:, None] + totals).astype(out.dtype)
             out /= 2
             return out
@@ -148,6 +147,13 @@ class Sigmoid(GammaKernel):
 
     def diag(self, A: Matrix, start: int = 0) -> Array:
         return np.tanh(self._number(A.shape[1]) * squared_norms(A) + float(self.coef0))
+
+
+def _minus_chi2(X: Array, Z: Array) -> Array:
+    # Imported on use: scikit-learn's metrics take long to import.
+    from sklearn.metrics.pairwise import additive_chi2_kernel
+
+    return np.asarray(additive_chi2_kernel(X, Z))
 
 
 def _histograms(A: Matrix, name: str) -> Array:

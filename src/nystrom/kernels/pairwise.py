@@ -2,7 +2,7 @@
 
 Each class here is *prepared* with the landmarks once and then called with block after block, from several
 threads at a time. What depends on the landmarks alone (norms, transposed copies) is computed on the first block
-of each dtype and kept.
+of each dtype and kept. Packages that few kernels need are imported on use: scikit-learn's metrics are slow to import.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.spatial.distance import cdist
-from sklearn.metrics.pairwise import manhattan_distances
 
 from nystrom import loops
 from nystrom.rows.offset import minus_columns, offset_columns
@@ -318,6 +316,8 @@ class _Apart:
 
     def exponents(self, X: Matrix, exp: bool) -> Array:
         """Return ``−γ‖x − z‖²``, or its exponential."""
+        from scipy.spatial.distance import cdist
+
         out = np.empty((X.shape[0], self.points.shape[0]))
         step = max(1, _SHARP_NUMBERS // X.shape[1])
         for i in range(0, X.shape[0], step):
@@ -343,7 +343,11 @@ class ManhattanDistances:
     def __call__(self, X: Matrix) -> Array:
         check_columns(X, self._Z.shape[1])
         if not issparse(X) and not issparse(self._dense):
+            from scipy.spatial.distance import cdist
+
             return np.asarray(cdist(X, self._dense, "cityblock"))
+        from sklearn.metrics.pairwise import manhattan_distances
+
         if self._sparse is None:
             self._sparse = _as_sklearn_wants(self._Z)
         return np.asarray(manhattan_distances(_as_sklearn_wants(X), self._sparse))

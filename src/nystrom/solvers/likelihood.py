@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import scipy.optimize
 
 from nystrom.solvers.path import RidgeProblem, auto_alphas
 from nystrom.types import Array
@@ -71,7 +70,9 @@ def optimum(problem: RidgeProblem, unexplained: float, alpha: float | None, ampl
         ratios = auto_alphas(problem.values)
         best = int(np.argmin(objective(ratios)))
         bounds = np.log(ratios[[max(best - 1, 0), min(best + 1, len(ratios) - 1)]])
-        found = scipy.optimize.minimize_scalar(
+        from scipy.optimize import minimize_scalar
+
+        found = minimize_scalar(
             lambda log_ratio: float(objective(np.exp([log_ratio]))[0]), bounds=bounds, method="bounded"
         )
         ratios = np.exp([found.x])
