@@ -1,4 +1,4 @@
-"""Run the contests: ``python -m benchmarks [suite …] [--repeat N] [--output DIR] [--check | --store]``."""
+"""Run the contests: ``python -m benchmarks [suite …] [--repeat N] [--check | --store] [--write PAGE]``."""
 
 from __future__ import annotations
 
@@ -70,6 +70,9 @@ def main() -> None:
     stored = parser.add_mutually_exclusive_group()
     stored.add_argument("--check", action="store_true", help="compare the ratios with those stored, and fail if slower")
     stored.add_argument("--store", action="store_true", help=f"store the ratios in {ratios.STORED.name}")
+    parser.add_argument(
+        "--write", type=Path, help="a page, such as docs/performance.md, whose tables are written again"
+    )
     args = parser.parse_args()
     chosen = args.suites or list(SUITES)
     unknown = sorted(set(chosen) - {*SUITES, "scaling"})
@@ -86,8 +89,10 @@ def main() -> None:
         print(table(results), flush=True)
         kept = {"machine": machine(), "results": [asdict(result) for result in results]}
         (args.output / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n")
+        if args.write is not None:
+            ratios.write(name, ratios.summary(results), args.write)
         if args.store:
-            ratios.store(name, results)
+            ratios.store(name, results, machine())
         elif args.check:
             slower += ratios.check(name, results)
     if slower:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+import statistics
 import time
 import warnings
 from collections.abc import Callable
@@ -37,16 +38,18 @@ def contest(
     repeat: int,
     judge: Callable[[Any], float | None] | None = None,
     pause: float = 0.1,
+    judge_each: bool = False,
 ) -> list[Result]:
     """Run all contestants in turn, ``repeat`` times round, and keep the best time of each.
 
-    ``judge`` turns what a contestant returns into its error; it is not timed. A contestant whose first run takes over
+    ``judge`` turns what a contestant returns into its error; it is not timed. With ``judge_each`` every round is judged
+    and the error is the mean, for contestants that take another seed each time. A contestant whose first run takes over
     20 seconds is run once: noise matters little there. ``pause`` seconds go by before each run.
     """
     times: dict[str, list[float]] = {name: [] for name in contestants}
     processor: dict[str, list[float]] = {name: [] for name in contestants}
     added: dict[str, float] = {}
-    error: dict[str, float | None] = {}
+    errors: dict[str, list[float]] = {name: [] for name in contestants}
     slow: set[str] = set()
     for _ in range(repeat):
         for name, run in contestants.items():
@@ -62,8 +65,9 @@ def contest(
                 value = run()
             seconds, used = time.perf_counter() - start, time.process_time() - used
             added[name] = max(added.get(name, 0.0), _peak() - before)
-            if not times[name]:
-                error[name] = judge(value) if judge else None
+            judged = judge(value) if judge and (judge_each or not times[name]) else None
+            if judged is not None:
+                errors[name].append(judged)
             times[name].append(seconds)
             processor[name].append(used)
             if seconds > 20:
@@ -75,7 +79,7 @@ def contest(
             name,
             min(times[name]),
             added[name],
-            error[name],
+            statistics.fmean(errors[name]) if errors[name] else None,
             processor=min(processor[name]),
             times=tuple(times[name]),
         )

@@ -11,9 +11,9 @@ from sklearn.kernel_approximation import Nystroem
 from sklearn.metrics.pairwise import rbf_kernel
 
 
-def sklearn_uniform(X: Any, m: int, gamma: float) -> np.ndarray:
+def sklearn_uniform(X: Any, m: int, gamma: float, seed: int = 0) -> np.ndarray:
     """scikit-learn's Nystroem: uniform landmarks, rank m."""
-    return Nystroem(gamma=gamma, n_components=m, random_state=0).fit_transform(X)
+    return Nystroem(gamma=gamma, n_components=m, random_state=seed).fit_transform(X)
 
 
 def sklearn_kmeans(X: Any, m: int) -> np.ndarray:

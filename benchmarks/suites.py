@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import count
 from typing import Any
 from unittest.mock import patch
 
@@ -65,28 +66,64 @@ def features(repeat: int) -> Iterator[Result]:
         yield Result(case, "limit: all flops at peak GEMM rate", seconds, 0.0, None, f"{rate:.0f} GF/s float32")
 
 
+def _against_uniform(case: str, X: Any, m: int, repeat: int) -> list[Result]:
+    """Fit and features of rank m/2 against scikit-learn's uniform landmarks of rank m, another seed each round."""
+    gamma = 1 / inputs.spread(X)
+    seeds = {"ours": count(), "theirs": count()}
+
+    def ours() -> Any:
+        model = Nystroem(gamma=gamma, n_components=m // 2, n_landmarks=m, random_state=next(seeds["ours"]))
+        return model.fit_transform(X)
+
+    return contest(
+        case,
+        {
+            "nystrom auto": ours,
+            "scikit-learn uniform": lambda: peers.sklearn_uniform(X, m, gamma, next(seeds["theirs"])),
+        },
+        repeat=repeat,
+        judge=inputs.FrobeniusJudge(X, gamma),
+        judge_each=True,
+    )
+
+
 def shapes(repeat: int) -> Iterator[Result]:
-    """The same on other shapes: sparse, small, many landmarks, float64, wide, and a million rows."""
-    sparse_rows = inputs.random_sparse(50_000, 20_000, 80)
-    yield from _features(
-        "sparse 50,000 × 20,000, 80 entries per row", sparse_rows, ((100, 50),), repeat, slow_peers=False
-    )
-    yield from _features(
-        "2,000 × 50 float64", inputs.wide_floats(2000, 50), ((200, 100),), 3 * repeat, slow_peers=False
-    )
-    rows = inputs.image_like(200_000, 50)
-    yield from _features("100,000 × 50 float32", rows[:100_000], ((2000, 1000),), repeat, slow_peers=False)
-    yield from _features("200,000 × 50 float32", rows, ((1000, 500),), repeat, slow_peers=False)
-    yield from _features(
-        "100,000 × 50 float64", inputs.wide_floats(100_000, 50), ((500, 250),), repeat, slow_peers=False
-    )
-    yield from _features(
-        "60,000 × 2,000 (generated)", inputs.image_like(60_000, 2000), ((100, 50),), repeat, slow_peers=False
-    )
+    """Fit and features against scikit-learn's uniform landmarks: sparse, small, many landmarks, float64."""
+    random = inputs.random_sparse(50_000, 20_000, 80)
+    yield from _against_uniform("sparse 50,000 × 20,000, 80 entries per row, m=100", random, 100, repeat)
     name, X = inputs.text()
-    yield from _features(f"{name}, sparse {X.shape[0]:,} × {X.shape[1]:,}", X, ((100, 50),), repeat, slow_peers=False)
-    X = inputs.image_like(1_000_000, 50)
-    yield from _features("1,000,000 × 50 (generated)", X, ((200, 100),), repeat, slow_peers=False)
+    yield from _against_uniform(f"{name}, sparse {X.shape[0]:,} × {X.shape[1]:,}, m=100", X, 100, repeat)
+    yield from _against_uniform("2,000 × 50 float64, m=200", inputs.wide_floats(2000, 50), 200, 3 * repeat)
+    rows = inputs.image_like(200_000, 50)
+    yield from _against_uniform("100,000 × 50 float32, m=2000", rows[:100_000], 2000, repeat)
+    yield from _against_uniform("200,000 × 50 float32, m=1000", rows, 1000, repeat)
+    yield from _against_uniform("100,000 × 50 float64, m=500", inputs.wide_floats(100_000, 50), 500, repeat)
+
+
+def equal_error(repeat: int) -> Iterator[Result]:
+    """Sparse rows at equal error: a few of our landmarks against more and more of scikit-learn's uniform ones."""
+    name, X = inputs.text()
+    for case, rows in (("sparse 50,000 × 20,000", inputs.random_sparse(50_000, 20_000, 80)), (name, X)):
+        gamma = 1 / inputs.spread(rows)
+        contestants: dict[str, Any] = {
+            f"nystrom auto, {m} landmarks, rank {m // 2}": _ours(rows, m, m // 2, gamma) for m in (100, 50)
+        }
+        contestants |= {
+            f"scikit-learn uniform, {m} landmarks": lambda m=m, rows=rows, gamma=gamma: peers.sklearn_uniform(
+                rows, m, gamma
+            )
+            for m in (100, 200, 400)
+        }
+        yield from contest(case, contestants, repeat=repeat, judge=inputs.FrobeniusJudge(rows, gamma))
+
+
+def large(repeat: int) -> Iterator[Result]:
+    """The same with the paper's landmarks beside ours, on wide rows and on a million."""
+    for name, X, m in (
+        ("60,000 × 2,000 (generated)", inputs.image_like(60_000, 2000), 100),
+        ("1,000,000 × 50 (generated)", inputs.image_like(1_000_000, 50), 200),
+    ):
+        yield from _features(name, X, ((m, m // 2),), repeat, slow_peers=False)
 
 
 def landmarks(repeat: int) -> Iterator[Result]:
@@ -248,5 +285,7 @@ SUITES = {
     "sketching": sketching,
     "machines": machines,
     "shapes": shapes,
+    "equal_error": equal_error,
+    "large": large,
     "loops": loops,
 }
