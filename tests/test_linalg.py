@@ -142,6 +142,7 @@ def test_large_symmetric_matrices_are_made_of_blocks(dtype, monkeypatch):
     F = np.random.default_rng(0).normal(size=(90, 50)).astype(dtype)
     expected = F.T @ F
     monkeypatch.setattr(linalg, "_LARGE_ORDER", 20)
+    monkeypatch.setattr(linalg, "_CRASHING_ORDER", 20)
     monkeypatch.setattr(linalg, "_PANEL", 7)
     found = gram(F)
     assert found.dtype == dtype

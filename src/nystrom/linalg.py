@@ -19,8 +19,10 @@ from nystrom.types import Array
 # and OpenBLAS's go on spinning for a while after a call: on 2 cores that halves the speed of the pass that follows.
 _SMALL_ORDER = 800
 # Threaded symmetric products of OpenBLAS (syrk, and so AᵀA and Cholesky) end in a segmentation fault from an order of
-# about 16,000 on (two threads; NumPy 2.4, SciPy 1.17). Beyond this order they are made of blocks, or by one thread.
+# about 16,000 on (two threads; NumPy 2.4, SciPy 1.17). Beyond the first order they are made of blocks, which is faster
+# too; eigenvectors, which were not seen to crash, take one thread beyond the second.
 _LARGE_ORDER = 8000
+_CRASHING_ORDER = 15000
 # A negative eigenvalue this far below the largest is no rounding error of any kernel in float32.
 INDEFINITE = 1e-5
 # Safety factor on the estimate of the smallest eigenvalue.
@@ -40,7 +42,7 @@ def algebra_threads(order: int) -> AbstractContextManager[object]:
 
 def symmetric_threads(order: int) -> AbstractContextManager[Any]:
     """Limit BLAS to the threads with which decompositions of symmetric matrices of this order are safe and fast."""
-    return blas_threads(1) if order > _LARGE_ORDER else algebra_threads(order)
+    return blas_threads(1) if order > _CRASHING_ORDER else algebra_threads(order)
 
 
 def gram(F: Array) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import scipy.linalg
 
 from nystrom.engine.survey import Survey
 from nystrom.exceptions import NotPositiveSemidefiniteError
@@ -20,6 +21,7 @@ from nystrom.landmarks.base import (
     row_weights,
     rows_in_order,
 )
+from nystrom.linalg import cholesky
 from nystrom.rows.base import Block, RowBlocks
 from nystrom.types import Array, Matrix
 
@@ -247,7 +249,7 @@ class Leverage(Selector):
 def _inverse_root(K: Array) -> Array:
     """Return ``R⁻¹`` with ``R Rᵀ = K``."""
     try:
-        return np.linalg.inv(np.linalg.cholesky(K))
+        return np.asarray(scipy.linalg.solve_triangular(cholesky(K), np.eye(len(K)), trans="T", check_finite=False))
     except np.linalg.LinAlgError as error:
         raise NotPositiveSemidefiniteError(
             "the kernel is not positive semidefinite between the rows that landmarks='leverage' looked at: use a "
