@@ -55,3 +55,15 @@ def test_conjugate_gradients_run_on_the_cluster(solver):
     remote = machines.KernelRidge(0.1, **settings).fit(*lazy)
     assert remote.solver_ == solver
     np.testing.assert_allclose(remote.predict(X), local.predict(X), atol=1e-7)
+
+
+def test_losses_on_many_landmarks_run_on_the_cluster(monkeypatch):
+    monkeypatch.setattr("nystrom.estimators.loss.factor_takes_long", lambda *_: True)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3))
+    y = np.digitize(X[:, 0] + 0.3 * rng.normal(size=400), [-0.5, 0.5])
+    local, remote = (
+        machines.KernelLogisticRegression(C=2.0, gamma=0.5, landmarks=X[:60], tol=1e-10).fit(rows, y)
+        for rows in (X, da.from_array(X, chunks=(130, 3)))
+    )
+    np.testing.assert_allclose(remote.predict_proba(X), local.predict_proba(X), atol=1e-5)

@@ -301,3 +301,17 @@ def test_C_is_chosen_on_many_landmarks_as_on_few(monkeypatch):
     found = fit()
     assert found.C_ == expected.C_
     np.testing.assert_allclose(found.C_scores_, expected.C_scores_, rtol=0.05)
+
+
+def test_many_landmarks_give_the_same_bits_from_a_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("nystrom.estimators.loss.factor_takes_long", lambda *_: True)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 3))
+    y = np.digitize(X[:, 0] + 0.3 * rng.normal(size=500), [-0.5, 0.5])
+    np.save(tmp_path / "X.npy", X)
+    models = [
+        KernelLogisticRegression(C=2.0, gamma=0.5, landmarks=X[:60], n_jobs=jobs).fit(rows, y)
+        for rows, jobs in ((X, 1), (X, 3), (open_rows(tmp_path / "X.npy"), 2))
+    ]
+    for other in models[1:]:
+        np.testing.assert_array_equal(other.landmark_coef_, models[0].landmark_coef_)

@@ -23,6 +23,7 @@ from nystrom.factor import NystromMap, prepare
 from nystrom.kernels import Kernel
 from nystrom.kernels.ranges import kernel_dtype
 from nystrom.landmarks.base import Landmarks
+from nystrom.linalg import algebra_threads
 from nystrom.rows import Block, RowBlocks
 from nystrom.solvers.landmark_cg import landmark_problem
 from nystrom.solvers.loss_basis import EigenBasis, LandmarkBasis, LossBasis
@@ -208,6 +209,10 @@ def make_landmark_problem(
         targeted, engine, kernel, landmarks, fit_intercept=False, room=_room(engine), whitened=False
     )
     inner, target = ridge.preconditioner, ridge.target
+    offset = np.zeros(len(target.total))
+    if fit_intercept:
+        with algebra_threads(len(offset)):
+            offset = inner.whiten(target.total[:, None]).ravel() / target.weight
     held = ridge.held
     return Problem(
         (rows if held is None else held).with_target(y, weight),
@@ -215,7 +220,7 @@ def make_landmark_problem(
         engine,
         loss,
         LandmarkBasis(inner, ridge.sizes, centred=fit_intercept, kept=ridge.kept, n_landmarks=ridge.n_landmarks),
-        inner.whiten(target.total[:, None]).ravel() / target.weight if fit_intercept else np.zeros(len(target.total)),
+        offset,
         target.weight,
         n_columns,
         fit_intercept,

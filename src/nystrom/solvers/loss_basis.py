@@ -7,6 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
+from nystrom.linalg import algebra_threads
 from nystrom.solvers.preconditioner import Preconditioner
 from nystrom.types import Array
 
@@ -125,15 +126,18 @@ class LandmarkBasis(LossBasis):
         return len(self._sizes)
 
     def coefficients(self, W: Array) -> Array:
-        return self._inner.unwhiten(W)
+        with algebra_threads(len(W)):
+            return self._inner.unwhiten(W)
 
     def pull(self, products: Array) -> Array:
-        return self._inner.whiten(products)
+        with algebra_threads(len(products)):
+            return self._inner.whiten(products)
 
     def metric(self, bend: float) -> Metric:
         # One preconditioner serves one metric at a time; a minimisation asks for its own first.
         if bend != self._formed:
-            self._inner.regularise(1 / bend, self._sizes, centred=self._centred)
+            with algebra_threads(len(self._sizes)):
+                self._inner.regularise(1 / bend, self._sizes, centred=self._centred)
             self._formed = bend
         return _Triangular(self._inner, float(np.sqrt(bend)))
 
@@ -153,10 +157,13 @@ class _Triangular:
         self._root = root
 
     def spread(self, u: Array) -> Array:
-        return np.asarray(self._inner.unscale(u) / self._root)
+        with algebra_threads(len(u)):
+            return np.asarray(self._inner.unscale(u) / self._root)
 
     def gather(self, x: Array) -> Array:
-        return np.asarray(self._inner.rescale(x) * self._root)
+        with algebra_threads(len(x)):
+            return np.asarray(self._inner.rescale(x) * self._root)
 
     def pull(self, gradient: Array) -> Array:
-        return np.asarray(self._inner.scale(gradient) / self._root)
+        with algebra_threads(len(gradient)):
+            return np.asarray(self._inner.scale(gradient) / self._root)
