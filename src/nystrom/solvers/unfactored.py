@@ -36,5 +36,5 @@ class UnfactoredMap:
             raise AttributeError(name)
         raise AttributeError(
             f"there is no {name!r}: conjugate gradients solve for the coefficients of the landmarks without a factor. "
-            f"Fit a ridge machine with solver='factor', or Nystroem with landmarks=model.landmarks_ to some of the rows."
+            f"Fit a ridge with solver='factor', or Nystroem with landmarks=model.landmarks_ to some of the rows."
         )
