@@ -56,8 +56,8 @@ class RidgeMachine(IterativeMachine):
     max_iter : int, default=200
         Most steps of solvers "cg" and "exact".
     early_stopping : bool, default=False
-        Whether solver "cg" ends when the error on held-out rows (5 %, at most 5,000) has not improved for five steps:
-        fewer steps regularise.
+        Whether solver "cg" ends when the error on held-out rows (5 %, 500 to 5,000) has not improved for five steps,
+        and takes the best one: fewer steps regularise.
     compute_dual : bool, default=False
         Whether to compute ``dual_coef_``, one number for each training row, by one more pass. Solver "exact" always
         does.

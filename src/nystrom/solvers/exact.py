@@ -129,15 +129,20 @@ def solve_exactly(
     cheap = None if product.holds_all else _cheaper(product, alpha)
     if cheap is not None:
         start, before = _refine(weighted, cheap, column, alpha, column * Y, precondition, tol, max_iter)
-    found = conjugate_gradients(
-        weighted,
-        column * Y,
-        start=start,
-        precondition=precondition,
-        tol=tol,
-        max_iter=max(max_iter - len(before), 0),
-    )
-    found = replace(found, residuals=np.concatenate([before, found.residuals]))
+    if start is not None and before[-1] <= tol:
+        # The last residual is the true one: nothing is left to do.
+        found = Solution(start, before, True)
+    else:
+        found = conjugate_gradients(
+            weighted,
+            column * Y,
+            start=start,
+            precondition=precondition,
+            tol=tol,
+            max_iter=max(max_iter - len(before[:-1]), 0),
+        )
+        # Its first residual is the last of those before.
+        found = replace(found, residuals=np.concatenate([before[:-1], found.residuals]))
     advice = (
         "Raise max_iter, alpha or n_landmarks (a closer factor); rounding allows no residual below about ε‖K‖/alpha."
     )
@@ -166,7 +171,8 @@ def _refine(
 ) -> tuple[Array, Array]:
     """Return an approximate solution and the residuals on the way: conjugate gradients on values in float32, refined.
 
-    Each round solves for the true residual, which values in float64 give, with values in float32.
+    Each round solves for the true residual, which values in float64 give, with values in float32. The last residual is
+    the true one.
     """
 
     def weighted(V: Array, label: str) -> Array:
@@ -187,8 +193,8 @@ def _refine(
         R = Y - accurate(X, "true residual")
         history += [residual * step for step in inner.residuals[1:]]
         left = float(np.max(np.linalg.norm(R / norm, axis=0)))
+        history[-1] = left
         if not left <= _REFINED_LEAST_GAIN * residual:
             break
         residual = left
-    # The caller's iteration starts with the true residual, which stands for the last of these.
-    return X, np.asarray(history[:-1])
+    return X, np.asarray(history)

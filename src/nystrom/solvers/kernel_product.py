@@ -134,11 +134,18 @@ class KernelProduct:
             self._held[block.index] = made
 
     def _symmetric(self, V: Array) -> Callable[[Block], Sums]:
+        tile_rows = self.tiles.block_rows
+
         def step(block: Block) -> Sums:
             out = np.zeros_like(V)
             own = slice(block.start, block.stop)
+            # One room for all tiles: it stays in the cache, and memory is not asked for anew.
+            room = np.empty((tile_rows, tile_rows))
             for span, values in self._values(block):
-                K = values.astype(np.float64, copy=False)
+                K = values
+                if values.dtype != np.float64:
+                    K = room[: values.shape[0], : values.shape[1]]
+                    np.copyto(K, values)
                 out[span] += K @ V[own]
                 if span.start != block.start:
                     out[own] += K.T @ V[span]

@@ -125,6 +125,7 @@ class LandmarkProblem:
         *,
         start: Array | None = None,
         watch: Callable[[Array, Array], bool] | None = None,
+        smooth: float = 0.0,
         tol: float = 1e-8,
         max_iter: int = 200,
     ) -> tuple[LandmarkSolution, Array]:
@@ -138,6 +139,9 @@ class LandmarkProblem:
             The second result of an earlier call.
         watch : callable, optional
             Called with coefficients and intercept after each step; True ends the iteration.
+        smooth : float
+            Least λ of the preconditioner. With a large one the first step is near the solution for it, and each further
+            step regularises less.
         tol, max_iter
             Relative residual to reach, and most steps.
 
@@ -147,7 +151,7 @@ class LandmarkProblem:
         """
         inner, m = self.preconditioner, len(self.landmarks)
         with algebra_threads(m):
-            inner.regularise(alpha, self.sizes, centred=self.fit_intercept)
+            inner.regularise(max(alpha, smooth), self.sizes, centred=self.fit_intercept)
             right = inner.scale(inner.whiten(self.target.cross))
             begin = None if start is None else inner.rescale(start)
 

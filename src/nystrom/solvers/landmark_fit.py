@@ -17,10 +17,11 @@ from nystrom.solvers.landmark_cg import LandmarkProblem, LandmarkSolution, landm
 from nystrom.solvers.sample import gather_keys, take_with_targets
 from nystrom.types import Array
 
-# The rows that judge: a share of all, within these bounds.
+# The rows that judge: a share of all, within these bounds; of few rows a fifth.
 _HELD_OUT_SHARE = 0.05
 _HELD_OUT_MOST = 5000
-_HELD_OUT_LEAST = 20
+_HELD_OUT_LEAST = 500
+_HELD_OUT_PART = 5
 # "auto" goes down from this share of Σ k(x, x) by this factor, while the score improves.
 _AUTO_START = 1e-2
 _AUTO_FACTOR = 10**-0.5
@@ -28,6 +29,8 @@ _AUTO_LEAST = 1e-12
 # So many regularisations, or steps, without a better score end the search.
 _PATIENCE = 2
 _STEP_PATIENCE = 5
+# Steps that are to regularise begin near this share of Σ k(x, x).
+_EARLY_SHARE = 1e-3
 # Regularisations are told apart long before the iteration has converged.
 _SEARCH_TOL = 1e-4
 
@@ -112,9 +115,9 @@ def fit_on_landmarks(
 
     Notes
     -----
-    To choose among regularisations, and to stop early, 5 % of the distinct rows (at most 5,000) are held out. After a
-    choice the fit is made again on all rows, from where it stood. Each regularisation starts from the solution of the
-    one before.
+    To choose among regularisations, and to stop early, 5 % of the distinct rows are held out (500 to 5,000, at most a
+    fifth). After a choice the fit is made again on all rows, from where it stood. Each regularisation starts from the
+    solution of the one before.
     """
 
     def problem_of(fitted: RowBlocks) -> LandmarkProblem:
@@ -133,7 +136,8 @@ def fit_on_landmarks(
         tried, scores, start = _search(problem, judge, alphas, max_iter)
         chosen = float(tried[int(np.argmin(scores))])
     if early_stopping:
-        solution, _ = problem.solve(chosen, watch=judge.has_stalled, tol=tol, max_iter=max_iter)
+        smooth = _EARLY_SHARE * problem.target.weight * judge.diagonal
+        solution, _ = problem.solve(chosen, watch=judge.has_stalled, smooth=smooth, tol=tol, max_iter=max_iter)
         if judge.best is not None:
             solution = replace(solution, coefficients=judge.best[0], intercept=judge.best[1])
     else:
@@ -190,8 +194,8 @@ def _hold_out(
 def _held_numbers(keys: Array, weights: Array, rng: np.random.Generator) -> Array:
     """Return the numbers of the rows that judge: 5 % of the distinct ones, within bounds."""
     n = count_distinct(keys, weights)
-    size = min(max(int(_HELD_OUT_SHARE * n), _HELD_OUT_LEAST), _HELD_OUT_MOST, n // 2)
-    if size < 1:
+    size = min(max(int(_HELD_OUT_SHARE * n), _HELD_OUT_LEAST), _HELD_OUT_MOST, max(n // _HELD_OUT_PART, 1))
+    if n < 2:
         raise ValueError(
             "to choose alpha, or to stop early, at least 2 distinct rows of positive weight are needed: one judges. "
             "Give one alpha."
