@@ -13,6 +13,7 @@ SOURCE = Path(nystrom.__file__).parent
 ORDER = [
     "exceptions",
     "types",
+    "warn",
     "rich_terminal",
     "disk",
     "checks",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from nystrom.memory import fit_footprint, format_memory
 from nystrom.rows import array_rows, as_blocks
 from nystrom.solvers.sizing import fetch_rows
 from nystrom.types import Array, Matrix, RowsLike, TargetLike
+from nystrom.warn import silenced
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -176,10 +176,8 @@ def compare(
     classes = y is not None and _is_classes(y)
     held_out = rng.permutation(X.shape[0]) if y is not None else None
     rows = []
-    with warnings.catch_warnings():
-        # The table already says what these warnings would.
-        warnings.simplefilter("ignore", ApproximationWarning)
-        warnings.simplefilter("ignore", FewerLandmarksWarning)
+    # The table already says what these warnings would.
+    with silenced(ApproximationWarning, FewerLandmarksWarning):
         for name, way in zip(names, ways, strict=True):
             for size in counts:
                 params = {"kernel": kernel, "gamma": gamma, "landmarks": way, "n_landmarks": size, "n_jobs": n_jobs}

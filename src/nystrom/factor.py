@@ -10,7 +10,6 @@ first and taking the eigenvectors of the m × m Gram matrix of ``B = C T`` gives
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -30,6 +29,7 @@ from nystrom.linalg import algebra_threads, column_signs, correct_orthonormal, g
 from nystrom.rows.arrays import ArrayRows
 from nystrom.rows.base import Block, RowBlocks, require_finite
 from nystrom.types import Array, Emitted, Matrix, issparse
+from nystrom.warn import warn_caller
 
 # Cholesky whitening is used up to this condition of W, where ε64 cond(W) is a tenth of what is promised. In float32 the
 # cut-off on eigenvalues comes first.
@@ -234,11 +234,10 @@ def warn_or_refuse(kernel: Kernel, over: float) -> None:
     """Warn that a pass is repeated with a higher cut-off, or raise where rounding cannot be the reason."""
     if over > _CLEARLY and not kernel.is_psd:
         raise exceeded(kernel, over)
-    warnings.warn(
+    warn_caller(
         f"rounding made the approximation exceed the kernel, by {over:.2g} times what is expected; the cut-off on "
         f"the landmarks' eigenvalues is raised tenfold and the pass repeated. float64 rows avoid this.",
         AccuracyWarning,
-        stacklevel=3,
     )
 
 

@@ -141,3 +141,11 @@ def test_the_fast_way_accepts_only_what_the_line_by_line_way_accepts_and_agrees_
     np.testing.assert_array_equal(fast.counts, slow.counts)
     np.testing.assert_array_equal(fast.columns, slow.columns)
     np.testing.assert_array_equal(fast.values, slow.values)
+
+
+@pytest.mark.parametrize(
+    "text", [b"1 1:2e\n", b"1 1:1.5.\n", b"1 1:1-2 2:4e\n", b"1-2 1:3 2:4e\n", b"+ 1:1\n", b"1 1:+\n"]
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_fast_way_leaves_odd_numbers_to_the_slow_way_whatever_the_warning_filters(text):
+    assert libsvm_text._parse_fast(text, 5) is None

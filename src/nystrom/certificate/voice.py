@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +12,7 @@ from nystrom.factor import NystromMap, landmark_kernel
 from nystrom.kernels import Precomputed
 from nystrom.rows.base import RowBlocks
 from nystrom.types import Array
+from nystrom.warn import warn_caller
 
 # A fit that leaves a larger share of the kernel unexplained, whatever its rank, warns. Below it a machine can still be
 # good: what it predicts may lie in the part that is explained.
@@ -49,14 +48,6 @@ def lost_rows(residual: Array, diagonal: Array) -> Array:
     return np.asarray(residual > (1 - LOST_BELOW) * diagonal)
 
 
-def warn_caller(message: str) -> None:
-    """Warn of a poor approximation, from the line that called this library."""
-    frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "nystrom":
-        frame, level = frame.f_back, level + 1
-    warnings.warn(message, ApproximationWarning, stacklevel=level)
-
-
 def warn_if_unexplained(certificate: Certificate, rows: RowBlocks, fitted: NystromMap) -> None:
     """Warn where the landmarks leave most of the kernel unexplained."""
     m, n = len(fitted.landmarks), certificate.n_rows
@@ -65,7 +56,8 @@ def warn_if_unexplained(certificate: Certificate, rows: RowBlocks, fitted: Nystr
     cause, advice = likely_cause(rows, fitted)
     warn_caller(
         f"{m:,} landmarks leave {certificate.unexplained:.0%} of the kernel of {n:,} rows unexplained (trace norm). "
-        f"Likely cause: {cause}. Next: {advice}."
+        f"Likely cause: {cause}. Next: {advice}.",
+        ApproximationWarning,
     )
 
 

@@ -7,7 +7,6 @@ import os
 import shutil
 import tempfile
 import time
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from nystrom.commands.options import (
     parse_setting,
 )
 from nystrom.exceptions import FewerLandmarksWarning
+from nystrom.warn import silenced
 
 MODELS = {
     "ridge": "KernelRidge",
@@ -113,9 +113,9 @@ def run(args: argparse.Namespace) -> int:
             + "."
         )
     began = time.perf_counter()
-    if args.n_landmarks is None:
-        warnings.simplefilter("ignore", FewerLandmarksWarning)  # nobody asked for a number
-    with open_source(args.data) as source, tempfile.TemporaryDirectory(prefix="nystrom-") as scratch:
+    # Where nobody asked for a number, fewer landmarks are no news.
+    quiet = silenced() if args.n_landmarks else silenced(FewerLandmarksWarning)
+    with open_source(args.data) as source, tempfile.TemporaryDirectory(prefix="nystrom-") as scratch, quiet:
         fitted = _fit_table(args, source, Path(scratch)) if source.is_table else _fit_matrix(args, source)
     fitted["seconds"] = time.perf_counter() - began
     model = fitted.pop("estimator")

@@ -66,6 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Inside, because it imports the commands, and Ctrl-C may come while that is under way.
         args = make_parser().parse_args(argv)
         run: Callable[[argparse.Namespace], int | None] = args.run
+        # The program has its process to itself, so the filters of all threads are its own.
         with warnings.catch_warnings():
             warnings.simplefilter("default", UserWarning)
             warnings.showwarning = _show_warning

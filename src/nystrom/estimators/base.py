@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 import nystrom
 from nystrom.certificate import certify
-from nystrom.certificate.voice import look_at_rows, warn_caller, warn_if_unexplained
+from nystrom.certificate.voice import look_at_rows, warn_if_unexplained
 from nystrom.checks import check_choice, check_optional_count
 from nystrom.engine import (
     Engine,
@@ -21,6 +21,7 @@ from nystrom.engine.survey import Survey
 from nystrom.estimators.display import StageRecord
 from nystrom.estimators.parameters import check_names, complete
 from nystrom.estimators.quality import QualityMixin
+from nystrom.exceptions import ApproximationWarning
 from nystrom.factor import FACTORS, NystromMap, extend
 from nystrom.generator import RandomState, make_generator
 from nystrom.kernels import GammaLike, Gaussian, InMetric, Kernel, KernelLike, Precomputed, make_kernel
@@ -34,6 +35,7 @@ from nystrom.solvers.rare import Likeness, can_watch, with_rare_rows
 from nystrom.solvers.sizing import Grown, grow_by_components
 from nystrom.threads import limit_methods
 from nystrom.types import Array
+from nystrom.warn import warn_caller
 
 # Up to this many columns a Gaussian kernel of rows in memory is computed again sooner than fresh memory is filled.
 _QUICK_COLUMNS = 128
@@ -255,7 +257,8 @@ class KernelMachine(QualityMixin):
             warn_caller(
                 f"n_landmarks='auto' stopped at {len(found.landmarks)} landmarks, the most that "
                 f"{'max_memory allows' if most < MOST_LANDMARKS else 'it takes'}; more would still help. Give "
-                f"n_landmarks a number to take more."
+                f"n_landmarks a number to take more.",
+                ApproximationWarning,
             )
         return rank, len(found.landmarks)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from typing import Unpack
 
@@ -23,6 +22,7 @@ from nystrom.memory import Footprint, cluster_footprint, fit_footprint
 from nystrom.rows import Block, RowBlocks
 from nystrom.rows.mapped import MappedRows
 from nystrom.types import Array, Emitted, OutPath, RowsLike, TargetLike
+from nystrom.warn import warn_caller
 
 # Features of all rows are held up to this many bytes; beyond, every pass of k-means computes them again.
 _HELD_BYTES = 2**30
@@ -253,9 +253,8 @@ class SpectralClustering(ClusterMachine):
 
     def _warn_of_clipping(self, n_rows: int) -> None:
         if self.n_clipped_:
-            warnings.warn(
+            warn_caller(
                 f"{self.n_clipped_} of {n_rows} rows are so far from all landmarks that their degree came out as no "
                 f"positive number; k(x, x) is taken in its place. Raise n_landmarks and n_components, or lower gamma.",
                 AccuracyWarning,
-                stacklevel=3,
             )

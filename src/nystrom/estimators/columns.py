@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from nystrom.rows import RowBlocks
+from nystrom.warn import warn_caller
 
 _MOST_NAMES = 5
 
@@ -29,9 +29,9 @@ def check_columns(estimator: Any, rows: RowBlocks, *, reset: bool, from_file: bo
         if list(fitted) != list(given):
             raise ValueError(_differences(list(fitted), list(given)))
     elif given is not None and not from_file:
-        warnings.warn(f"X has feature names, but {owner} was fitted without feature names", stacklevel=4)
+        warn_caller(f"X has feature names, but {owner} was fitted without feature names", UserWarning)
     elif fitted is not None and not from_file:
-        warnings.warn(f"X does not have valid feature names, but {owner} was fitted with feature names", stacklevel=4)
+        warn_caller(f"X does not have valid feature names, but {owner} was fitted with feature names", UserWarning)
     if rows.n_columns != estimator.n_features_in_:
         raise ValueError(
             f"X has {rows.n_columns} features, but {owner} is expecting {estimator.n_features_in_} features as input."

@@ -6,16 +6,18 @@ import time
 
 from nystrom.certificate.tolerance import Sized, cut_rank, find_size
 from nystrom.certificate.trace import certify
-from nystrom.certificate.voice import look_at_rows, warn_caller
+from nystrom.certificate.voice import look_at_rows
 from nystrom.checks import check_choice, check_optional_count
 from nystrom.engine.survey import Survey
 from nystrom.estimators.base import MOST_LANDMARKS, KernelMachine
 from nystrom.estimators.display import StageRecord
+from nystrom.exceptions import ApproximationWarning
 from nystrom.factor import FACTORS, NystromMap, truncate
 from nystrom.generator import make_generator
 from nystrom.landmarks import make_selector
 from nystrom.rows import RowBlocks
 from nystrom.types import Array
+from nystrom.warn import warn_caller
 
 
 class GrowingMachine(KernelMachine):
@@ -59,4 +61,4 @@ class GrowingMachine(KernelMachine):
             limit = "n_landmarks" if self.n_landmarks == most else limit
             cause = f"{limit} allows no more; it would take about {found.needed:,}"
         advice = "Raise tol, allow more, or take a wider kernel (a smaller gamma)."
-        warn_caller(f"{reached}: {cause}. {advice}")
+        warn_caller(f"{reached}: {cause}. {advice}", ApproximationWarning)

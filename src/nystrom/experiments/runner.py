@@ -29,6 +29,7 @@ from nystrom.landmarks.weighted import column_norms, draw_weighted
 from nystrom.rows import as_blocks
 from nystrom.sketch import sketch_dimension
 from nystrom.types import Array
+from nystrom.warn import silenced
 
 _MAP_SIZE = 4  # Figure 1 draws its maps at m = 4
 _MAP_POINTS = 600
@@ -86,9 +87,7 @@ def run(
         if experiment.key == "toy":
             _run_toy(file)
         for study in experiment.studies:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", AccuracyWarning)
-                warnings.simplefilter("ignore", FewerLandmarksWarning)
+            with silenced(AccuracyWarning, FewerLandmarksWarning):
                 data = prepare_study(study)
                 if data is None:
                     missing.append((experiment.key, study.dataset))
@@ -308,6 +307,7 @@ def linear_separability(L: Array, y: Array) -> float:
     from sklearn.linear_model import LogisticRegression
 
     scaled = L / np.maximum(np.abs(L).max(axis=0), np.finfo(np.float64).tiny)
+    # scikit-learn has no other switch. A run of experiments is a program, and no other thread of it warns.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         fitted = LogisticRegression(C=1e6, max_iter=300).fit(scaled, y)

@@ -6,7 +6,6 @@ number of threads.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,6 +26,7 @@ from nystrom.rows.offset import minus_columns, offset_columns
 from nystrom.rows.stack import stack_rows
 from nystrom.threads import blas_threads
 from nystrom.types import Array, Matrix, issparse, to_dense
+from nystrom.warn import warn_caller
 
 # Fewer cost rare rows their clusters: on cpusmall (8,192 rows, 410 landmarks) half of these made the error of ridge
 # regression six times as large, and half the candidates made it twice as large.
@@ -375,11 +375,10 @@ def _finish(run: _Run, clustering: _Clustering, n_clusters: int, wanted: int, *,
     seen = clustering.settle(run.centers, wanted)
     centers = seen.centers if shift is None else _minus(seen.centers, -shift.astype(np.float64))
     if announce and centers.shape[0] < n_clusters:
-        warnings.warn(
+        warn_caller(
             f"{n_clusters} clusters were asked for, but the {rows.shape[0]} rows of {rows.name} hold only "
             f"{centers.shape[0]} that differ: there will be that many. Ask for fewer to silence this.",
             FewerLandmarksWarning,
-            stacklevel=3,
         )
     return KMeansResult(
         centers=centers.astype(rows.dtype),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from nystrom.linalg import INDEFINITE, algebra_threads, least_ritz_share
 from nystrom.rows.base import Block, RowBlocks, require_finite
 from nystrom.rows.stack import stack_rows
 from nystrom.types import Array, Matrix, issparse, to_dense
+from nystrom.warn import warn_caller
 
 # Rows of a given kernel matrix that are looked at for a negative eigenvalue: 30 products with them cost little.
 _PROBED_ROWS = 2000
@@ -116,11 +116,10 @@ class Selector(BaseEstimator, ABC):
                 f"Check the rows and the kernel's parameters."
             )
         if announce and len(found) < wanted:
-            warnings.warn(
+            warn_caller(
                 f"Found {len(found)} landmarks where {wanted} were asked for: {survey.rows.name} has no more rows that "
                 f"differ enough. The result is as good as it can be; ask for n_landmarks={len(found)} to silence this.",
                 FewerLandmarksWarning,
-                stacklevel=3,
             )
         return found
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from nystrom.preprocessing.tables import MISSING, Table, is_path, open_table
 from nystrom.rows import RowBlocks, array_rows
 from nystrom.rows.arrow import Batch
 from nystrom.types import Array, RowsLike, TargetLike
+from nystrom.warn import warn_caller
 
 # Kinds that a column may turn out to be, by what its type says; a CSV file's columns have none.
 _OPEN_KINDS = {
@@ -224,7 +224,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         self.target_ = None if self.target is None else _describe_target(self._summaries[self.target], source)
         odd = [column for column in columns if column.note and column.note != "dropped as asked"]
         if odd:
-            warnings.warn(_listed(odd), TableWarning, stacklevel=4)
+            warn_caller(_listed(odd), TableWarning)
 
     def transform(self, X: RowsLike) -> Any:
         """Return the rows of a table: an array; of a path, :class:`~nystrom.rows.RowBlocks`, read block by block."""

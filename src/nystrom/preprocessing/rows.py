@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from nystrom.preprocessing.parse import as_numbers, as_text, first_bad, plain
 from nystrom.rows.arrow import Batch, import_arrow
 from nystrom.rows.stream import Piece, StreamRows
 from nystrom.types import Array
+from nystrom.warn import warn_caller
 
 if TYPE_CHECKING:
     from nystrom.preprocessing.encoder import TableEncoder, Target
@@ -35,9 +35,7 @@ class EncodedRows(StreamRows):
         if count == without:
             raise DataFileError(f"{self.name} holds no rows{' with a target' if count else ''}.")
         if without:
-            warnings.warn(
-                f"{without} of {count} rows of {self.name} have no target: left out.", TableWarning, stacklevel=3
-            )
+            warn_caller(f"{without} of {count} rows of {self.name} have no target: left out.", TableWarning)
         self.set_size((count - without, width), 0, None)
 
     def _count(self) -> tuple[int, int]:

@@ -11,7 +11,6 @@ import bz2
 import gzip
 import io
 import lzma
-import warnings
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -163,19 +162,21 @@ def _parse_fast(text: bytes, n_features: int | None) -> Piece | None:
     expected = np.delete(np.arange(starts.size), first_token)
     if not np.array_equal(owner, expected):
         return None
-    numbers = _numbers(text.replace(b":", b" "))
-    if numbers is None or numbers.size != ends.size + 2 * colons.size or not np.isfinite(numbers).all():
+    numbers = _numbers(text.replace(b":", b" "), ends.size + 2 * colons.size)
+    if numbers is None or not np.isfinite(numbers).all():
         return None
     return _assemble(numbers, tokens - 1, n_features)
 
 
-def _numbers(text: bytes) -> Array | None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        try:
-            return np.fromstring(text, dtype=np.float64, sep=" ")
-        except (DeprecationWarning, ValueError):
-            return None
+def _numbers(text: bytes, count: int) -> Array | None:
+    """Return the ``count`` numbers of a text without letters but e, or None if it is not exactly these."""
+    # NumPy stops, with a warning at most, where it understands no more. The text cannot hold the NaN itself, so that
+    # it comes last only if all was understood.
+    try:
+        numbers = np.fromstring(text + b" nan", dtype=np.float64, sep=" ")
+    except (DeprecationWarning, ValueError):
+        return None
+    return numbers[:-1] if numbers.size == count + 1 and np.isnan(numbers[-1]) else None
 
 
 def _assemble(numbers: Array, counts: Array, n_features: int | None) -> Piece | None:

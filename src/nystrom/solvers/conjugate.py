@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from nystrom.exceptions import ConvergenceWarning
 from nystrom.types import Array
+from nystrom.warn import warn_caller
 
 # The residual of the recurrence drifts from the true one. When it claims convergence, the true one is computed; the
 # iteration starts again from it while that lowers it at least by this factor.
@@ -131,11 +131,10 @@ def column_norms(Y: Array) -> Array:
 def warn_unless_converged(residuals: Array, converged: bool, tol: float, advice: str) -> None:
     """Warn that the iteration ended above its tolerance, with what to do about it."""
     if not converged:
-        warnings.warn(
+        warn_caller(
             f"conjugate gradients stopped after {len(residuals) - 1} steps at a relative residual of "
             f"{residuals[-1]:.2g}, above tol={tol:.2g}. {advice}",
             ConvergenceWarning,
-            stacklevel=3,
         )
 
 

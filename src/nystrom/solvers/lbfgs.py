@@ -11,7 +11,6 @@ kernel values may be float32; their products are taken in float64, for M can be 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -30,6 +29,7 @@ from nystrom.solvers.loss_basis import EigenBasis, LandmarkBasis, LossBasis
 from nystrom.solvers.losses import Loss
 from nystrom.solvers.path import ridge_problem
 from nystrom.types import Array, Matrix, to_dense
+from nystrom.warn import warn_caller
 
 # Kernel values of all rows are held up to this many bytes where no max_memory is given; beyond, and where the budget
 # has no room for them, every pass evaluates the kernel again.
@@ -383,10 +383,9 @@ def minimise(
             search.advance(active)
             passes += 1
     if announce and active.any():
-        warnings.warn(
+        warn_caller(
             f"the solver stopped after max_iter={max_iter} passes before it reached tol={tol:g}; raise max_iter or "
             f"tol, or lower C.",
             ConvergenceWarning,
-            stacklevel=2,
         )
     return Solution(objective.unknowns(search.u), float(search.value.sum()), passes)
