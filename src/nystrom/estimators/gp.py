@@ -6,15 +6,15 @@ from dataclasses import replace
 from typing import Any, Unpack
 
 import numpy as np
-from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from nystrom.checks import check_positive, check_variance
 from nystrom.engine.survey import Survey
 from nystrom.estimators.base import resolve_sizes
 from nystrom.estimators.parameters import CommonParameters
+from nystrom.estimators.regressor import KernelRegressor
 from nystrom.estimators.scikit_kernels import ANYWHERE, Covariance, Variance, is_scikit_kernel, translate
-from nystrom.estimators.supervised import SupervisedMachine, gather_target, require_finite_squares
+from nystrom.estimators.supervised import gather_target, require_finite_squares
 from nystrom.factor import NystromMap
 from nystrom.generator import RandomState, make_generator
 from nystrom.kernels import GammaLike, Kernel, KernelLike, Precomputed, make_kernel
@@ -38,7 +38,7 @@ _VARIANCE_LANDMARKS = 1000
 _MEAN_TOL = 1e-6
 
 
-class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachine):
+class GaussianProcessRegressor(KernelRegressor):
     """Gaussian process regression.
 
     The target is ``f(x) + noise`` with f of covariance ``amplitude · k`` and noise of variance ``alpha``. It takes the
@@ -366,10 +366,6 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachi
         left = self.kernel_(X, X) - phi @ phi.T
         values, vectors = np.linalg.eigh((left + left.T) / 2)
         return np.asarray(vectors @ (np.sqrt(np.maximum(values, 0.0))[:, None] * normal))
-
-    def score(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> float:
-        """Return R² of the predicted means; y may be None where the rows hold it."""
-        return float(super().score(X, self._target_of(X, y), sample_weight))
 
 
 def unexplained_trace(fitted: NystromMap) -> float:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Unpack
-
 import numpy as np
 from scipy.special import expit, log_softmax, softmax
 from sklearn.utils.validation import check_is_fitted
 
-from nystrom.estimators.classes import KernelClassifier, indicators
-from nystrom.estimators.loss import LossMachine, LossParameters
+from nystrom.estimators.classes import indicators
+from nystrom.estimators.loss import LossClassifier
 from nystrom.estimators.supervised import Link
 from nystrom.solvers.losses import Logistic, Loss, Multinomial
-from nystrom.types import Array, Candidates, ClassWeight, Emitted, OutPath, RowsLike, TargetLike
+from nystrom.types import Array, Emitted, OutPath, RowsLike, TargetLike
 
 
-class KernelLogisticRegression(KernelClassifier, LossMachine):
+class KernelLogisticRegression(LossClassifier):
     """Kernel logistic regression: a classifier with probabilities.
 
     Minimises ``C Σ w_i ℓ_i + ½‖f‖²`` over the functions that the landmarks span, with ℓ minus the log of the
@@ -24,13 +22,8 @@ class KernelLogisticRegression(KernelClassifier, LossMachine):
 
     Parameters
     ----------
-    C : float, list of float or "auto", default=1.0
-        Weight of the loss: the larger, the closer the fit. From a list, or from a grid ("auto"), the value with the
-        least loss on held-out rows is taken; each fit begins where the last one ended.
-    class_weight : dict, "balanced" or None
-        Weight of the rows of each class; "balanced" makes all classes count alike.
     **shared : LossParameters
-        Those of :class:`nystrom.estimators.loss.LossMachine`.
+        Those of :class:`nystrom.estimators.loss.LossClassifier`.
 
     Attributes
     ----------
@@ -64,12 +57,6 @@ class KernelLogisticRegression(KernelClassifier, LossMachine):
     >>> model.predict_proba(X[1000:1002]).shape
     (2, 10)
     """
-
-    def __init__(
-        self, C: Candidates = 1.0, *, class_weight: ClassWeight = None, **shared: Unpack[LossParameters]
-    ) -> None:
-        super().__init__(C=C, **shared)
-        self.class_weight = class_weight
 
     def fit(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> KernelLogisticRegression:
         """Fit to the rows X and their classes y, which may be None where the rows hold them."""

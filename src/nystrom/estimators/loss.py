@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from nystrom.checks import check_candidates, check_count, check_tolerance
 from nystrom.engine.survey import Survey
 from nystrom.estimators.base import resolve_sizes
+from nystrom.estimators.classes import KernelClassifier
 from nystrom.estimators.parameters import SupervisedParameters
 from nystrom.estimators.supervised import Link, SupervisedMachine
 from nystrom.factor import NystromMap
@@ -26,7 +27,7 @@ from nystrom.solvers.losses import Loss
 from nystrom.solvers.path import auto_alphas, leave_one_out, ridge_problem
 from nystrom.solvers.sample import gather_keys
 from nystrom.solvers.unfactored import UnfactoredMap
-from nystrom.types import Array, Candidates, Emitted, OutPath, RowsLike
+from nystrom.types import Array, Candidates, ClassWeight, Emitted, OutPath, RowsLike
 
 
 class LossParameters(SupervisedParameters, total=False):
@@ -166,6 +167,25 @@ class LossMachine(SupervisedMachine):
             return link(fitted.evaluate(block.X) @ coefficients + intercept)
 
         return self._emit(rows, function, link.n_columns, link.dtype, label=link.name, out=out)
+
+
+class LossClassifier(KernelClassifier, LossMachine):
+    """What the classifiers of a convex loss share.
+
+    Parameters
+    ----------
+    C : float, list of float or "auto", default=1.0
+        Weight of the loss: the larger, the closer the fit. From a list, or from a grid ("auto"), the value with the
+        least loss on held-out rows is taken; each fit begins where the last one ended.
+    class_weight : dict, "balanced" or None, default=None
+        Weight of the rows of each class; "balanced" makes all classes count alike.
+    """
+
+    def __init__(
+        self, C: Candidates = 1.0, *, class_weight: ClassWeight = None, **shared: Unpack[LossParameters]
+    ) -> None:
+        super().__init__(C=C, **shared)
+        self.class_weight = class_weight
 
 
 def _bytes_beside(rows: RowBlocks, n_columns: int) -> int:

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Self, Unpack
 
 import numpy as np
-from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from nystrom.checks import check_alphas, check_choice
 from nystrom.engine.survey import Survey
 from nystrom.estimators.iterative import IterativeMachine
 from nystrom.estimators.parameters import SupervisedParameters
+from nystrom.estimators.regressor import KernelRegressor
 from nystrom.estimators.supervised import Link, require_finite_squares
 from nystrom.factor import NystromMap
 from nystrom.kernels import Kernel
@@ -234,7 +234,7 @@ class RidgeMachine(IterativeMachine):
         return self._dual_coef[:, 0] if self._one_target else self._dual_coef
 
 
-class KernelRidge(MultiOutputMixin, RegressorMixin, RidgeMachine):
+class KernelRidge(KernelRegressor, RidgeMachine):
     """Kernel ridge regression.
 
     Minimises ``Σ w_i (y_i − f(x_i) − b)² + λ‖f‖²`` over the functions that the landmarks span; with ``solver="exact"``
@@ -317,17 +317,3 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, RidgeMachine):
         rows, y, weight = self._check_X_y(X, y, sample_weight, reset=False)
         self._extend_ridge(rows, y, weight)
         return self
-
-    def predict(self, X: RowsLike, *, out: OutPath = None) -> Emitted:
-        """Return the fitted function at the rows of X, shape (n,) or (n, t).
-
-        With ``out``, a path, the values are streamed there (n × t), as by :meth:`nystrom.Nystroem.transform`.
-        """
-        values = self._raw_predict(X, out=out)
-        if out is not None:
-            return values
-        return values[:, 0] if self._one_target else values
-
-    def score(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> float:
-        """Return R² of the predictions; y may be None where the rows hold it."""
-        return float(super().score(X, self._target_of(X, y), sample_weight))

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Unpack
 
 import numpy as np
-from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from nystrom.checks import check_tolerance
-from nystrom.estimators.classes import KernelClassifier, indicators
-from nystrom.estimators.loss import LossMachine, LossParameters
+from nystrom.estimators.classes import indicators
+from nystrom.estimators.loss import LossClassifier, LossMachine, LossParameters
+from nystrom.estimators.regressor import KernelRegressor
 from nystrom.estimators.supervised import gather_target
 from nystrom.solvers.losses import SquaredEpsilonInsensitive, SquaredHinge
-from nystrom.types import Candidates, ClassWeight, Emitted, OutPath, RowsLike, TargetLike
+from nystrom.types import Candidates, RowsLike, TargetLike
 
 
-class KernelSVC(KernelClassifier, LossMachine):
+class KernelSVC(LossClassifier):
     """Support vector classifier with the squared hinge loss.
 
     Minimises ``C Σ w_i max(0, 1 − y_i f(x_i))² + ½‖f‖²`` over the functions that the landmarks span, one class against
@@ -24,13 +24,8 @@ class KernelSVC(KernelClassifier, LossMachine):
 
     Parameters
     ----------
-    C : float, list of float or "auto", default=1.0
-        Weight of the loss: the larger, the closer the fit. From a list, or from a grid ("auto"), the value with the
-        least loss on held-out rows is taken; each fit begins where the last one ended.
-    class_weight : dict, "balanced" or None
-        Weight of the rows of each class; "balanced" makes all classes count alike.
     **shared : LossParameters
-        Those of :class:`nystrom.estimators.loss.LossMachine`.
+        Those of :class:`nystrom.estimators.loss.LossClassifier`.
 
     Attributes
     ----------
@@ -54,12 +49,6 @@ class KernelSVC(KernelClassifier, LossMachine):
     True
     """
 
-    def __init__(
-        self, C: Candidates = 1.0, *, class_weight: ClassWeight = None, **shared: Unpack[LossParameters]
-    ) -> None:
-        super().__init__(C=C, **shared)
-        self.class_weight = class_weight
-
     def fit(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> KernelSVC:
         """Fit to the rows X and their classes y, which may be None where the rows hold them."""
         rows, codes, weight = self._check_X_classes(X, y, sample_weight)
@@ -68,7 +57,7 @@ class KernelSVC(KernelClassifier, LossMachine):
         return self
 
 
-class KernelSVR(MultiOutputMixin, RegressorMixin, LossMachine):
+class KernelSVR(KernelRegressor, LossMachine):
     """Support vector regression with the squared epsilon-insensitive loss.
 
     Minimises ``C Σ w_i max(0, |y_i − f(x_i)| − ε)² + ½‖f‖²`` over the functions that the landmarks span: errors up to ε
@@ -120,17 +109,3 @@ class KernelSVR(MultiOutputMixin, RegressorMixin, LossMachine):
         self._fit_loss(rows, target, weight, loss, target=target, strata=np.zeros(rows.shape[0], dtype=np.int8))
         self._one_target = y.ndim == 1 or (target.shape[1] == 1 and rows.has_target)
         return self
-
-    def predict(self, X: RowsLike, *, out: OutPath = None) -> Emitted:
-        """Return the fitted function at the rows of X, shape (n,) or (n, t).
-
-        With ``out``, a path, the values are streamed there (n × t), as by :meth:`nystrom.Nystroem.transform`.
-        """
-        values = self._raw_predict(X, out=out)
-        if out is not None:
-            return values
-        return values[:, 0] if self._one_target else values
-
-    def score(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> float:
-        """Return R² of the predictions; y may be None where the rows hold it."""
-        return float(super().score(X, self._target_of(X, y), sample_weight))

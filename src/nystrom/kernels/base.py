@@ -7,7 +7,7 @@ import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
@@ -78,11 +78,13 @@ class Kernel(ABC):
 
 
 @dataclass(frozen=True, repr=False)
-class Sum(Kernel):
-    """``k1(x, y) + k2(x, y)``."""
+class _Pair(Kernel):
+    """Two kernels whose values an operation combines."""
 
     left: Kernel
     right: Kernel
+
+    operation: ClassVar[np.ufunc]
 
     @property
     def is_psd(self) -> bool:
@@ -93,42 +95,31 @@ class Sum(Kernel):
         return self.left.needs_moments or self.right.needs_moments
 
     def resolve(self, moments: Moments) -> Kernel:
-        return Sum(self.left.resolve(moments), self.right.resolve(moments))
+        return type(self)(self.left.resolve(moments), self.right.resolve(moments))
 
     def prepare(self, Z: Matrix, center: Array | None = None) -> Prepared:
-        return _Combined(np.add, self.left.prepare(Z, center), self.right.prepare(Z, center))
+        return _Combined(self.operation, self.left.prepare(Z, center), self.right.prepare(Z, center))
 
     def diag(self, A: Matrix, start: int = 0) -> Array:
-        return self.left.diag(A, start) + self.right.diag(A, start)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray(self.operation(self.left.diag(A, start), self.right.diag(A, start)))
+
+
+@dataclass(frozen=True, repr=False)
+class Sum(_Pair):
+    """``k1(x, y) + k2(x, y)``."""
+
+    operation = np.add
 
     def __repr__(self) -> str:
         return f"{self.left!r} + {self.right!r}"
 
 
 @dataclass(frozen=True, repr=False)
-class Product(Kernel):
+class Product(_Pair):
     """``k1(x, y) · k2(x, y)``."""
 
-    left: Kernel
-    right: Kernel
-
-    @property
-    def is_psd(self) -> bool:
-        return self.left.is_psd and self.right.is_psd
-
-    @property
-    def needs_moments(self) -> bool:
-        return self.left.needs_moments or self.right.needs_moments
-
-    def resolve(self, moments: Moments) -> Kernel:
-        return Product(self.left.resolve(moments), self.right.resolve(moments))
-
-    def prepare(self, Z: Matrix, center: Array | None = None) -> Prepared:
-        return _Combined(np.multiply, self.left.prepare(Z, center), self.right.prepare(Z, center))
-
-    def diag(self, A: Matrix, start: int = 0) -> Array:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return self.left.diag(A, start) * self.right.diag(A, start)
+    operation = np.multiply
 
     def __repr__(self) -> str:
         return f"{_factor(self.left)} * {_factor(self.right)}"
@@ -228,6 +219,23 @@ class GammaKernel(Kernel):
                 "Call kernel.resolve(moments) first, or give gamma a number."
             )
         return float(self.gamma)
+
+
+class PlainGammaKernel(GammaKernel):
+    """A kernel whose ``gamma="scale"`` does not depend on how far the rows spread."""
+
+    @property
+    def needs_moments(self) -> bool:
+        return False
+
+    def _plain_scale(self, n_features: int) -> float:
+        return 1.0
+
+    def _scale(self, moments: Moments) -> float:
+        return self._plain_scale(len(moments.mean))
+
+    def _number(self, n_features: int) -> float:
+        return self._plain_scale(n_features) if self.gamma == "scale" else super()._number(n_features)
 
 
 def check_gamma(gamma: object) -> None:

@@ -5,20 +5,16 @@ from __future__ import annotations
 import math
 import numbers
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nystrom.kernels.base import Gamma, GammaKernel, Kernel, Prepared
+from nystrom.kernels.base import Gamma, Kernel, PlainGammaKernel, Prepared
 from nystrom.kernels.pairwise import InnerProducts, as_matrix, check_columns, squared_norms
 from nystrom.types import Array, Matrix, issparse
 
-if TYPE_CHECKING:
-    from nystrom.moments import Moments
-
 
 @dataclass(frozen=True)
-class Chi2(GammaKernel):
+class Chi2(PlainGammaKernel):
     """The exponential chi-squared kernel ``exp(−γ Σ (x_i − y_i)² / (x_i + y_i))`` of rows without negative entries.
 
     Parameters
@@ -38,16 +34,6 @@ class Chi2(GammaKernel):
     @property
     def is_psd(self) -> bool:
         return True
-
-    @property
-    def needs_moments(self) -> bool:
-        return False
-
-    def _scale(self, moments: Moments) -> float:
-        return 1.0
-
-    def _number(self, n_features: int) -> float:
-        return 1.0 if self.gamma == "scale" else super()._number(n_features)
 
     def prepare(self, Z: Matrix, center: Array | None = None) -> Prepared:
         Z = _histograms(Z, "Z")
@@ -105,7 +91,7 @@ class AdditiveChi2(Kernel):
 
 
 @dataclass(frozen=True)
-class Sigmoid(GammaKernel):
+class Sigmoid(PlainGammaKernel):
     """``tanh(γ⟨x, y⟩ + coef0)``: no inner product in general. A fit finds out on its rows, and refuses if it is not.
 
     Parameters
@@ -124,15 +110,8 @@ class Sigmoid(GammaKernel):
         if not (isinstance(self.coef0, numbers.Real) and math.isfinite(self.coef0)):
             raise ValueError(f"coef0 must be a finite number; got {self.coef0!r}.")
 
-    @property
-    def needs_moments(self) -> bool:
-        return False
-
-    def _scale(self, moments: Moments) -> float:
-        return 1.0 / len(moments.mean)
-
-    def _number(self, n_features: int) -> float:
-        return 1.0 / n_features if self.gamma == "scale" else super()._number(n_features)
+    def _plain_scale(self, n_features: int) -> float:
+        return 1.0 / n_features
 
     def prepare(self, Z: Matrix, center: Array | None = None) -> Prepared:
         Z = as_matrix(Z, "Z")

@@ -5,21 +5,17 @@ from __future__ import annotations
 import math
 import numbers
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
 
-from nystrom.kernels.base import Gamma, GammaKernel, Kernel, Prepared
+from nystrom.kernels.base import Gamma, Kernel, PlainGammaKernel, Prepared
 from nystrom.kernels.pairwise import InnerProducts, as_matrix, quick_norms, squared_norms
 from nystrom.types import Array, Matrix, issparse
 
-if TYPE_CHECKING:
-    from nystrom.moments import Moments
-
 
 @dataclass(frozen=True)
-class Polynomial(GammaKernel):
+class Polynomial(PlainGammaKernel):
     """The polynomial kernel ``(γ⟨x, y⟩ + coef0)^degree``.
 
     Parameters
@@ -55,16 +51,6 @@ class Polynomial(GammaKernel):
     @property
     def is_psd(self) -> bool:
         return True
-
-    @property
-    def needs_moments(self) -> bool:
-        return False
-
-    def _scale(self, moments: Moments) -> float:
-        return 1.0
-
-    def _number(self, n_features: int) -> float:
-        return 1.0 if self.gamma == "scale" else super()._number(n_features)
 
     def prepare(self, Z: Matrix, center: Array | None = None) -> Prepared:
         Z = as_matrix(Z, "Z")
