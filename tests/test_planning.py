@@ -97,7 +97,7 @@ def test_the_command_prints_a_plan(capsys, monkeypatch):
     printed = capsys.readouterr().out
     assert "survey" in printed
     assert "blocks: 954,199 per pass" in printed
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit, match="2"):
         main(["plan", *sizes, "--worker-memory", "much"])
     assert "'much' is not a size such as 16GB" in capsys.readouterr().err
 

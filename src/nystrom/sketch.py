@@ -39,9 +39,7 @@ class Sketch(Protocol):
 
 @runtime_checkable
 class SketchRecipe(Protocol):
-    """What draws a sketch. ``sample`` holds rows of the data, for recipes whose ``needs_sample`` is true."""
-
-    needs_sample: bool
+    """What draws a sketch. ``sample`` holds rows of the data, for the recipes that look at them."""
 
     def fit(self, n_features: int, dim: int, rng: np.random.Generator, sample: Matrix | None = None) -> Sketch: ...
 
@@ -184,8 +182,6 @@ class SignSketch:
     array([-0.5,  0.5])
     """
 
-    needs_sample = False
-
     def fit(self, n_features: int, dim: int, rng: np.random.Generator, sample: Matrix | None = None) -> Sketch:
         """Draw the signs."""
         generated = GeneratedSigns(n_features, dim, int(rng.integers(2**63)))
@@ -210,7 +206,6 @@ class SparseSign:
     """
 
     nonzeros: int = 4
-    needs_sample = False
 
     def __post_init__(self) -> None:
         if self.nonzeros < 1:
@@ -246,8 +241,6 @@ class GaussianSketch:
     (50, 3)
     """
 
-    needs_sample = False
-
     def fit(self, n_features: int, dim: int, rng: np.random.Generator, sample: Matrix | None = None) -> Sketch:
         """Draw the entries."""
         return LinearSketch(rng.standard_normal((n_features, dim)) / np.sqrt(dim))
@@ -275,7 +268,6 @@ class PCASketch:
     max_rows: int = 2000
     n_power: int = 2
     max_columns: int = 2048
-    needs_sample = True
 
     def fit(self, n_features: int, dim: int, rng: np.random.Generator, sample: Matrix | None = None) -> Sketch:
         """Find the directions of ``sample``."""

@@ -105,10 +105,14 @@ class FolderLock:
         if self._handle < 0:
             return
         handle, self._handle = self._handle, -1
+        if fcntl is None:
+            # Windows removes no file that is open.
+            os.close(handle)
+            self.path.unlink(missing_ok=True)
+            return
         self.path.unlink(missing_ok=True)
-        if fcntl is not None:
-            # A forked child may hold the same open file; closing ours would not free it.
-            fcntl.flock(handle, fcntl.LOCK_UN)
+        # A forked child may hold the same open file; closing ours would not free it.
+        fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)
 
     def remove(self) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
-
 from nystrom.engine.base import Engine, Progress
 from nystrom.engine.local import LocalEngine
 from nystrom.rows.base import RowBlocks
 from nystrom.rows.gate import register_reader
 from nystrom.types import RowsLike
 
-EngineName: TypeAlias = Literal["auto", "local", "dask"]
 _NAMES = ("auto", "local", "dask")
 
 

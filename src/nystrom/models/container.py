@@ -159,10 +159,6 @@ class Container:
         except (ValueError, TypeError, SyntaxError, EOFError, OverflowError, RecursionError, MemoryError) as error:
             self.fail(f"damaged or forged: the array {name!r} cannot be read ({_one_line(error)}).")
 
-    def size_of(self, name: str) -> int:
-        """Return the bytes of a member."""
-        return len(self._members[name])
-
 
 def _read_npy(raw: bytes) -> Array:
     stream = io.BytesIO(raw)

@@ -49,7 +49,7 @@ ESTIMATORS: dict[str, tuple[str, ...]] = {
 }
 # One value for each training row; kept where predictions are made of them.
 _DUAL = ("_dual_coef", "dual_coef_")
-_NEVER = ("_fit_rows", "_metadata_request", "_stages")
+_NEVER = ("_metadata_request", "_stages")
 _RESULT = re.compile(r"_?[A-Za-z][A-Za-z0-9_]*_|_[A-Za-z][A-Za-z0-9_]*")
 
 
@@ -158,7 +158,6 @@ def _estimator_kind(cls: type) -> Kind:
                 raise ValueError(f"{cls.__name__} of this version has no parameter or result {name!r}")
             setattr(model, name, None if isinstance(value, LeftOut) and name.startswith("_") else value)
         if hasattr(cls, "_fit_map"):
-            model._fit_rows = None
             check_machine(model)
         if hasattr(model, "_check_loaded"):
             model._check_loaded()

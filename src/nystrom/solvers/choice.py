@@ -77,6 +77,8 @@ def choose_solver(
         return Choice("cg", f"the closed form would take more than {100 * m * m / 1e9:.0f} GB for {m:.0f} landmarks")
     if factor > _FEW_OPERATIONS and cg < factor:
         return Choice("cg", f"about {cg:.2g} operations, against {factor:.2g} of the closed form")
+    if cg < factor:
+        return Choice("factor", f"about {factor:.2g} operations, too few to gain by conjugate gradients")
     return Choice("factor", f"about {factor:.2g} operations, against {cg:.2g} of conjugate gradients")
 
 

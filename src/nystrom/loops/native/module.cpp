@@ -120,7 +120,7 @@ std::int64_t seed(const InstructionSet &set, Matrix<T> A, Vector<T> squares, Mat
     const Index down = Index(A.stride(0)), along = Index(A.stride(1));
     const Index width = (n + own.stretch - 1) / own.stretch * own.stretch;
     auto points = room<T>(width, p + 1), lengths = room<T>(1, width), closest = room<T>(1, width);
-    auto nearer = room<T>(n_candidates, width), space = room<T>(std::max<Index>(own.tile_rows, 6), p);
+    auto nearer = room<T>(n_candidates, width), space = room<T>(nystrom::most_at_once, p);
     auto totals = room<double>(1, n_candidates), ends = room<double>(1, width / own.stretch);
     auto candidates = room<std::int64_t>(1, n_candidates);
     nb::gil_scoped_release released;

@@ -84,12 +84,13 @@ INLINE Vector<T> exponent(Vector<T> product, T row_norm, Vector<T> norms)
     return value > Vector<T>{} ? Vector<T>{} : value;
 }
 
+// `norms` from `column` on are those of the vector; a plain product has none.
 template <class T, Finish finish>
-INLINE Vector<T> finished(Vector<T> product, T row_norm, const T *norms)
+INLINE Vector<T> finished(Vector<T> product, T row_norm, const T *norms, Index column)
 {
     if constexpr (finish == Finish::product)
         return product;
-    Vector<T> value = exponent<T>(product, row_norm, load(norms));
+    Vector<T> value = exponent<T>(product, row_norm, load(norms + column));
     if constexpr (finish == Finish::exponential)
         return exponential<T>(value);
     return value;
@@ -110,7 +111,7 @@ INLINE void store_tile(Vector<T> (*sums)[2], Index rows, Index columns, bool add
             Vector<T> value = sums[a][v];
             if (add)
                 value += load_part(to + v * lanes<T>, count);
-            store_part<T>(to + v * lanes<T>, finished<T, finish>(value, row_norm, norms + v * lanes<T>), count);
+            store_part<T>(to + v * lanes<T>, finished<T, finish>(value, row_norm, norms, v * lanes<T>), count);
         }
     }
 }

@@ -94,9 +94,9 @@ void try_candidates(Seeds<T> s, Index tried)
     for (Index c = 0; c < tried;) {
         Index left = tried - c;
         T *to = s.nearer + c * s.width;
-        if (left >= 6) {
-            nearer_of<T, 6>(s, s.candidates + c, to, s.totals + c);
-            c += 6;
+        if (left >= most_at_once) {
+            nearer_of<T, int(most_at_once)>(s, s.candidates + c, to, s.totals + c);
+            c += most_at_once;
         } else if (left >= 4) {
             nearer_of<T, 4>(s, s.candidates + c, to, s.totals + c);
             c += 4;

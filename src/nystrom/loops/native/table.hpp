@@ -30,6 +30,9 @@ struct SparseRows {
     Index n, p;
 };
 
+// Candidates whose distances are taken at once.
+constexpr Index most_at_once = 6;
+
 template <class T>
 struct Seeds {
     const T *points;        // p × width; width is a multiple of `stretch`, and columns from n on are zeros
@@ -42,7 +45,7 @@ struct Seeds {
     double *totals;            // the same
     T *closest;                // width: infinity for points, 0 beyond them
     T *nearer;                 // max(n_candidates, 1) × width
-    T *space;                  // tile_rows × p
+    T *space;                  // most_at_once × p
     double *ends;              // width / stretch
 };
 
