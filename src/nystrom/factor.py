@@ -40,7 +40,7 @@ CAUTIONS = (1.0, 10.0, 100.0, 1000.0)
 _CLEARLY = 1e3
 # Kernel values below this have lost digits, or are about to in products.
 _LEAST_KERNEL = 1e-300
-# Cholesky-QR steps that take eigenvectors from orthonormal to within rounding to orthonormal.
+# Cholesky-QR steps that make nearly orthonormal eigenvectors orthonormal to machine precision.
 _CORRECTIONS = 2
 
 

@@ -120,9 +120,9 @@ def plan(
     worker_memory : float, optional
         Bytes that each worker has; a plan that needs more says so.
     read_bandwidth : float, optional
-        Bytes a second at which each process reads rows; None if they are in memory.
+        Bytes per second at which each process reads rows; None if they are in memory.
     network_bandwidth : float
-        Bytes a second into each worker.
+        Bytes per second into each worker.
     solver : {"factor", "cg", "auto"}
         Of :class:`nystrom.KernelRidge`: the closed form, which is also what every other fit costs; conjugate gradients,
         for one regularisation; or whichever it would take itself.

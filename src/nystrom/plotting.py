@@ -148,12 +148,12 @@ def plot_error(
     best: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Plot stored errors, one line a method: the mean over repeats, and a band of one standard deviation.
+    """Plot stored errors, one line per method: the mean over repeats, and a band of one standard deviation.
 
     Parameters
     ----------
     rows : iterable of mappings
-        One a run, with the keys ``x``, ``by`` and ``"error"``. Nothing is computed but mean and deviation.
+        One per run, with the keys ``x``, ``by`` and ``"error"``. Nothing is computed but mean and deviation.
     x, by : str
         The key along the axis, and the key that tells methods apart.
     best : float, optional

@@ -3,7 +3,7 @@
 threadpoolctl alone is not enough here. The setting of most BLAS libraries is the process's, and threadpoolctl lets only
 one Python thread change it and ignores the others without a word, so that a limit taken in one thread and lifted in
 another stays for good, or never comes. Passes need the limit for their bits, not only for their speed: a product on two
-threads rounds otherwise than on one.
+threads rounds differently than on one.
 """
 
 from __future__ import annotations

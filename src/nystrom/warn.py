@@ -1,4 +1,4 @@
-"""Warnings to the caller, and how a part of this library keeps them back."""
+"""Warnings that point at the caller's line, and how a part of this library suppresses them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def warn_caller(message: str, category: type[Warning]) -> None:
 
 @contextmanager
 def silenced(*categories: type[Warning]) -> Iterator[None]:
-    """Keep warnings of these categories back that this library would give meanwhile, in this thread.
+    """Suppress this library's warnings of these categories inside the ``with`` block, in this thread alone.
 
     Examples
     --------

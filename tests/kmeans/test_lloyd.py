@@ -14,7 +14,7 @@ from sklearn.cluster import KMeans
 
 from nystrom.engine import LocalEngine
 from nystrom.exceptions import FewerLandmarksWarning
-from nystrom.kmeans.assignment import row_squares
+from nystrom.kernels.pairwise import squared_norms
 from nystrom.kmeans.lloyd import KMeansResult, Nearest, _Clustering, assign, cluster_sums, kmeans
 from nystrom.kmeans.seeding import seed
 from nystrom.loops import draw_weighted
@@ -359,13 +359,13 @@ def test_fewer_rows_than_clusters_are_all_centres():
     with pytest.warns(FewerLandmarksWarning, match="8 clusters were asked for, but the 5 rows of X"):
         found = run(X, 8)
     np.testing.assert_allclose(np.sort(found.centers, axis=0), np.sort(X, axis=0))
-    assert found.inertia < 1e-13 * row_squares(X).sum()
+    assert found.inertia < 1e-13 * squared_norms(X).sum()
 
 
 def test_as_many_clusters_as_distinct_rows_leave_no_inertia():
     X = blobs(120)
     found = run(X, 120)
-    assert found.inertia < 1e-13 * row_squares(X).sum()
+    assert found.inertia < 1e-13 * squared_norms(X).sum()
     np.testing.assert_array_equal(found.counts, 1)
 
 

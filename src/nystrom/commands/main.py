@@ -54,7 +54,7 @@ def make_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the ``nystrom`` command and return its exit code.
 
-    0: done; 2: a wrong option, value, file or missing package, told in one line; 130: interrupted.
+    0: done; 2: a wrong option, value, file or missing package, reported in one line; 130: interrupted.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Values of options, read and checked alike by every command; a wrong one is told by argparse in one line."""
+"""Values of options, read and checked alike by every command; argparse reports a wrong one in one line."""
 
 from __future__ import annotations
 

@@ -74,8 +74,8 @@ class TreeMerger(Generic[T]):
 class Progress(Protocol):
     """Told of the rows done; the library is silent unless one is given.
 
-    ``listens`` says whether it wants to be told: passes side by side, and messages from a cluster, are for one that
-    does not.
+    ``listens`` is False for one that ignores what it is told. Passes may then run side by side, and a cluster sends no
+    messages.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""What every classifier shares: the classes learned from the target, and rows named by their scores."""
+"""What every classifier shares: classes learned from the target, and predicted from scores."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ class KernelKMeans(ClusterMachine):
 
     Notes
     -----
-    Cost: that of the map; then O(n r c) an iteration.
+    Cost: that of the map; then O(n r c) per iteration.
 
     Examples
     --------
@@ -194,7 +194,7 @@ class SpectralClustering(ClusterMachine):
 
     Notes
     -----
-    Cost: that of the map; O(n r²) for the cut, in one pass; then O(n c²) an iteration of k-means.
+    Cost: that of the map; O(n r²) for the cut, in one pass; then O(n c²) per iteration of k-means.
 
     Examples
     --------

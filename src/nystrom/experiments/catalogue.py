@@ -1,4 +1,4 @@
-"""The paper's experiments as frozen values: one :class:`Experiment` a figure.
+"""The paper's experiments as frozen values: one :class:`Experiment` per figure.
 
 Ranks, compression factors, kernels, row numbers and the 50 trials are the paper's. It prints the figures' axes but not
 their grids; those here hold every size that its text names (m = 4, 8, 30, 40, 644, 966; r from 2 to 30 and so on).

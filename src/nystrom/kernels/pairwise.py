@@ -22,9 +22,9 @@ from nystrom.types import Array, Matrix, SparseMatrix, issparse, to_dense
 
 # γ‖z‖² above which ‖x‖² − 2⟨x,z⟩ + ‖z‖² loses too much: the exponent −γ‖x − z‖² is then off by some 32 ε.
 _CANCELLATION_LIMIT = 32.0
-# float32 holds γ and squared norms safely in this range; outside it, work in float64.
 # Beyond this, float64 loses too much as well, and distances are taken from differences: slow, and right.
 _APART_LIMIT = 2.0**16
+# float32 holds γ and squared norms safely in this range; outside it, work in float64.
 _FLOAT32_RANGE = (1e-30, 1e30)
 # Sparse landmarks whose dense copy is at most this many bytes are made dense: the product is then as fast (3 %
 # of entries set) or twice as fast (20 %); with larger ones, which leave the cache, it is slower.

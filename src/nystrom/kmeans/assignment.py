@@ -1,6 +1,6 @@
 """Which centre is nearest to each row, and the sums of the rows of each cluster.
 
-Assignment is one matrix product a tile: with rows x and centres c about a common origin, the nearest centre has
+Assignment is one matrix product per tile: with rows x and centres c about a common origin, the nearest centre has
 the largest ``x·c - ‖c‖²/2``, which is the product of ``[x, 1]`` and ``[c, -‖c‖²/2]``.
 """
 
@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from nystrom import loops
+from nystrom.kernels.pairwise import squared_norms
 from nystrom.rows.offset import minus_columns
 from nystrom.rows.sparse import canonical, native
 from nystrom.types import Array, Matrix, issparse, to_dense
@@ -62,7 +63,7 @@ class Nearest:
         self.shift = None if shift is None else shift.astype(dtype)
         centers = centers * self.factor if self.factor != 1 else centers
         self.n_centers = int(centers.shape[0])
-        half = (row_squares(centers) / 2).astype(dtype)
+        half = (squared_norms(centers) / 2).astype(dtype)
         self._dense: loops.NearestColumn | None = None
         self._sparse: loops.SparseProduct | None = None
         if self.shift is not None:
@@ -97,14 +98,6 @@ class Nearest:
             return np.subtract(to_dense(X), self.shift, dtype=np.float64)
         X = X.astype(np.float64)
         return minus_columns(X, self.offset) if issparse(X) and self.offset is not None else X
-
-
-def row_squares(A: Matrix) -> Array:
-    """Return the squared norm of each row, in float64."""
-    if issparse(A):
-        A = A.astype(np.float64)
-        return np.asarray(A.multiply(A).sum(axis=1)).ravel()
-    return np.asarray(np.einsum("ij,ij->i", A, A, dtype=np.float64))
 
 
 def assign(X: Matrix, centers: Matrix) -> Array:
@@ -201,4 +194,4 @@ def _weighted_sums(labels: Array, X: Matrix, n_clusters: int, weight: Array) -> 
     return ClusterSums(sums, counts, np.bincount(labels, weight, minlength=n_clusters))
 
 
-__all__ = ["ClusterSums", "Nearest", "assign", "cluster_sums", "row_squares"]
+__all__ = ["ClusterSums", "Nearest", "assign", "cluster_sums"]

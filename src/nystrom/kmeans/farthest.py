@@ -1,4 +1,4 @@
-"""The rows farthest from their centres, which empty clusters are given: found in one fold."""
+"""The rows farthest from their centres, found in one fold: empty clusters are given these."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nystrom.kmeans.assignment import Nearest, row_squares
+from nystrom.kernels.pairwise import squared_norms
+from nystrom.kmeans.assignment import Nearest
 from nystrom.rows.base import Block
 from nystrom.types import Array, Matrix, SparseMatrix, issparse
 
@@ -51,15 +52,15 @@ class FindFarthest:
     def __call__(self, block: Block) -> Farthest:
         labels = self.nearest(block.X)
         X = self.nearest.centred(block.X)
-        squares = row_squares(X)
+        squares = squared_norms(X)
         # A mean of equal rows differs from them by rounding; that is no distance.
         if issparse(X):
             own = self.centers[labels]
             products = X.multiply(own).sum(axis=1) if issparse(own) else _products(X, own)
-            distances = squares - 2 * np.asarray(products).ravel() + row_squares(self.centers)[labels]
+            distances = squares - 2 * np.asarray(products).ravel() + squared_norms(self.centers)[labels]
             noise = 1e-12 * squares
         else:
-            distances = row_squares(X - self.centers[labels])
+            distances = squared_norms(X - self.centers[labels])
             noise = (1e-12 if block.X.dtype == np.float32 else 1e-24) * squares
         heavy = True if block.weight is None else np.asarray(block.weight) > 0
         able = np.flatnonzero((distances > noise) & self.spare[labels] & heavy)

@@ -15,7 +15,8 @@ from nystrom.checks import check_count
 from nystrom.engine.base import Engine, TreeMerger
 from nystrom.engine.local import merge_two
 from nystrom.exceptions import FewerLandmarksWarning
-from nystrom.kmeans.assignment import ClusterSums, Nearest, assign, cluster_sums, range_factor, row_squares
+from nystrom.kernels.pairwise import squared_norms
+from nystrom.kmeans.assignment import ClusterSums, Nearest, assign, cluster_sums, range_factor
 from nystrom.kmeans.farthest import FindFarthest
 from nystrom.kmeans.seeding import Init, seed
 from nystrom.moments import block_moments
@@ -239,7 +240,7 @@ class _Totals:
         """Sum of squared distances to ``centers``: Σ‖x‖² - 2 Σ c·s + Σ n‖c‖², all in float64."""
         sums = self.clusters.sums
         products = sums.multiply(centers).sum() if issparse(sums) else np.einsum("ij,ij->", to_dense(centers), sums)
-        value = self.squares - 2.0 * products + self.clusters.masses @ row_squares(centers)
+        value = self.squares - 2.0 * products + self.clusters.masses @ squared_norms(centers)
         return max(float(value), 0.0)
 
 
@@ -253,7 +254,7 @@ class _Look:
         labels, m = self.nearest(block.X), self.nearest.n_centers
         if block.weight is not None:
             X = self.nearest.centred(block.X)
-            squares = float(np.asarray(block.weight, dtype=np.float64) @ row_squares(X))
+            squares = float(np.asarray(block.weight, dtype=np.float64) @ squared_norms(X))
             return labels, _Totals(cluster_sums(labels, X, m, block.weight), squares)
         if self.nearest.shift is not None:
             sums, counts, squares = loops.sum_by_label(labels, to_dense(block.X), m, self.nearest.shift)

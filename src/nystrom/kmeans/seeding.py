@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from nystrom import loops
-from nystrom.kmeans.assignment import row_squares
+from nystrom.kernels.pairwise import squared_norms
 from nystrom.types import Array, Matrix
 
 Init = Literal["kmeans++", "greedy"]
@@ -49,7 +49,7 @@ def seed(
 def _short_squares(A: Matrix) -> Array:
     """Return the squared norms of the rows, rounded down a little, so that equal rows have a distance below 0."""
     slack = 2.0 * (2.0 + np.sqrt(A.shape[1])) * np.finfo(A.dtype).eps
-    return np.asarray((row_squares(A) * (1.0 - slack)).astype(A.dtype))
+    return np.asarray((squared_norms(A) * (1.0 - slack)).astype(A.dtype))
 
 
 __all__ = ["Init", "seed"]

@@ -86,7 +86,7 @@ class Auto(Selector):
 
     A precomputed kernel has no coordinates, and goes to :class:`RPCholesky`.
 
-    Cost: O(m² p') time a Lloyd step, whatever the number of rows; no pass over them by itself.
+    Cost: O(m² p') time per Lloyd step, whatever the number of rows; no pass over them by itself.
 
     Parameters
     ----------

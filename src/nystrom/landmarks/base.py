@@ -137,7 +137,7 @@ class Selector(BaseEstimator, ABC):
 
     @abstractmethod
     def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
-        """Choose the landmarks, with 1 ≤ m ≤ n already sure."""
+        """Choose the landmarks; 1 ≤ m ≤ n was checked."""
 
 
 def _require_inner_product(rows: RowBlocks) -> None:

@@ -58,7 +58,7 @@ def by_rows(X: Array) -> Array:
 
 
 def aligned(values: Array, dtype: DTypeLike | None = None) -> Array:
-    """Return an array as the loops read it: contiguous and aligned, which what comes over a network need not be."""
+    """Return an array as the loops read it: contiguous and aligned. Arrays that came over a network may be neither."""
     return np.require(values, dtype, ["C_CONTIGUOUS", "ALIGNED"])
 
 

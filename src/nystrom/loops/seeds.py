@@ -91,7 +91,7 @@ def draw_weighted(weights: Array, uniform: Array) -> Array | None:
 class _Distances:
     """Squared distances from some rows to all rows of a sample, as one product; not above 0 where they are rounding.
 
-    Columns are added, to ``width``, that are 0 from everywhere and so are never drawn.
+    Columns are filled up to ``width`` with zeros: at distance 0 from everywhere, they are never drawn.
     """
 
     def __init__(self, A: Matrix, squares: Array) -> None:

@@ -22,7 +22,7 @@ from nystrom.progress import make_progress
 from nystrom.types import issparse
 
 # Attributes that predictions do without, for each estimator: they hold something for each training row, or for each
-# pair of landmarks. ``save(full=True)`` keeps all of them but the rows of the fit.
+# pair of landmarks. ``save(full=True)`` keeps all of them.
 _STATISTICS = ("map_.whitening", "map_.rotation", "map_.statistics")
 _FEATURES = ("projection_", "map_.projection")
 ESTIMATORS: dict[str, tuple[str, ...]] = {

@@ -77,8 +77,8 @@ class RowBlocks(ABC):
     """A matrix of rows that is read block by block.
 
     A subclass sets ``shape``, ``dtype`` (float32 or float64: what its blocks hold), ``is_sparse``,
-    ``block_rows`` and ``name`` (for messages), and defines :meth:`read`; a source that can only be read
-    from its beginning sets ``random_access = False`` and defines :meth:`iterate` instead.
+    ``block_rows`` and ``name`` (for messages), and defines :meth:`block` and :meth:`take`. A source that can only be
+    read from its beginning sets ``random_access = False`` and defines :meth:`iterate` too.
     """
 
     shape: tuple[int, int]

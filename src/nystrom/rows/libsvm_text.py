@@ -1,4 +1,4 @@
-"""Read the LIBSVM text format: a row a line, ``label index:value …``, indices from 1, ascending.
+"""Read the LIBSVM text format: one row per line, ``label index:value …``, indices from 1, ascending.
 
 A file is read in pieces of a few megabytes. Each piece is checked and converted as a whole by numpy; only if
 that finds anything unusual is the piece read again line by line, by :func:`parse_line`, which either

@@ -435,7 +435,7 @@ def _target(
 
 
 def _sample_gram(held: RowBlocks, weight: Array | None, target: Target, *, centred: bool) -> Array:
-    """Return ``FᵀDF`` (centred if asked) as some evenly spread rows tell it."""
+    """Return ``FᵀDF`` (centred if asked) estimated from evenly spread rows."""
     n, k = held.shape
     every = 1 if n * k * k <= _GRAM_PRODUCTS else max(1, n // (_SAMPLE_ROWS * max(k, 1)))
     numbers = np.arange(0, n, every)

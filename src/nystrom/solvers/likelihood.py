@@ -1,4 +1,4 @@
-"""The marginal likelihood of a Gaussian process on the factor, and its optimum: O(r) a value."""
+"""The marginal likelihood of a Gaussian process on the factor, and its optimum: O(r) per value."""
 
 from __future__ import annotations
 

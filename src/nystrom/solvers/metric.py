@@ -2,9 +2,9 @@
 
 Fit ridge regression, average the outer products of the gradients of the fitted function, take a power of that matrix as
 the metric, and fit again: a recursive feature machine (Radhakrishnan, Beaglehole, Pandit, Belkin, Science 2024).
-Everything happens on a sample of the rows. How often to repeat it, which kernel and which width to take, how many
-landmarks are enough and whether to do it at all, rows decide that no fit has seen: a metric of p² numbers fits its own
-rows too well for leave-one-out.
+Everything happens on a sample of the rows. Rows that no fit has seen decide how often to repeat it, which kernel and
+which width to take, how many landmarks are enough and whether to do it at all: a metric of p² numbers fits its own rows
+too well for leave-one-out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ridge regression for every regularisation at once: one eigen-decomposition, then O(r) a value.
+"""Ridge regression for every regularisation at once: one eigen-decomposition, then O(r) per value.
 
 Everything is in terms of features φ with ``L = [φ(x_i)]``. With the weighted (with an intercept: centred) Gram matrix
 ``LᵀDL = V Λ Vᵀ`` and ``c = VᵀLᵀDy``, the weights at λ are ``V c / (Λ + λ)``; residuals, degrees of freedom and the

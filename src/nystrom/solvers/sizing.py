@@ -87,7 +87,7 @@ def grow_by_components(
 ) -> Grown:
     """Double the landmarks until the leading ``rank`` centred components of a sample of rows are stable.
 
-    They do when 99.5 % of their variance lies in the span of those with half the landmarks; the larger size is taken.
+    They are when 99.5 % of their variance lies in the span of those with half the landmarks; the larger size is taken.
     Scores are these shares.
     """
     sample = _fetch(survey, _JUDGE_ROWS, rng)
