@@ -6,7 +6,6 @@ Ito, which survive colour blindness; lines differ in marker as well, which survi
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nystrom.disk.replace import replacing
 from nystrom.exceptions import MissingDependencyError
 from nystrom.rows import as_blocks
 from nystrom.types import Array, Matrix, RowsLike, TargetLike, issparse, to_dense
@@ -340,16 +340,8 @@ def plot_landmarks(
         shown = rows_xy if y is None else rows_xy[np.asarray(y) == label]
         colour = _PALE if y is None else _class_colour(i, len(classes))
         ax.scatter(shown[:, 0], shown[:, 1], s=6, color=colour, linewidth=0, alpha=0.7, label=label, rasterized=True)
-    ax.scatter(
-        landmarks_xy[:, 0],
-        landmarks_xy[:, 1],
-        s=36,
-        marker="X",
-        color=_INK,
-        edgecolor="white",
-        linewidth=0.7,
-        label="landmarks",
-    )
+    x, y = landmarks_xy[:, 0], landmarks_xy[:, 1]
+    ax.scatter(x, y, s=36, marker="X", color=_INK, edgecolor="white", linewidth=0.7, label="landmarks")
     if np.shape(X)[1] != 2:
         ax.set(xlabel=f"feature {components[0] + 1}", ylabel=f"feature {components[1] + 1}")
     return _tidy(ax)
@@ -365,12 +357,8 @@ def new_figure(width: float, height: float, n_panels: int = 1, **layout: Any) ->
 def save_figure(figure: Figure, path: str | Path, *, dpi: int = 120) -> Path:
     """Write a figure so that ``path`` holds either the whole picture or what it held before."""
     path = check_picture_path(path)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    with replacing(path) as unfinished:
         figure.savefig(unfinished, format=path.suffix[1:].lower(), dpi=dpi)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
     return path
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nystrom.disk.replace import replacing
 from nystrom.experiments.catalogue import Experiment
 from nystrom.experiments.claims import Checked
 from nystrom.experiments.records import Row
@@ -113,9 +114,8 @@ def build_markdown(checked: Sequence[Checked]) -> str:
 
 def write_report(path: Path, page: str) -> None:
     """Write the page under a temporary name and move it into place."""
-    temporary = path.with_suffix(".part")
-    temporary.write_text(page, encoding="utf-8")
-    temporary.replace(path)
+    with replacing(path) as temporary:
+        temporary.write_text(page, encoding="utf-8")
 
 
 def _short(experiment: Experiment) -> str:
