@@ -49,3 +49,18 @@ def test_links_between_pages_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
         if "://" not in target:
             assert ((ROOT / page).parent / target).exists(), f"{page} links to {target}, which is not there"
+
+
+def test_the_map_in_contributing_names_every_room_and_no_file_that_is_gone() -> None:
+    source = ROOT / "src" / "nystrom"
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = text.split("| room | what is in it |")[1].split("\n\n")[0]
+    named = set()
+    for line in table.splitlines()[2:]:
+        _, rooms, content, _ = line.split("|")
+        own = {room.rstrip("/") for room in re.findall(r"`([\w/]+)`", rooms)}
+        named |= own
+        for file in re.findall(r"`([\w/]+\.py)`", content):
+            places = [source / file, *(source / room / file for room in own)]
+            assert any(place.is_file() for place in places), f"{file} is in none of {rooms}"
+    assert named == {path.stem for path in source.iterdir() if not path.name.startswith(("_", "py.typed"))}
