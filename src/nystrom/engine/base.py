@@ -26,10 +26,10 @@ class Sums(tuple[Any, ...]):
 
     __slots__ = ()
 
-    def __new__(cls, *values: Any) -> Sums:
+    def __new__(cls, *values: object) -> Sums:
         return super().__new__(cls, values)
 
-    def __getnewargs__(self) -> tuple[Any, ...]:
+    def __getnewargs__(self) -> tuple[object, ...]:
         # A copy (and a pickle) is made from the values one by one, as the constructor takes them.
         return tuple(self)
 

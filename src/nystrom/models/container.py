@@ -65,7 +65,7 @@ def _npy_bytes(array: Array) -> bytes:
     return buffer.getvalue()
 
 
-def write_container(path: str | os.PathLike[str], manifest: Mapping[str, Any], arrays: ArrayStore) -> None:
+def write_container(path: str | os.PathLike[str], manifest: Mapping[str, object], arrays: ArrayStore) -> None:
     """Write a model file: under a temporary name in the same folder, to the disk, then moved to its name."""
     described = {**manifest, "members": arrays.digests}
     text = json.dumps(described, ensure_ascii=False, allow_nan=False, indent=1).encode()
@@ -148,7 +148,7 @@ class Container:
                 self.fail(f"damaged: the member {name!r} does not match its checksum.")
         return manifest
 
-    def array(self, name: Any) -> Array:
+    def array(self, name: object) -> Array:
         """Return the array of one member; the same one each time, as the model that was saved shared it."""
         if not isinstance(name, str) or name not in self.manifest["members"]:
             self.fail(f"damaged or forged: it refers to an array {name!r} that is not there.")

@@ -131,14 +131,14 @@ def _checked_kind(cls: type) -> Kind:
     return Kind(cls, plain.parts, build)
 
 
-def _forward_names() -> dict[str, Any]:
+def _forward_names() -> dict[str, object]:
     from nystrom.moments import Moments
 
     return {"Moments": Moments}
 
 
 def _estimator_kind(cls: type) -> Kind:
-    def parts(model: Any) -> dict[str, Any]:
+    def parts(model: Any) -> dict[str, object]:
         values = {**model.get_params(deep=False), **vars(model)}
         if isinstance(values.get("random_state"), (np.random.Generator, np.random.RandomState)):
             values["random_state"] = None  # its state is of no use to predictions
@@ -166,7 +166,7 @@ def _estimator_kind(cls: type) -> Kind:
     return Kind(cls, parts, build)
 
 
-def _training_rows(tiles: Any) -> dict[str, Any]:
+def _training_rows(tiles: Any) -> dict[str, object]:
     if not tiles.rows.in_memory:
         raise TypeError(
             "the model cannot be saved: solver='exact' predicts from all training rows, and they are in a file. Fit "
@@ -195,7 +195,7 @@ def _build_pipeline(given: dict[str, Any]) -> Any:
     return Pipeline(list(given.items()))
 
 
-def require_matrix(X: Any, name: str) -> None:
+def require_matrix(X: object, name: str) -> None:
     """Raise ``ValueError`` unless X is a dense or sparse matrix of finite real numbers."""
     if not (issparse(X) or isinstance(X, np.ndarray)) or X.ndim != 2 or X.dtype not in (np.float32, np.float64):
         raise ValueError(f"{name} must be a matrix of float32 or float64 numbers")

@@ -10,14 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
 from nystrom.exceptions import ModelFileError, NotInModelFileError
 from nystrom.models.container import ArrayStore, Container
 from nystrom.rows.sparse import csr_rows
-from nystrom.types import issparse
+from nystrom.types import Array, SparseMatrix, issparse
+
+# What json reads and writes; an object with one key that begins with "$" stands for everything else.
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+Node: TypeAlias = dict[str, Any]
 
 _MAX_DEPTH = 40
 
@@ -28,7 +32,7 @@ class LeftOut:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise NotInModelFileError(
             f"this model was loaded from a file that holds only what predictions need, and {self._name!r} is not "
             f"among it. Save the fitted model with save(path, full=True) to keep it."
@@ -43,10 +47,10 @@ class LeftOut:
     __add__ = __radd__ = __sub__ = __rsub__ = __truediv__ = _refuse
     __array_ufunc__ = _refuse
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, str]:
         return {"_name": self._name}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, str]) -> None:
         self._name = state["_name"]
 
     def __repr__(self) -> str:
@@ -62,7 +66,7 @@ class Kind:
     """
 
     type: type
-    parts: Callable[[Any], Mapping[str, Any]]
+    parts: Callable[[Any], Mapping[str, object]]
     build: Callable[[dict[str, Any]], Any]
 
 
@@ -70,7 +74,7 @@ def dataclass_kind(cls: type) -> Kind:
     """Return the kind of a dataclass: its fields, and its constructor with the checks made there."""
     names = {field.name for field in fields(cls)}
 
-    def parts(value: Any) -> dict[str, Any]:
+    def parts(value: object) -> dict[str, object]:
         return {name: getattr(value, name) for name in names}
 
     def build(given: dict[str, Any]) -> Any:
@@ -92,7 +96,7 @@ class Packer:
         self._left_out = left_out
         self.arrays = ArrayStore()
 
-    def pack(self, value: Any, path: str) -> Any:
+    def pack(self, value: object, path: str) -> Json:
         """Return the JSON of a value; ``path`` is its dotted name in the model."""
         if path in self._left_out:
             return {"$left_out": path}
@@ -110,7 +114,7 @@ class Packer:
             items = [self.pack(item, f"{path}.{i}") for i, item in enumerate(value)]
             return items if isinstance(value, list) else {"$tuple": items}
         if isinstance(value, dict):
-            pairs = [
+            pairs: list[Json] = [
                 [self.pack(k, f"{path}.{i}.k"), self.pack(v, f"{path}.{i}")] for i, (k, v) in enumerate(value.items())
             ]
             return {"$dict": pairs}
@@ -118,7 +122,7 @@ class Packer:
             value._refuse()
         return self._pack_object(value, path)
 
-    def _pack_numpy(self, value: Any, path: str) -> Any:
+    def _pack_numpy(self, value: Array | np.generic, path: str) -> Json:
         if isinstance(value, np.generic):
             value = np.asarray(value)
             scalar = True
@@ -134,12 +138,12 @@ class Packer:
         name = self.arrays.add(path.replace(".", "/"), value)
         return {"$scalar" if scalar else "$array": name}
 
-    def _pack_csr(self, value: Any, path: str) -> Any:
+    def _pack_csr(self, value: SparseMatrix, path: str) -> Json:
         X = value.tocsr()
         parts = {part: self.pack(getattr(X, part), f"{path}.{part}") for part in ("data", "indices", "indptr")}
         return {"$csr": {**parts, "shape": list(X.shape)}}
 
-    def _pack_object(self, value: Any, path: str) -> Any:
+    def _pack_object(self, value: object, path: str) -> Json:
         name = self._names.get(type(value))
         if name is None:
             what = f"the function {value!r}" if callable(value) else f"a {type(value).__name__}"
@@ -180,28 +184,28 @@ class Unpacker:
             problem = " ".join(str(error).split())[:300]
             self._container.fail(f"damaged, forged, or of another version: {key[1:]}: {problem}")
 
-    def _float(self, node: dict[str, Any], depth: int) -> float:
+    def _float(self, node: Node, depth: int) -> float:
         return {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}[node["$float"]]
 
-    def _array(self, node: dict[str, Any], depth: int) -> Any:
+    def _array(self, node: Node, depth: int) -> object:
         return self._container.array(node["$array"])
 
-    def _scalar(self, node: dict[str, Any], depth: int) -> Any:
+    def _scalar(self, node: Node, depth: int) -> object:
         return self._container.array(node["$scalar"]).reshape(())[()]
 
-    def _objects(self, node: dict[str, Any], depth: int) -> Any:
+    def _objects(self, node: Node, depth: int) -> object:
         items = self.unpack(node["$objects"], depth)
         values = np.empty(len(items), dtype=object)
         values[:] = items
         return values.reshape([int(length) for length in node["shape"]])
 
-    def _tuple(self, node: dict[str, Any], depth: int) -> Any:
+    def _tuple(self, node: Node, depth: int) -> object:
         return tuple(self.unpack(list(node["$tuple"]), depth))
 
-    def _dict(self, node: dict[str, Any], depth: int) -> Any:
+    def _dict(self, node: Node, depth: int) -> object:
         return {self.unpack(key, depth): self.unpack(value, depth) for key, value in node["$dict"]}
 
-    def _csr(self, node: dict[str, Any], depth: int) -> Any:
+    def _csr(self, node: Node, depth: int) -> object:
         parts = node["$csr"]
         data, indices, indptr = (self.unpack(parts[name], depth) for name in ("data", "indices", "indptr"))
         n, p = (int(length) for length in parts["shape"])
@@ -209,10 +213,10 @@ class Unpacker:
             raise ValueError("a sparse matrix needs three arrays")
         return csr_rows(data, indices, indptr, (n, p), "a sparse matrix")
 
-    def _left(self, node: dict[str, Any], depth: int) -> Any:
+    def _left(self, node: Node, depth: int) -> object:
         return LeftOut(str(node["$left_out"])[:100])
 
-    def _object(self, node: dict[str, Any], depth: int) -> Any:
+    def _object(self, node: Node, depth: int) -> object:
         name = node["$object"]
         if name not in self._kinds:
             known = ", ".join(sorted(self._kinds))
@@ -220,7 +224,7 @@ class Unpacker:
         given = {str(key): self.unpack(value, depth) for key, value in node["fields"].items()}
         return self._kinds[name].build(given)
 
-    _METHODS: Mapping[str, Callable[[Any, dict[str, Any], int], Any]] = {
+    _METHODS: Mapping[str, Callable[[Any, Node, int], object]] = {
         "$float": _float,
         "$array": _array,
         "$scalar": _scalar,

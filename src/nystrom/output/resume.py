@@ -102,7 +102,7 @@ def write_rows(
     return open_rows(path)
 
 
-def describe_job(fitted: NystromMap, label: str, results: Mapping[str, Any]) -> str | None:
+def describe_job(fitted: NystromMap, label: str, results: Mapping[str, object]) -> str | None:
     """Return a fingerprint of a fitted machine, equal only for machines that give the same numbers.
 
     ``results`` are what it stores by name; of these, arrays and numbers count, beside the map itself.
@@ -128,7 +128,7 @@ def describe_job(fitted: NystromMap, label: str, results: Mapping[str, Any]) -> 
 
 
 class _WithoutFunctions(pickle.Pickler):
-    def reducer_override(self, value: Any) -> Any:
+    def reducer_override(self, value: object) -> Any:
         if isinstance(value, (types.FunctionType, types.MethodType, types.BuiltinFunctionType)):
             raise pickle.PicklingError("a function has no content to compare")
         return NotImplemented

@@ -29,7 +29,10 @@ def slug(label: str) -> str:
 
 
 # Keys and tasks, as Dask writes them.
+Key: TypeAlias = str | tuple[str | int, ...]
 Graph: TypeAlias = dict[Any, Any]
+# A future of distributed, or the value itself where there is no client.
+Pending: TypeAlias = Any
 
 
 def active_client() -> Any:
@@ -81,7 +84,7 @@ def _make_probe() -> Callable[[], str]:
     return probe
 
 
-def submit(graph: Graph, keys: list[Any]) -> list[Any]:
+def submit(graph: Graph, keys: Sequence[Key]) -> list[Pending]:
     """Start computing the keys; return futures, or the values themselves where there is no client."""
     client = active_client()
     if client is None:
@@ -92,7 +95,7 @@ def submit(graph: Graph, keys: list[Any]) -> list[Any]:
         return list(client.get(graph, keys, sync=False))
 
 
-def fetch(pending: list[Any], label: str) -> list[Any]:
+def fetch(pending: list[Pending], label: str) -> list[Any]:
     client = active_client()
     if client is None:
         return pending
@@ -100,7 +103,7 @@ def fetch(pending: list[Any], label: str) -> list[Any]:
         return list(client.gather(pending))
 
 
-def wait_for(pending: list[Any], label: str) -> None:
+def wait_for(pending: list[Pending], label: str) -> None:
     client = active_client()
     if client is None:
         return
@@ -112,7 +115,7 @@ def wait_for(pending: list[Any], label: str) -> None:
 
 
 @contextmanager
-def explained(client: Any, label: str, pending: Sequence[Any] = ()) -> Iterator[None]:
+def explained(client: Any, label: str, pending: Sequence[Pending] = ()) -> Iterator[None]:
     """Turn Dask's errors about the cluster into one that says what to do; errors of the step pass through.
 
     An ``OSError`` or ``TimeoutError`` is the step's, or a chunk's, if one of the ``pending`` futures has failed.

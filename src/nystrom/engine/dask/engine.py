@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +19,7 @@ from numpy.typing import DTypeLike
 from nystrom.engine.base import M, Progress, Silent, T, TreeMerger
 from nystrom.engine.dask.cluster import (
     Graph,
+    Key,
     active_client,
     explained,
     fetch,
@@ -46,7 +47,7 @@ class _Run:
     form: ChunkForm
     topic: str | None = None
 
-    def __call__(self, step: Callable[[Block], Any], *arguments: Any) -> Any:
+    def __call__(self, step: Callable[[Block], object], *arguments: Any) -> object:
         block = self.form.block(*arguments)
         with blas_threads(1):
             result = step(block)
@@ -85,11 +86,11 @@ def _merge(a: M, b: M) -> M:
         return merge_two(copy.deepcopy(a), b)
 
 
-def _first(pair: tuple[Any, Any]) -> Any:
+def _first(pair: tuple[T, object]) -> T:
     return pair[0]
 
 
-def _second(pair: tuple[Any, Any]) -> Any:
+def _second(pair: tuple[object, T]) -> T:
     return pair[1]
 
 
@@ -200,7 +201,7 @@ class DaskEngine:
         seen: set[int] = set()
         lock = threading.Lock()
 
-        def advance(event: tuple[Any, tuple[int, int]]) -> None:
+        def advance(event: tuple[object, tuple[int, int]]) -> None:
             number, size = event[1]
             with lock:
                 # A block that was computed twice, because a worker was lost, is counted once.
@@ -225,14 +226,14 @@ class DaskEngine:
 class _Changed:
     """A step of wrapped rows, as a step of the rows inside."""
 
-    step: Callable[[Block], Any]
+    step: Callable[[Block], object]
     change: Callable[[Block], Block]
 
-    def __call__(self, block: Block) -> Any:
+    def __call__(self, block: Block) -> object:
         return self.step(self.change(block))
 
 
-def _peel(rows: RowBlocks, step: Callable[[Block], Any]) -> tuple[DaskRows | None, Callable[[Block], Any]]:
+def _peel(rows: RowBlocks, step: Callable[[Block], object]) -> tuple[DaskRows | None, Callable[[Block], object]]:
     """Return the chunks inside wrapped rows and the step that does for them; None for rows in this process."""
     while isinstance(rows, BlockwiseRows):
         step = _Changed(step, rows.change)
@@ -245,7 +246,7 @@ def _peel(rows: RowBlocks, step: Callable[[Block], Any]) -> tuple[DaskRows | Non
 
 
 def _leaves(
-    graph: Graph, rows: DaskRows, step: Callable[[Block], Any], run: _Run, label: str, token: str
+    graph: Graph, rows: DaskRows, step: Callable[[Block], object], run: _Run, label: str, token: str
 ) -> list[tuple[str, int]]:
     """Add a task for each block that has rows; return their keys."""
     name = f"{slug(label)}-{token}"
@@ -257,19 +258,19 @@ def _leaves(
     return leaves
 
 
-def _tree(graph: Graph, leaves: list[Any], label: str, token: str) -> Any:
+def _tree(graph: Graph, leaves: Sequence[Key], label: str, token: str) -> Key:
     """Add the merges of :class:`TreeMerger`, as tasks; return the key of the root."""
     name = f"merge-{slug(label)}-{token}"
     made = 0
 
-    def merge(a: Any, b: Any) -> Any:
+    def merge(a: Key, b: Key) -> Key:
         nonlocal made
         key = (name, made)
         graph[key] = (_merge, a, b)
         made += 1
         return key
 
-    merger: TreeMerger[Any] = TreeMerger(merge)
+    merger: TreeMerger[Key] = TreeMerger(merge)
     for leaf in leaves:
         merger.push(leaf)
     return merger.result()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import cloudpickle
 import dask.array as da
@@ -14,12 +14,16 @@ import scipy.sparse as sp
 from dask.base import is_dask_collection, optimize
 from numpy.typing import DTypeLike
 
-from nystrom.engine.dask.cluster import Graph, fetch, make_token, slug, submit
+from nystrom.engine.dask.cluster import Graph, Pending, fetch, make_token, slug, submit
 from nystrom.rows.base import Block, RowBlocks, TargetedRows, blocks_to_join
 from nystrom.rows.gate import column_names, require_number_columns
 from nystrom.rows.sparse import canonical
 from nystrom.rows.stack import stack_rows
 from nystrom.types import Array, Matrix, issparse
+
+# A Dask array, dataframe or series, and what one of its chunks is on a worker; Dask's own annotations are partial.
+Collection: TypeAlias = Any
+Chunk: TypeAlias = Any
 
 
 class DaskRows(RowBlocks):
@@ -39,7 +43,9 @@ class DaskRows(RowBlocks):
 
     on_cluster = True
 
-    def __init__(self, X: Any, y: Any = None, weight: Any = None, *, name: str = "X", held: bool = False) -> None:
+    def __init__(
+        self, X: Collection, y: Collection = None, weight: Collection = None, *, name: str = "X", held: bool = False
+    ) -> None:
         self.X = X
         self.y = y
         self.weight = weight
@@ -143,7 +149,7 @@ class DaskRows(RowBlocks):
             return self.form.matrix(self.X._meta.reshape(0, self.shape[1]))
         return stack_rows(pieces, order)
 
-    def with_target(self, y: Any, weight: Any = None) -> DaskRows:
+    def with_target(self, y: Collection, weight: Collection = None) -> DaskRows:
         rows = DaskRows(
             self._with_lengths(),
             self.y if y is None else self._beside(y, "y"),
@@ -154,12 +160,12 @@ class DaskRows(RowBlocks):
         rows.feature_names = self.feature_names
         return rows
 
-    def _with_lengths(self) -> Any:
+    def _with_lengths(self) -> Collection:
         if not np.isnan(self.X.chunks[0]).any():
             return self.X
         return da.Array(self.X.dask, self.X.name, (self.lengths, self.X.chunks[1]), meta=self.X._meta)
 
-    def _beside(self, values: Any, name: str) -> Any:
+    def _beside(self, values: Collection, name: str) -> Collection:
         """Return one value (or row of values) per row as a Dask array in the chunks of X."""
         values = as_dask_array(values) if is_dask_collection(values) else np.asarray(values)
         chunks = (self.lengths, *((size,) for size in values.shape[1:]))
@@ -192,7 +198,7 @@ class ChunkForm:
     is_sparse: bool
     name: str
 
-    def matrix(self, X: Any) -> Matrix:
+    def matrix(self, X: Chunk) -> Matrix:
         if issparse(X) != self.is_sparse:
             found, said = ("sparse", "dense") if issparse(X) else ("dense", "sparse")
             raise ValueError(
@@ -203,18 +209,18 @@ class ChunkForm:
             return canonical(X, f"a chunk of {self.name}").astype(self.dtype, copy=False)
         return np.ascontiguousarray(X, dtype=self.dtype)
 
-    def block(self, index: int, start: int, X: Any, y: Any = None, weight: Any = None) -> Block:
+    def block(self, index: int, start: int, X: Chunk, y: Array | None = None, weight: Array | None = None) -> Block:
         return Block(index, start, self.matrix(X), y, weight)
 
-    def take(self, X: Any, numbers: Array) -> Matrix:
+    def take(self, X: Chunk, numbers: Array) -> Matrix:
         return self.matrix(X)[numbers]
 
 
-def _count_rows(X: Any) -> int:
+def _count_rows(X: Chunk) -> int:
     return int(X.shape[0])
 
 
-def hold_chunks(X: Any) -> Any:
+def hold_chunks(X: Collection) -> Collection:
     """Compute the chunks and keep them on the cluster."""
     keys = [(X.name, i, 0) for i in range(X.numblocks[0])]
     held = submit(dict(optimize(X)[0].__dask_graph__()), keys)
@@ -222,19 +228,19 @@ def hold_chunks(X: Any) -> Any:
     return da.Array({(name, i, 0): value for i, value in enumerate(held)}, name, X.chunks, meta=X._meta)
 
 
-def held_rows(held: list[Any], rows: DaskRows, n_columns: int, dtype: DTypeLike, label: str) -> DaskRows:
+def held_rows(held: list[Pending], rows: DaskRows, n_columns: int, dtype: DTypeLike, label: str) -> DaskRows:
     name = f"{slug(label)}-held-{make_token()}"
     lengths = tuple(length for length in rows.lengths if length)
     graph = {(name, i, 0): value for i, value in enumerate(held)}
     return DaskRows(da.Array(graph, name, (lengths, (n_columns,)), dtype=dtype), name=label, held=True)
 
 
-def as_dask_array(X: Any) -> Any:
+def as_dask_array(X: Collection) -> Collection:
     """Return a Dask array of what is one, or a Dask dataframe or series."""
     return X if isinstance(X, da.Array) else X.to_dask_array()
 
 
-def collection_rows(X: Any, *, name: str = "X") -> DaskRows:
+def collection_rows(X: Collection, *, name: str = "X") -> DaskRows:
     """Return the rows of a Dask array or dataframe."""
     names = None if isinstance(X, da.Array) else column_names(X)
     if hasattr(X, "dtypes"):
