@@ -11,7 +11,7 @@ from nystrom.checks import check_count
 from nystrom.engine.base import Engine
 from nystrom.engine.survey import Survey
 from nystrom.kernels import Kernel, Precomputed
-from nystrom.kmeans.assignment import row_squares
+from nystrom.kernels.pairwise import squared_norms
 from nystrom.kmeans.lloyd import KMeansResult, draw_rows
 from nystrom.landmarks.base import Landmarks, Selector, gather, resolve, row_weights
 from nystrom.landmarks.clustered import AllColumns, cluster, cluster_means, labelled_means, thin_means
@@ -249,7 +249,7 @@ def _far_out(sample: RowBlocks, found: KMeansResult) -> bool:
     assert issparse(X)
     mean = loops.column_sums(X)[0] / len(labels)
     with np.errstate(over="ignore", invalid="ignore"):
-        squares = row_squares(X) - 2 * (X @ mean) + mean @ mean
+        squares = squared_norms(X) - 2 * (X @ mean) + mean @ mean
     tiny = (counts <= _TINY * counts.sum() / len(counts))[labels]
     # Squares beyond the range are far out, too.
     return bool(tiny.any() and not np.median(squares[tiny]) <= _FAR_SHARE * np.median(squares))
