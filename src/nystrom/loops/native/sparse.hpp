@@ -123,7 +123,7 @@ void sparse_product_of(SparseRows<T, I> X, ColumnTable<T> Z, Index m, T *out, do
         sparse_row<T, I>(X.indices + begin, X.data + begin, count, Z, sums);
         T row_norm = finish == Finish::product ? T(0) : T(gamma * squares_of(X.data + begin, count));
         for (Index j = 0; j < m; j += lanes<T>)
-            store_part<T>(out + i * m + j, finished<T, finish>(load(sums + j), row_norm, norms ? norms + j : nullptr), m - j);
+            store_part<T>(out + i * m + j, finished<T, finish>(load(sums + j), row_norm, norms, j), m - j);
     }
 }
 
