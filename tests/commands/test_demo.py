@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -35,6 +36,15 @@ def test_demo_prints_a_line_a_selector_and_writes_one_picture(
     assert float(table["kmeans"][2]) < float(table["uniform"][2])
     assert [path.name for path in tmp_path.iterdir()] == ["nystrom-demo.png"]
     assert (tmp_path / "nystrom-demo.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.usefixtures("short")
+def test_demo_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["demo", "--json", "--output", str(tmp_path / "d.svg")]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [run["selector"] for run in found["runs"]] == list(demo.SELECTORS)
+    assert all(found["best_possible"] <= run["error"] for run in found["runs"])
+    assert found["picture"] == str(tmp_path / "d.svg")
 
 
 @pytest.mark.usefixtures("short")

@@ -211,16 +211,108 @@ def test_inspect_shows_what_is_in_a_file(folder: Path, capsys: pytest.CaptureFix
     assert "town: category" in capsys.readouterr().out
 
 
-def test_a_table_larger_than_the_memory_allowed_is_spooled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("target", ["price", "kind", "rooms"])
+def test_a_table_larger_than_the_memory_allowed_is_spooled(
+    target: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from nystrom.commands import fit
 
     monkeypatch.setattr(fit, "_HELD_BYTES", 1000)
-    words = ["--target", "price", "--n-landmarks", "30"]
+    words = ["--target", target, "--n-landmarks", "30"]
     assert run("fit", "houses.csv", *words, "--out", "spooled") == 0
     monkeypatch.undo()
     monkeypatch.chdir(folder)
     assert run("fit", "houses.csv", *words, "--out", "held") == 0
     assert (folder / "spooled").read_bytes() == (folder / "held").read_bytes()
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet", ".npy"])
+def test_no_rows_give_an_empty_file_that_can_be_read(folder: Path, suffix: str) -> None:
+    run("fit", "houses.csv", "--target", "kind", "--drop", "price", "--n-landmarks", "30", "--out", "m")
+    (folder / "none.csv").write_text("rooms,town,built\n")
+    keep = [] if suffix == ".npy" else ["--keep"]
+    assert run("predict", "m", "none.csv", "--out", f"p{suffix}", *keep) == 0
+    written = folder / f"p{suffix}"
+    if suffix == ".csv":
+        assert written.read_text() == "rooms,town,built,kind\n"
+    elif suffix == ".jsonl":
+        assert written.read_text() == ""
+    elif suffix == ".npy":
+        found = np.load(written)
+        assert (found.shape, found.dtype.kind) == ((0,), "U")
+    else:
+        assert parquet.read_table(written).to_pydict() == {"rooms": [], "town": [], "built": [], "kind": []}
+
+
+def test_predictions_as_json_lines(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("fit", "houses.csv", "--target", "price", "--drop", "kind", "--n-landmarks", "30", "--out", "m")
+    capsys.readouterr()
+    assert run("predict", "m", "new.csv", "--keep", "--json") == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    np.testing.assert_array_equal([row["price"] for row in rows], nystrom.load("m").predict(folder / "new.csv"))
+    assert [{**row, "price": None} for row in rows] == [
+        {**{name: text or None for name, text in row.items()}, "price": None} for row in read_csv(folder / "new.csv")
+    ]
+    assert run("predict", "m", "new.csv", "--out", "p.jsonl", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"rows": 50, "saved": "p.jsonl"}
+    assert [json.loads(line)["price"] for line in (folder / "p.jsonl").read_text().splitlines()] == [
+        row["price"] for row in rows
+    ]
+
+
+def test_categories_that_the_fit_did_not_see_are_counted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("fit", "houses.csv", "--target", "price", "--drop", "kind", "--n-landmarks", "30", "--out", "m")
+    text = (folder / "new.csv").read_text().replace("Oslo", "OSLO")
+    (folder / "shout.csv").write_text(text)
+    capsys.readouterr()
+    assert run("predict", "m", "shout.csv", "--out", "p.csv") == 0
+    err = capsys.readouterr().err
+    assert f"of 50 rows: 'town' in {text.count('OSLO')} rows" in err
+    run("predict", "m", "new.csv", "--out", "p.csv")
+    assert "warning" not in capsys.readouterr().err
+
+
+def test_words_for_a_gap_and_decimal_commas(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [f"{rng.normal():.4f}".replace(".", ",") for _ in range(60)]
+    lines = [f"{a};{'unknown' if i % 9 == 0 else i % 7};{a}" for i, a in enumerate(rows)]
+    (folder / "t.csv").write_text("a;b;y\n" + "\n".join(lines))
+    assert run("fit", "t.csv", "--target", "y", "--missing", "unknown", "--out", "m", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["model"] == "KernelRidge"
+    assert [column["kind"] for column in found["encoding"]] == ["number", "number"]
+    assert found["encoding"][1]["features"] == 2
+    assert run("score", "m", "t.csv", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["R2"] == pytest.approx(found["score"]["value"], abs=1e-12)
+
+
+def test_scores_are_those_of_scikit_learn(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from sklearn.metrics import balanced_accuracy_score, mean_absolute_error, r2_score
+
+    truth = np.array([row["price"] for row in read_csv(folder / "houses.csv")], float)
+    run("fit", "houses.csv", "--target", "price", "--drop", "kind", "--n-landmarks", "30", "--out", "m")
+    capsys.readouterr()
+    run("score", "m", "houses.csv", "--json")
+    found, guess = json.loads(capsys.readouterr().out), nystrom.load("m").predict(folder / "houses.csv")
+    assert found["R2"] == pytest.approx(r2_score(truth, guess))
+    assert found["mean absolute error"] == pytest.approx(mean_absolute_error(truth, guess))
+    kinds = [row["kind"] for row in read_csv(folder / "houses.csv")]
+    run("fit", "houses.csv", "--target", "kind", "--drop", "price", "--n-landmarks", "30", "--out", "m")
+    capsys.readouterr()
+    run("score", "m", "houses.csv", "--json")
+    found, guess = json.loads(capsys.readouterr().out), nystrom.load("m").predict(folder / "houses.csv")
+    assert found["balanced accuracy"] == pytest.approx(balanced_accuracy_score(kinds, guess))
+
+
+def test_a_small_budget_takes_fewer_landmarks_where_none_were_asked_for(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_table(folder / "more.csv", 3_000)
+    assert run("fit", "more.csv", "--target", "price", "--drop", "kind", "--max-memory", "70MB", "--out", "m") == 0
+    landmarks = int(re.search(r"fit\s+(\d+) landmarks", capsys.readouterr().out)[1])
+    assert 50 <= landmarks < 1_000
+    words = ["--target", "price", "--max-memory", "70MB", "--n-landmarks", "1000", "--out", "m"]
+    assert run("fit", "more.csv", *words) == 2
+    assert "this needs at least" in capsys.readouterr().err
 
 
 MISTAKES = [
@@ -235,7 +327,7 @@ MISTAKES = [
     (["fit", "houses.csv", "--target", "price", "--set", "degre=2", "--out", "m"], "no parameter 'degre'"),
     (["fit", "houses.csv", "--target", "price", "--drop", "x", "--out", "m"], "no column 'x'"),
     (["predict", "houses.csv", "new.csv"], "not a nystrom model file"),
-    (["predict", "m", "new.csv", "--out", "p.xlsx"], "must end in one of .csv, .parquet, .npy"),
+    (["predict", "m", "new.csv", "--out", "p.xlsx"], "must end in one of .csv, .jsonl, .parquet, .npy"),
     (["predict", "m", "new.csv", "--proba"], "gives no probabilities"),
     (["predict", "m", "new.csv", "--std"], "gives no deviations"),
     (["predict", "m", "other.csv"], "no column 'town', which was there"),

@@ -85,11 +85,31 @@ def test_weights_are_routed_through_a_pipeline(name: str) -> None:
         np.testing.assert_array_equal(pipeline.predict(X), direct.predict(pipeline[0].transform(X)))
 
 
-def test_tensors_are_rows_too() -> None:
+@pytest.mark.parametrize("name", ["KernelRidge", "KernelRidgeClassifier", "GaussianProcessRegressor", "KernelSVC"])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int64"])
+def test_tensors_are_rows_too(name: str, dtype: str) -> None:
     torch = pytest.importorskip("torch")
-    model = nystrom.KernelRidge(n_landmarks=30, random_state=0).fit(torch.tensor(X), torch.tensor(Y))
-    expected = nystrom.KernelRidge(n_landmarks=30, random_state=0).fit(X, Y).predict(X)
-    np.testing.assert_array_equal(model.predict(torch.tensor(X)), expected)
+    rows = (10 * X).astype(dtype)
+    y = Y if name in ("KernelRidge", "GaussianProcessRegressor") else (Y > 0).astype(int)
+    tensor = torch.tensor(np.ascontiguousarray(rows.T)).T  # not contiguous
+
+    def machine() -> Any:
+        return getattr(nystrom, name)(n_landmarks=30, random_state=0)
+
+    model = machine().fit(tensor, torch.tensor(y), sample_weight=torch.ones(600, dtype=torch.float64))
+    expected = machine().fit(rows, y, sample_weight=np.ones(600)).predict(rows)
+    np.testing.assert_array_equal(model.predict(tensor), expected)
+
+
+def test_tensors_that_are_no_arrays_say_what_to_do() -> None:
+    torch = pytest.importorskip("torch")
+    for tensor, advice in (
+        (torch.tensor(X, requires_grad=True), r"detach\(\)"),
+        (torch.tensor(X).to_sparse(), r"to_dense\(\)"),
+    ):
+        with pytest.raises((RuntimeError, TypeError), match=advice) as caught:
+            nystrom.Nystroem(n_components=4).fit(tensor)
+        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

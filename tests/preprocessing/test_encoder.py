@@ -279,7 +279,8 @@ def test_encoded_rows_stream_within_a_memory_budget(tmp_path: Path) -> None:
         (b"", "the file is empty"),
         (b"a,a\n1,2\n", "two columns have the name 'a'"),
         (b"a,b\n1,2\n3\n", "in the rows from 0 on: CSV parse error"),
-        (b"\xff\xfe\x00a,b\n1,2\n", "UTF8|no column|not found|in the rows"),
+        (b"\xff\xfe\x00a,b\n1,2\n", "cannot be read|in the rows from 0 on"),
+        (b"\x00a\x00,\x00b\x00\n\x001\x00,\x002", "zero bytes, so it is not text in UTF-8"),
         (b"a,b\n1,\xff\xfe\n", "invalid UTF8|Invalid UTF8"),
         (b"a,b\n", "no value|no column|holds no rows"),
     ],
@@ -297,3 +298,105 @@ def test_a_damaged_archive_is_told(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(b"a,b\n1,2\n" * 1000)[:-20])
     with pytest.raises((DataFileError, OSError), match=r"t\.csv\.gz"):
         TableEncoder().fit(path)
+
+
+ROWS = [("1.5", "2020-01-31", "x"), ("-2", "2021-03-01", "y"), ("", "2020-06-15", "x"), ("1e3", "2022-01-01", "z")]
+
+
+@pytest.mark.parametrize(
+    ("delimiter", "encoding", "end", "suffix"),
+    [
+        (",", "utf-8", "\n", ".csv"),
+        (",", "utf-8-sig", "\r\n", ".csv"),
+        (";", "utf-8", "\n", ".csv"),
+        ("|", "utf-8", "\n", ".csv"),
+        ("\t", "utf-16", "\r\n", ".tsv"),
+        (";", "utf-16", "\n", ".csv.gz"),
+    ],
+)
+def test_ways_to_write_a_csv_give_the_same_rows(
+    delimiter: str, encoding: str, end: str, suffix: str, tmp_path: Path
+) -> None:
+    lines = [delimiter.join(line) for line in [("size", "day", '"a,b"'), *ROWS]]
+    if delimiter == ";":
+        lines = [line.replace(".", ",") for line in lines]
+    path = tmp_path / f"t{suffix}"
+    raw = (end.join(lines) + end).encode(encoding)
+    path.write_bytes(gzip.compress(raw) if suffix.endswith("gz") else raw)
+    table = {
+        "size": [1.5, -2, None, 1e3],
+        "day": pd.to_datetime([row[1] for row in ROWS]),
+        "a,b": [row[2] for row in ROWS],
+    }
+    expected = TableEncoder().fit(table)
+    found = TableEncoder().fit(path)
+    assert found.get_feature_names_out().tolist() == expected.get_feature_names_out().tolist()
+    np.testing.assert_allclose(found.rows(path).take(np.arange(4)), expected.transform(table), atol=1e-12)
+
+
+def test_a_decimal_comma_can_be_said_and_is_not_guessed_in_other_files(tmp_path: Path) -> None:
+    path = tmp_path / "t.tsv"
+    path.write_text("a\tb\n1,5\t1\n2,5\t3\n3,5\t2\n")
+    assert TableEncoder().fit(path).columns_[0].kind == "category"
+    assert TableEncoder(decimal=",").fit(path).columns_[0].mean == 2.5
+    with pytest.raises(ValueError, match="decimal must be"):
+        TableEncoder(decimal=";").fit(path)
+
+
+@pytest.mark.parametrize("at", [0, 5_000, 9_999])
+def test_a_word_among_numbers_is_named_wherever_it_stands(at: int, tmp_path: Path) -> None:
+    values = [f"{i / 7:.3f}" for i in range(10_000)]
+    values[at] = "oops"
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n" + "".join(f"{value},{i % 5}\n" for i, value in enumerate(values)))
+    with pytest.warns(
+        TableWarning, match="because of 'oops', while 9,999 of its 10,000 values are numbers .mend it, or"
+    ):
+        TableEncoder().fit(path)
+    assert TableEncoder(missing_values=["oops"]).fit(path).columns_[0].kind == "number"
+
+
+@pytest.mark.parametrize(("form", "text"), [("%d.%m.%Y", "%d.%m.%Y"), ("%m/%d/%Y %H:%M", "%m/%d/%Y 10:30")])
+def test_dates_in_another_form_are_pointed_out(form: str, text: str) -> None:
+    days = pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(0, 900, 7), unit="D")
+    table = {"day": days.strftime(text).tolist(), "x": np.sin(np.arange(len(days)))}
+    with pytest.warns(TableWarning, match=f"looks like dates .say how they are written: date_format='{form}'"):
+        TableEncoder().fit(table)
+    assert TableEncoder(date_format=form).fit(table).columns_[0].kind == "date"
+
+
+def test_times_without_a_zone_count_as_utc_beside_times_with_one() -> None:
+    texts = ["2020-01-01T12:00:00Z", "2020-01-02T12:00:00+02:00", "2020-01-03 12:00:00", "2020-01-04", None]
+    found = TableEncoder().fit({"t": texts}).columns_[0]
+    assert found.kind == "date"
+    at = np.array([0.5, 1 + 10 / 24, 2.5, 3.0]) + 18262
+    assert found.mean == pytest.approx(at.mean())
+
+
+def test_numbers_too_large_to_scale_are_named() -> None:
+    with pytest.raises(DataFileError, match=r"column 'a' holds -1e\+300: numbers beyond 1e\+150 cannot be scaled"):
+        TableEncoder().fit({"a": [1.0, -1e300, 2.0]})
+
+
+def test_a_nameless_column_that_counts_the_rows_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    pd.DataFrame({"x": np.sin(np.arange(20_000)), "id": np.arange(20_000) + 5}).to_csv(path)
+    with pytest.warns(TableWarning, match="column '' is left out: it has no name and counts the rows"):
+        encoder = TableEncoder().fit(path)
+    assert encoder.get_feature_names_out().tolist() == ["x", "id"]
+    assert [column.note for column in encoder.columns_[1:]] == ["", "counts the rows"]
+
+
+def test_tables_with_nothing_to_learn_from_say_so(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,y\n")
+    with pytest.raises(ValueError, match="holds no rows"):
+        TableEncoder(target="y").fit(tmp_path / "t.csv")
+    with pytest.raises(ValueError, match="no column besides the target 'y'"):
+        TableEncoder(target="y").fit({"y": [1.0, 2.0]})
+
+
+def test_labels_are_those_of_the_target() -> None:
+    encoder = TableEncoder(target="c").fit({"a": [1, 2, 3], "c": ["b", None, "a"]})
+    assert encoder.class_labels().tolist() == ["a", "b"]
+    assert TableEncoder(target="c").fit({"a": [1, 2, 3], "c": [10, 9, np.inf]}).class_labels().tolist() == [9, 10]
+    assert TableEncoder(target="c").fit({"a": [1, 2, 3], "c": [1.5, 9, 10]}).class_labels() is None

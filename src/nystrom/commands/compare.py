@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 from typing import Any
 
-from nystrom.commands.data_in import Source, matrix_rows, open_source
+from nystrom.commands.data_in import Source, matrix_rows, open_source, open_table_of
 from nystrom.commands.data_out import print_json
 from nystrom.commands.options import Subparsers, parse_count, parse_names, parse_number_or_word
 from nystrom.commands.terminal import print_table
@@ -23,6 +23,7 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
     )
     parser.add_argument("data", metavar="DATA", help="the file, or - for a table on standard input")
     parser.add_argument("--target", metavar="COL", help="a column to learn: its name, or its number in a matrix")
+    parser.add_argument("--drop", type=parse_names, default=[], metavar="COLS", help="columns to leave out: a,b,c")
     parser.add_argument("--selectors", type=parse_names, metavar="NAMES", help="such as auto,uniform,rpcholesky")
     parser.add_argument("--sizes", type=_parse_sizes, metavar="SIZES", help="numbers of landmarks, such as 50,100,200")
     parser.add_argument("--kernel", default="gaussian", help="(default: %(default)s)")
@@ -73,8 +74,9 @@ def _rows(args: argparse.Namespace, source: Source) -> Any:
         return matrix_rows(source, args.target)
     from nystrom.preprocessing import TableEncoder
 
-    encoder = TableEncoder(args.target).fit(source.path)
-    return encoder.rows(source.path)
+    encoder = TableEncoder(args.target, drop=args.drop or None)
+    table = open_table_of(source, encoder)
+    return encoder.fit(table).rows(table)
 
 
 def _parse_sizes(text: str) -> list[int]:

@@ -21,7 +21,7 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
         "fetch and check them. Files are looked for in the folders of the environment variable NYSTROM_DATA.",
     )
     parser.add_argument("name", nargs="*", help="sets to fetch, such as mnist")
-    parser.add_argument("--json", action="store_true", help="print the list as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
     return parser
 
@@ -29,9 +29,11 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
 def run(arguments: argparse.Namespace) -> int:
     """Carry the subcommand out; return the exit code."""
     if arguments.name:
-        for name in arguments.name:
-            X, _ = load(info(name).name)
-            print(f"{name}: {X.shape[0]} × {X.shape[1]}, ready")
+        found = {name: load(info(name).name)[0].shape for name in arguments.name}
+        if arguments.json:
+            print_json([{"name": name, "n": shape[0], "p": shape[1]} for name, shape in found.items()])
+        for name, shape in () if arguments.json else found.items():
+            print(f"{name}: {shape[0]} × {shape[1]}, ready")
         return 0
     if arguments.json:
         print_json([{**asdict(entry), "here": is_available(entry.name)} for entry in list_datasets()])

@@ -5,19 +5,23 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from nystrom.commands.options import require_package
+from nystrom.exceptions import TableWarning
+from nystrom.rows.arrow import import_arrow
 from nystrom.rows.base import RowBlocks
 from nystrom.types import Array
 
-_MAGIC = {b"PAR1": ".parquet", b"ARRO": ".feather", b"\x93NUM": ".npy"}
+_MAGIC = {b"PAR1": ".parquet", b"ARRO": ".feather", b"\x93NUM": ".npy", b"\x1f\x8b": ".csv.gz", b"BZh": ".csv.bz2"}
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,8 @@ def open_source(text: str) -> Iterator[Source]:
         with path.open("wb") as stream:
             shutil.copyfileobj(sys.stdin.buffer, stream)
         with path.open("rb") as stream:
-            suffix = _MAGIC.get(stream.read(4), ".csv")
+            start = stream.read(4)
+        suffix = next((_MAGIC[mark] for mark in _MAGIC if start.startswith(mark)), ".csv")
         named = path.rename(path.with_suffix(suffix))
         if suffix != ".npy":
             require_package("pyarrow", "io", "Reading tables")
@@ -87,6 +92,11 @@ def matrix_rows(source: Source, target: str | None = None) -> RowBlocks:
     return open_rows(source.path, target=chosen)
 
 
+def open_table_of(source: Source, encoder: Any) -> Any:
+    """Return the table of a source as an encoder reads it, under the name that the user knows it by."""
+    return replace(encoder.open(source.path), name=source.name)
+
+
 @dataclass(frozen=True)
 class Chunk:
     """Some consecutive rows: as numbers, and the record batch that they came from where there is one."""
@@ -103,17 +113,68 @@ def chunks(source: Source, encoder: Any, *, keep: bool = False) -> Iterator[Chun
         return
     if not source.is_table:
         raise ValueError(f"{source.name} has no column names, but the model was fitted to a table; give a table.")
-    table = encoder._open(source.path)
+    table = open_table_of(source, encoder)
     encoder._require(table, encoder._read_names)
     names = [name for name in table.names if name not in encoder._read_names] if keep else []
+    empty = True
     for start, batch in encoder.batches(table, more=names):
         if batch.num_rows:
+            empty = False
             yield Chunk(encoder.encode(batch, source.name, start), batch.select(table.names) if keep else None)
+    if empty:
+        arrow = import_arrow()
+        schema = arrow.schema([(name, arrow.string()) for name in table.names])
+        width = len(encoder.get_feature_names_out())
+        nothing = arrow.RecordBatch.from_pylist([], schema=schema)
+        yield Chunk(np.empty((0, width)), nothing if keep else None)
+
+
+def of_rows(function: Callable[[Any], Sequence[Any]], X: Any) -> list[Array]:
+    """Return the arrays that a function makes of rows; of no rows, empty ones of the same kind."""
+    if X.shape[0]:
+        return [np.asarray(values) for values in function(X)]
+    return [np.asarray(values)[:0] for values in function(np.zeros((1, X.shape[1])))]
+
+
+class Unseen:
+    """Counts the rows whose category in some column was not there in the fit and has no column of its own."""
+
+    def __init__(self, encoder: Any) -> None:
+        self._places: dict[str, slice] = {}
+        start = 0
+        for column in () if encoder is None else encoder.columns_:
+            stop = start + len(column.features)
+            if column.kind == "category" and not column.other:
+                self._places[column.name] = slice(start, stop)
+            start = stop
+        self._counts: Counter[str] = Counter()
+        self._rows = 0
+
+    def look(self, chunk: Chunk) -> None:
+        """Take some rows in."""
+        self._rows += chunk.X.shape[0]
+        for name, place in self._places.items():
+            self._counts[name] += int((chunk.X[:, place].sum(axis=1) == 0).sum())
+
+    def warn(self, source: str) -> None:
+        """Say which columns had such rows."""
+        found = [f"{name!r} in {count:,} rows" for name, count in self._counts.items() if count]
+        if found:
+            warnings.warn(
+                f"{source} holds categories or gaps that were not there in the fit, of {self._rows:,} rows: "
+                f"{', '.join(found)}. They count as none of the known ones.",
+                TableWarning,
+                stacklevel=2,
+            )
 
 
 def labelled_chunks(source: Source, encoder: Any, target: str | None) -> Iterator[tuple[Any, Array]]:
     """Yield rows and their targets; rows without one are left out, with a warning."""
-    rows = matrix_rows(source, target) if encoder is None else encoder.rows(source.path, need_target=True)
+    rows = (
+        matrix_rows(source, target)
+        if encoder is None
+        else encoder.rows(open_table_of(source, encoder), need_target=True)
+    )
     if not rows.has_target:
         raise ValueError(f"{source.name} holds no target; say where it is with --target.")
     for block in rows.iterate():

@@ -1,80 +1,145 @@
-"""Results of a command: CSV, Parquet or .npy, written under another name and moved into place when complete."""
+"""Results of a command: CSV, JSON Lines, Parquet or .npy; a file appears under its name when it is complete."""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
+import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from nystrom.commands.options import require_package
 from nystrom.disk.replace import replacing
-from nystrom.types import Array
 
-TABLE_SUFFIXES = (".csv", ".parquet", ".npy")
+TABLE_SUFFIXES = (".csv", ".jsonl", ".parquet", ".npy")
+# Room for any header that is written here; NumPy pads to a multiple of 64.
+_NPY_HEADER_BYTES = 128
+
+
+class _Writer(Protocol):
+    """Appends equally long columns to a file."""
+
+    def write(self, columns: dict[str, Any]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _Csv:
+    """Python's own writer quotes only what needs it, and writes numbers so that they read back the same."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._begun = False
+
+    def write(self, columns: dict[str, Any]) -> None:
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        if not self._begun:
+            writer.writerow(columns)
+            self._begun = True
+        writer.writerows(zip(*map(_listed, columns.values()), strict=True))
+        self._stream.write(text.getvalue().encode())
+
+    def close(self) -> None:
+        pass
+
+
+class _JsonLines:
+    """One object per row."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, columns: dict[str, Any]) -> None:
+        rows = zip(*map(_listed, columns.values()), strict=True)
+        lines = (to_json(dict(zip(columns, row, strict=True))) + "\n" for row in rows)
+        self._stream.write("".join(lines).encode())
+
+    def close(self) -> None:
+        pass
+
+
+class _Parquet:
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._writer: Any = None
+
+    def write(self, columns: dict[str, Any]) -> None:
+        from nystrom.rows.arrow import import_arrow
+
+        arrow = import_arrow()
+        values = [arrow.array(value) if isinstance(value, np.ndarray) else value for value in columns.values()]
+        batch = arrow.record_batch(values, names=list(columns))
+        if self._writer is None:
+            self._writer = import_arrow("parquet").ParquetWriter(self._stream, batch.schema)
+        self._writer.write_batch(batch)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+class _Npy:
+    """The header, which says how many rows there are, is written last."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._stream.write(bytes(_NPY_HEADER_BYTES))
+        self._rows = 0
+        self._like: Any = None
+
+    def write(self, columns: dict[str, Any]) -> None:
+        values = [np.asarray(value) for value in columns.values()]
+        block = values[0] if len(values) == 1 else np.column_stack(values)
+        self._like = block[:0]
+        self._rows += len(block)
+        self._stream.write(np.ascontiguousarray(block).tobytes())
+
+    def close(self) -> None:
+        about = {
+            "descr": np.lib.format.dtype_to_descr(self._like.dtype),
+            "fortran_order": False,
+            "shape": (self._rows, *self._like.shape[1:]),
+        }
+        start = np.lib.format.magic(1, 0)
+        length = _NPY_HEADER_BYTES - len(start) - 2
+        self._stream.seek(0)
+        self._stream.write(start + length.to_bytes(2, "little") + repr(about).encode().ljust(length - 1) + b"\n")
+
+
+_WRITERS: dict[str, Callable[[Any], _Writer]] = {".csv": _Csv, ".jsonl": _JsonLines, ".parquet": _Parquet, ".npy": _Npy}
 
 
 class TableOut:
     """Columns written chunk by chunk."""
 
     def __init__(self, stream: Any, suffix: str) -> None:
-        self._stream = stream
-        self._suffix = suffix
-        self._writer: Any = None
-        self._begun = False
-        self._held: list[Array] = []
+        self._writer = _WRITERS[suffix](stream)
         self.n_rows = 0
 
     def write(self, columns: dict[str, Any]) -> None:
         """Append rows: equally long columns, by name."""
         self.n_rows += len(next(iter(columns.values())))
-        if self._suffix == ".npy":
-            values = [np.asarray(value) for value in columns.values()]
-            self._held.append(values[0] if len(values) == 1 else np.column_stack(values))
-        elif self._suffix == ".csv":
-            self._write_csv(columns)
-        else:
-            self._write_parquet(columns)
-
-    def _write_csv(self, columns: dict[str, Any]) -> None:
-        # Python's own writer quotes only what needs it, and writes numbers so that they read back the same.
-        text = io.StringIO(newline="")
-        writer = csv.writer(text, lineterminator="\n")
-        if not self._begun:
-            writer.writerow(columns)
-            self._begun = True
-        values = (value.tolist() if isinstance(value, np.ndarray) else value.to_pylist() for value in columns.values())
-        writer.writerows(zip(*values, strict=True))
-        self._stream.write(text.getvalue().encode())
-
-    def _write_parquet(self, columns: dict[str, Any]) -> None:
-        from nystrom.rows.arrow import import_arrow
-
-        batch = import_arrow().record_batch(
-            [import_arrow().array(value) if isinstance(value, np.ndarray) else value for value in columns.values()],
-            names=list(columns),
-        )
-        if self._writer is None:
-            self._writer = import_arrow("parquet").ParquetWriter(self._stream, batch.schema)
-        self._writer.write_batch(batch)
+        self._writer.write(columns)
 
     def close(self) -> None:
-        """Write what is held back, and the end of the file."""
-        if self._writer is not None:
-            self._writer.close()
-        if self._held:
-            np.save(self._stream, np.concatenate(self._held), allow_pickle=False)
+        """Write the end of the file."""
+        self._writer.close()
 
 
 @contextmanager
-def open_output(path: str) -> Iterator[TableOut]:
-    """Give a place to write columns to: a file that appears when it is complete, or standard output as CSV."""
-    suffix = ".csv" if path == "-" else Path(path).suffix.lower()
+def open_output(path: str, *, lines: bool = False) -> Iterator[TableOut]:
+    """Give a place to write columns to: a file that appears when it is complete, or standard output.
+
+    Standard output takes CSV, or one JSON object per row with ``lines``.
+    """
+    suffix = (".jsonl" if lines else ".csv") if path == "-" else Path(path).suffix.lower()
     if suffix == ".parquet":
         require_package("pyarrow", "io", "Writing Parquet files")
     if path == "-":
@@ -90,16 +155,38 @@ def open_output(path: str) -> Iterator[TableOut]:
         out.close()
 
 
+def tell_written(out: TableOut, what: str, path: str, *, as_json: bool) -> None:
+    """Say how many rows went to a file: on standard error, or as JSON on standard output."""
+    if path == "-":
+        return
+    if as_json:
+        print_json({"rows": out.n_rows, "saved": path})
+    else:
+        print(f"{out.n_rows:,} {what} in {path}", file=sys.stderr)
+
+
 def print_json(value: Any) -> None:
     """Print a result as one JSON object on standard output."""
-    import json
+    print(to_json(value, indent=2))
 
-    print(json.dumps(value, indent=2, default=_plain, ensure_ascii=False))
+
+def to_json(value: Any, indent: int | None = None) -> str:
+    """Return plain values and NumPy's as JSON; numbers that JSON lacks (NaN, infinity) are null."""
+    return json.dumps(_plain(value), indent=indent, ensure_ascii=False, allow_nan=False)
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, np.generic):
-        return value.item()
-    return str(value)
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, (np.ndarray, np.generic)):
+        return _plain(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, (str, int, bool)) else str(value)
+
+
+def _listed(column: Any) -> list[Any]:
+    listed: list[Any] = column.tolist() if isinstance(column, np.ndarray) else column.to_pylist()
+    return listed

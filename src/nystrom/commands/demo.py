@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nystrom import plotting
+from nystrom.commands.data_out import print_json
 from nystrom.commands.options import Subparsers
 from nystrom.commands.terminal import print_table
 from nystrom.types import Array
@@ -55,6 +56,7 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="FILE",
         help="the picture to write: .png, .svg or .pdf (default: %(default)s)",
     )
+    parser.add_argument("--json", action="store_true", help="print the table as JSON")
     parser.set_defaults(run=run)
 
 
@@ -73,6 +75,11 @@ def run(args: argparse.Namespace) -> None:
     K = model.kernel_(X, X)
     best = best_error(K, RANK)
     runs = list(compare(X, K))
+    if drawable:
+        plotting.save_figure(draw(runs, best, model, X, y), output)
+    if args.json:
+        print_json({"runs": [asdict(r) for r in runs], "best_possible": best, "picture": output if drawable else None})
+        return
     print_table(
         ["selector", "landmarks", "rank", "error", "best possible", "seconds"],
         [table_row(name, [r for r in runs if r.selector == name], best) for name in SELECTORS],
@@ -80,7 +87,6 @@ def run(args: argparse.Namespace) -> None:
         f"(relative Frobenius error, mean of {TRIALS} seeds)",
     )
     if drawable:
-        plotting.save_figure(draw(runs, best, model, X, y), output)
         print(f"\nPicture: {output}")
 
 

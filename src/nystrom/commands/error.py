@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict, replace
 from typing import Any
 
-from nystrom.commands.data_in import matrix_rows, open_source, split_model
+from nystrom.commands.data_in import matrix_rows, open_source, open_table_of, split_model
 from nystrom.commands.data_out import print_json
 from nystrom.commands.options import Subparsers
 
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
         if encoder is None:
             rows: Any = matrix_rows(source)
         else:
-            rows = EncodedRows(encoder, encoder._open(source.path), has_target=False)
+            rows = EncodedRows(encoder, open_table_of(source, encoder), has_target=False)
         error = machine.approximation_error(rows, norm=args.norm)
     print_json(asdict(error)) if args.json else print(error)
     return 0

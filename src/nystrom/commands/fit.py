@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from nystrom.commands.data_in import Source, matrix_rows, open_source
+from nystrom.commands.data_in import Source, matrix_rows, open_source, open_table_of
 from nystrom.commands.data_out import print_json
 from nystrom.commands.options import (
     Subparsers,
@@ -22,9 +22,15 @@ from nystrom.commands.options import (
     parse_names,
     parse_number_or_word,
     parse_setting,
+    parse_words,
 )
+from nystrom.commands.scores import make_scores
 from nystrom.exceptions import FewerLandmarksWarning
+<<<<<<< HEAD
 from nystrom.warn import silenced
+=======
+from nystrom.rows.arrow import release_arrow
+>>>>>>> 6d87d8a (Keep nystrom fit within --max-memory on files many times larger; read more kinds of CSV; JSON everywhere; run every block of the pages)
 
 MODELS = {
     "ridge": "KernelRidge",
@@ -40,6 +46,8 @@ MODELS = {
 }
 _UNSUPERVISED = ("pca", "cluster", "spectral", "features")
 _CLASSIFIERS = ("classifier", "logistic", "svc")
+# Tried in turn where --max-memory is too small for the default of 1,000.
+_FEWER_LANDMARKS = (500, 250, 100, 50)
 # Encoded rows up to this many bytes (or a quarter of --max-memory) are held; more are spooled to a temporary file.
 _HELD_BYTES = 512 * 2**20
 
@@ -88,6 +96,10 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
     table.add_argument(
         "--date-format", metavar="FORMAT", help="of dates in text, such as %%d.%%m.%%Y (default: ISO 8601)"
     )
+    table.add_argument("--missing", type=parse_words, metavar="WORDS", help="words for a gap, such as NA,-999,unknown")
+    table.add_argument(
+        "--decimal", choices=[".", ","], help="sign before decimals (default: , where ; is between the values)"
+    )
     run_group = parser.add_argument_group("the run")
     run_group.add_argument("--max-memory", metavar="SIZE", help="what the fit may take, such as 2GB")
     run_group.add_argument("--n-jobs", type=int, metavar="N", help="threads (default: all cores)")
@@ -131,6 +143,8 @@ def _fit_table(args: argparse.Namespace, source: Source, scratch: Path) -> dict[
     from sklearn.pipeline import Pipeline
 
     from nystrom.preprocessing import TableEncoder
+    from nystrom.preprocessing.rows import EncodedRows
+    from nystrom.preprocessing.tables import MISSING
 
     encoder = TableEncoder(
         args.target,
@@ -138,14 +152,22 @@ def _fit_table(args: argparse.Namespace, source: Source, scratch: Path) -> dict[
         types=dict.fromkeys(args.category, "category") or None,
         drop=args.drop or None,
         date_format=args.date_format,
+        missing_values=None if args.missing is None else [*MISSING, *args.missing],
+        decimal=args.decimal,
     )
-    encoder.fit(source.path)
+    table = open_table_of(source, encoder)
+    encoder.fit(table)
+    release_arrow()  # what decoding held, before the fit takes its own
     supervised = args.model not in _UNSUPERVISED
     choice, why = _choose(args.model, encoder.target_)
     machine = _make_machine(args, choice)
-    rows = encoder.rows(source.path) if supervised else _without_target(encoder, source)
-    rows = _near(rows, args.max_memory, scratch)
-    machine.fit(rows)
+    labels = encoder.class_labels() if choice in _CLASSIFIERS and not isinstance(_weights(machine), dict) else None
+    encoded = EncodedRows(encoder, table, has_target=supervised, labels=labels, fitted=True)
+    rows = _near(encoded, args.max_memory, scratch)
+    machine = _fit_machine(machine, rows, given=args.n_landmarks is not None)
+    score = _score(machine, rows) if supervised else {}
+    if labels is not None:
+        machine.classes_ = labels[machine.classes_]
     described = {
         "data": {
             "name": source.name,
@@ -158,7 +180,25 @@ def _fit_table(args: argparse.Namespace, source: Source, scratch: Path) -> dict[
         ],
     }
     pipeline = Pipeline([("encoder", encoder), ("model", machine)])
-    return {**described, **_describe(machine, rows, args.target if supervised else None, why), "estimator": pipeline}
+    return {**described, **_describe(machine, args.target if supervised else None, why), **score, "estimator": pipeline}
+
+
+def _weights(machine: Any) -> Any:
+    return getattr(machine, "class_weight", None)
+
+
+def _fit_machine(machine: Any, rows: Any, *, given: bool) -> Any:
+    """Fit; where nobody gave a number of landmarks and the memory allowed is too small for the default, take fewer."""
+    from nystrom.exceptions import MemoryBudgetError
+
+    for fewer in () if given else _FEWER_LANDMARKS:
+        try:
+            return machine.fit(rows)
+        except MemoryBudgetError:
+            machine.set_params(n_landmarks=fewer)
+            if getattr(machine, "n_components", None) is not None:
+                machine.set_params(n_components=min(machine.n_components, fewer))
+    return machine.fit(rows)
 
 
 def _fit_matrix(args: argparse.Namespace, source: Source) -> dict[str, Any]:
@@ -169,12 +209,12 @@ def _fit_matrix(args: argparse.Namespace, source: Source) -> dict[str, Any]:
         y = np.asarray(rows.target())
         few = y.dtype.kind not in "f" or (np.all(y == np.rint(y)) and len(np.unique(y)) <= 20)
         choice, why = ("classifier", "the target has few values") if few else ("ridge", "the target is numbers")
-    machine = _make_machine(args, choice)
-    machine.fit(rows)
+    machine = _fit_machine(_make_machine(args, choice), rows, given=args.n_landmarks is not None)
+    score = _score(machine, rows) if supervised else {}
     described = {
         "data": {"name": source.name, "rows": rows.shape[0], "columns": rows.shape[1], "encoded": rows.shape[1]}
     }
-    return {**described, **_describe(machine, rows, args.target if supervised else None, why), "estimator": machine}
+    return {**described, **_describe(machine, args.target if supervised else None, why), **score, "estimator": machine}
 
 
 def _choose(model: str, target: Any) -> tuple[str, str]:
@@ -231,30 +271,39 @@ def _make_machine(args: argparse.Namespace, choice: str) -> Any:
     return kind(**{**wanted, **given})
 
 
-def _without_target(encoder: Any, source: Source) -> Any:
-    from nystrom.preprocessing.rows import EncodedRows
-
-    return EncodedRows(encoder, encoder._open(source.path), has_target=False)
-
-
 def _near(rows: Any, max_memory: Any, scratch: Path) -> Any:
     """Return encoded rows where passes read them fast: in memory if they are small, else in a temporary file."""
     from nystrom.memory import parse_memory
     from nystrom.rows import array_rows
     from nystrom.rows.spool import spool
 
-    size = rows.shape[0] * rows.shape[1] * 8
+    size = rows.shape[0] * (rows.shape[1] + 1) * 8
     budget = parse_memory(max_memory)
+    # The rows are there twice while their pieces are joined.
     if size <= (_HELD_BYTES if budget is None else budget // 4):
         pieces = list(rows.pieces())
+        release_arrow()
         held = array_rows(np.concatenate([piece.X for piece in pieces]))
+        held.held_bytes = size  # the fit takes what is left of the budget
         return held.with_target(np.concatenate([piece.y for piece in pieces])) if rows.has_target else held
     if shutil.disk_usage(scratch).free < 2 * size:
         return rows  # decoded again in every pass
-    return spool(rows, folder=scratch, n_features=rows.shape[1], block_rows=None)
+    spooled = spool(rows, folder=scratch, n_features=rows.shape[1], block_rows=None)
+    release_arrow()
+    return spooled
 
 
-def _describe(machine: Any, rows: Any, target: str | None, why: str) -> dict[str, Any]:
+def _score(machine: Any, rows: Any) -> dict[str, Any]:
+    """Return the score on the rows of the fit, summed block by block."""
+    scores = make_scores(machine)
+    for block in rows.iterate():
+        scores.add(np.asarray(block.y), np.asarray(machine.predict(block.X)))
+    found = scores.result()
+    name = "accuracy" if "accuracy" in found else "R2"
+    return {"score": {"on": "the rows of the fit", "name": name, "value": found[name]}}
+
+
+def _describe(machine: Any, target: str | None, why: str) -> dict[str, Any]:
     described: dict[str, Any] = {
         "model": type(machine).__name__,
         "why": why,
@@ -270,18 +319,13 @@ def _describe(machine: Any, rows: Any, target: str | None, why: str) -> dict[str
             described[name.rstrip("_")] = getattr(machine, name)
     if hasattr(machine, "classes_"):
         described["classes"] = machine.classes_
-    if target is not None:
-        described["score"] = {"on": "the rows of the fit", "name": _score_name(machine), "value": machine.score(rows)}
     return described
-
-
-def _score_name(machine: Any) -> str:
-    return "accuracy" if hasattr(machine, "classes_") else "R²"
 
 
 def _print_summary(fitted: dict[str, Any]) -> None:
     data = fitted["data"]
-    print(f"read     {data['name']}: {data['rows']:,} rows, {data['columns']} columns, {data['encoded']} when encoded")
+    columns = f"{data['columns']} column{'s' * (data['columns'] != 1)}"
+    print(f"read     {data['name']}: {data['rows']:,} rows, {columns}, {data['encoded']} when encoded")
     for column in fitted.get("encoding", ()):
         note = f" ({column['note']})" if column["note"] else ""
         print(f"         {column['name']}: {column['kind']}{note}")
@@ -290,5 +334,6 @@ def _print_summary(fitted: dict[str, Any]) -> None:
     factor = f", rank {fitted['rank']}, trace error {fitted['trace_error']:.3g}" if "rank" in fitted else ""
     print(f"fit      {fitted['landmarks']} landmarks{factor}, {fitted['kernel']}, {fitted['seconds']:.1f} s")
     if "score" in fitted:
-        print(f"score    {fitted['score']['name']} {fitted['score']['value']:.4f} on {fitted['score']['on']}")
+        score = fitted["score"]
+        print(f"score    {score['name'].replace('R2', 'R²')} {score['value']:.4f} on {score['on']}")
     print(f"saved    {fitted['saved']} ({fitted['file_bytes'] / 1e6:.2f} MB)")

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 # What `add_subparsers` returns; argparse has no public name for it.
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
+JSON_HELP = "print the summary as JSON; without --out FILE, the rows themselves, one JSON object each"
 _UNITS = {"": 1.0, "B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 
 
@@ -84,6 +85,11 @@ def parse_setting(text: str) -> tuple[str, Any]:
 def parse_names(text: str) -> list[str]:
     """Return the names in a list such as "id,comment"."""
     return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def parse_words(text: str) -> list[str]:
+    """Return the words in a list such as "NA,-999", as they are written."""
+    return text.split(",")
 
 
 def check_output(path: str, allowed: tuple[str, ...]) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
 import numpy as np
 
-from nystrom.commands.data_in import Chunk, chunks, open_source, split_model
-from nystrom.commands.data_out import TABLE_SUFFIXES, open_output
-from nystrom.commands.options import Subparsers, check_output
+from nystrom.commands.data_in import Chunk, Unseen, chunks, of_rows, open_source, split_model
+from nystrom.commands.data_out import TABLE_SUFFIXES, open_output, tell_written
+from nystrom.commands.options import JSON_HELP, Subparsers, check_output
 
 
 def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
@@ -25,8 +24,9 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
     parser.add_argument("model", metavar="MODEL", help="a model file")
     parser.add_argument("data", metavar="DATA", help="the file, or - for a table on standard input")
     parser.add_argument(
-        "--out", default="-", metavar="FILE", help=".csv, .parquet or .npy; - is CSV on standard output"
+        "--out", default="-", metavar="FILE", help=".csv, .jsonl, .parquet or .npy; - is CSV on standard output"
     )
+    parser.add_argument("--json", action="store_true", help=JSON_HELP)
     parser.add_argument("--keep", action="store_true", help="write the columns of DATA, too, before the predictions")
     parser.add_argument(
         "--proba", action="store_true", help="write the probability of each class before the prediction"
@@ -56,11 +56,13 @@ def run(args: argparse.Namespace) -> int:
     with open_source(args.data) as source:
         if args.keep and not source.is_table:
             raise ValueError(f"--keep: {source.name} has no column names to keep.")
-        with open_output(args.out) as out:
+        unseen = Unseen(encoder)
+        with open_output(args.out, lines=args.json) as out:
             for chunk in chunks(source, encoder, keep=args.keep):
+                unseen.look(chunk)
                 out.write(_columns(machine, chunk, name, proba=args.proba, std=args.std))
-    if args.out != "-":
-        print(f"{out.n_rows:,} predictions in {args.out}", file=sys.stderr)
+    unseen.warn(source.name)
+    tell_written(out, "predictions", args.out, as_json=args.json)
     return 0
 
 
@@ -69,14 +71,13 @@ def _columns(machine: Any, chunk: Chunk, name: str, *, proba: bool, std: bool) -
     if chunk.batch is not None:
         columns = dict(zip(chunk.batch.schema.names, chunk.batch.columns, strict=True))
     if std:
-        predicted, deviation = machine.predict(chunk.X, return_std=True, include_noise=True)
+        predicted, deviation = of_rows(lambda X: machine.predict(X, return_std=True, include_noise=True), chunk.X)
         added = {f"{name}_std": deviation}
     else:
-        predicted, added = machine.predict(chunk.X), {}
+        (predicted,), added = of_rows(lambda X: (machine.predict(X),), chunk.X), {}
     if proba:
-        values = machine.predict_proba(chunk.X)
+        (values,) = of_rows(lambda X: (machine.predict_proba(X),), chunk.X)
         added = {f"p_{label}": values[:, j] for j, label in enumerate(machine.classes_)}
-    predicted = np.asarray(predicted)
     last = (
         {name: predicted}
         if predicted.ndim == 1

@@ -41,6 +41,7 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="DIR",
         help="where rows, figures and report.html go (default: %(default)s)",
     )
+    parser.add_argument("--json", action="store_true", help="print the verdicts as JSON")
     parser.set_defaults(run=run)
 
 
@@ -72,13 +73,13 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         interrupted = True
         print("interrupted: reporting what is done; the same command goes on from here", file=sys.stderr)
-    page = write_outputs(experiments, file.rows, args, outcome)
-    print(f"report: {page}")
+    write_outputs(experiments, file.rows, args, outcome)
     return 130 if interrupted else 0
 
 
-def write_outputs(experiments: Any, rows: Any, args: argparse.Namespace, outcome: Any) -> Path:
-    """Draw the figures, check the claims, write the page; return it. Nothing is computed but from the rows."""
+def write_outputs(experiments: Any, rows: Any, args: argparse.Namespace, outcome: Any) -> None:
+    """Draw the figures, check the claims, write the page, print the verdicts; all from the rows alone."""
+    from nystrom.commands.data_out import print_json
     from nystrom.commands.terminal import print_table
     from nystrom.experiments.claims import check_all
     from nystrom.experiments.environment import machine, versions
@@ -105,10 +106,15 @@ def write_outputs(experiments: Any, rows: Any, args: argparse.Namespace, outcome
     page = args.output / "report.html"
     write_report(page, build_html(experiments, rows, checked, figures, facts))
     (args.output / "verdicts.md").write_text(build_markdown(checked), encoding="utf-8")
-    print_table(["claim", "verdict"], [[item.claim.name, item.verdict.status] for item in checked])
-    for key, dataset in dict.fromkeys(outcome.missing):
+    verdicts = {item.claim.name: item.verdict.status for item in checked}
+    missing = list(dict.fromkeys(outcome.missing))
+    if args.json:
+        print_json({"verdicts": verdicts, "missing": missing, "stopped": outcome.stopped, "report": page})
+        return
+    print_table(["claim", "verdict"], list(verdicts.items()))
+    for key, dataset in missing:
         print(f"missing: {dataset} ({key})")
-    return page
+    print(f"report: {page}")
 
 
 def _words(args: argparse.Namespace) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 from nystrom.commands.data_in import labelled_chunks, open_source, split_model
 from nystrom.commands.data_out import print_json
 from nystrom.commands.options import Subparsers
-from nystrom.types import Array
+from nystrom.commands.scores import make_scores
 
 
 def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
@@ -36,34 +36,14 @@ def run(args: argparse.Namespace) -> int:
     encoder, machine = split_model(load(args.model))
     if not hasattr(machine, "score"):
         raise ValueError(f"{args.model} holds a {type(machine).__name__}, which has learned no target to be scored by.")
-    truths, guesses = [], []
+    scores = make_scores(machine)
     with open_source(args.data) as source:
         for X, y in labelled_chunks(source, encoder, args.target):
-            truths.append(np.asarray(y))
-            guesses.append(np.asarray(machine.predict(X)))
-    truth, guess = np.concatenate(truths), np.concatenate(guesses)
-    found = _class_scores(truth, guess) if hasattr(machine, "classes_") else _number_scores(truth, guess)
+            scores.add(y, np.asarray(machine.predict(X)))
+    found = scores.result()
     if args.json:
         print_json(found)
     else:
         for name, value in found.items():
             print(f"{name:<22} {value:,}" if isinstance(value, int) else f"{name:<22} {value:.6g}")
     return 0
-
-
-def _class_scores(truth: Array, guess: Array) -> dict[str, object]:
-    right = truth == guess
-    recalls = [float(right[truth == label].mean()) for label in np.unique(truth)]
-    return {"rows": len(truth), "accuracy": float(right.mean()), "balanced accuracy": float(np.mean(recalls))}
-
-
-def _number_scores(truth: Array, guess: Array) -> dict[str, object]:
-    errors = guess - truth
-    spread = float(np.square(truth - truth.mean(axis=0)).sum())
-    squares = float(np.square(errors).sum())
-    return {
-        "rows": len(truth),
-        "R2": 1 - squares / spread if spread else float(squares == 0),
-        "root mean square error": float(np.sqrt(np.mean(np.square(errors)))),
-        "mean absolute error": float(np.mean(np.abs(errors))),
-    }

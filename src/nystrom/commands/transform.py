@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 import numpy as np
 
-from nystrom.commands.data_in import chunks, open_source, split_model
-from nystrom.commands.data_out import TABLE_SUFFIXES, open_output
-from nystrom.commands.options import Subparsers, check_output
+from nystrom.commands.data_in import Unseen, chunks, of_rows, open_source, split_model
+from nystrom.commands.data_out import TABLE_SUFFIXES, open_output, tell_written
+from nystrom.commands.options import JSON_HELP, Subparsers, check_output
 
 
 def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
@@ -23,8 +22,9 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
     parser.add_argument("model", metavar="MODEL", help="a model file of 'nystrom fit --model features' or 'pca'")
     parser.add_argument("data", metavar="DATA", help="the file, or - for a table on standard input")
     parser.add_argument(
-        "--out", default="-", metavar="FILE", help=".csv, .parquet or .npy; - is CSV on standard output"
+        "--out", default="-", metavar="FILE", help=".csv, .jsonl, .parquet or .npy; - is CSV on standard output"
     )
+    parser.add_argument("--json", action="store_true", help=JSON_HELP)
     parser.set_defaults(run=run)
     return parser
 
@@ -39,10 +39,12 @@ def run(args: argparse.Namespace) -> int:
         kind = type(machine).__name__
         raise ValueError(f"{args.model} holds a {kind}, which does not transform; use 'nystrom predict'.")
     names = [str(name) for name in machine.get_feature_names_out()]
-    with open_source(args.data) as source, open_output(args.out) as out:
+    unseen = Unseen(encoder)
+    with open_source(args.data) as source, open_output(args.out, lines=args.json) as out:
         for chunk in chunks(source, encoder):
-            values = np.asarray(machine.transform(chunk.X))
+            unseen.look(chunk)
+            (values,) = of_rows(lambda X: (machine.transform(X),), chunk.X)
             out.write({name: np.ascontiguousarray(values[:, j]) for j, name in enumerate(names)})
-    if args.out != "-":
-        print(f"{out.n_rows:,} rows of {len(names)} columns in {args.out}", file=sys.stderr)
+    unseen.warn(source.name)
+    tell_written(out, f"rows of {len(names)} columns", args.out, as_json=args.json)
     return 0

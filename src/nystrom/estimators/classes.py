@@ -15,6 +15,9 @@ from nystrom.estimators.supervised import Link, SupervisedMachine, gather_target
 from nystrom.rows import RowBlocks
 from nystrom.types import Array, ClassWeight, Emitted, OutPath, RowsLike, TargetLike
 
+# Work on a target of many rows is done in pieces, to hold no wide copy of it.
+_ROWS_AT_A_TIME = 2**16
+
 
 class KernelClassifier(ClassifierMixin, SupervisedMachine):
     """Base of the classifiers; a subclass has ``class_weight`` and gives ``_raw_predict``, one score per class."""
@@ -41,7 +44,7 @@ class KernelClassifier(ClassifierMixin, SupervisedMachine):
             )
         # What a row of each class weighs when it is there once.
         self._class_weights = None if emphasis is None else emphasis(self.classes_)
-        return rows, np.minimum(np.searchsorted(self.classes_, y), len(self.classes_) - 1), weight
+        return rows, _numbers_of(y, self.classes_), weight
 
     def decision_function(self, X: RowsLike, *, out: OutPath = None) -> Emitted:
         """Return the fitted functions: of the second class, shape (n,), if there are two; else of all, (n, c).
@@ -86,6 +89,15 @@ class KernelClassifier(ClassifierMixin, SupervisedMachine):
         return float(super().score(X, self._target_of(X, y), sample_weight))
 
 
+def _numbers_of(y: Array, classes: Array) -> Array:
+    """Return the number of each row's class in as few bytes as hold it; a class of weight 0 has the last number."""
+    numbers = np.empty(len(y), np.min_scalar_type(-len(classes)))
+    for start in range(0, len(y), _ROWS_AT_A_TIME):
+        piece = slice(start, start + _ROWS_AT_A_TIME)
+        numbers[piece] = np.minimum(np.searchsorted(classes, y[piece]), len(classes) - 1)
+    return numbers
+
+
 def _emphasis(class_weight: ClassWeight, y: Array, weight: Array | None) -> Callable[[Array], Array]:
     """Return the function from classes to their weights; "balanced" makes all count alike, as their rows weigh."""
     classes, codes = np.unique(y, return_inverse=True)
@@ -107,6 +119,5 @@ def _classes_of(values: Array, classes: Array) -> Array:
 
 def indicators(codes: Array, n_classes: int) -> Array:
     """Return ±1 for each row and class, in one byte each; a single column for two classes."""
-    if n_classes == 2:
-        return np.where(codes == 1, 1, -1).astype(np.int8)[:, None]
-    return np.where(codes[:, None] == np.arange(n_classes), 1, -1).astype(np.int8)
+    names = np.arange(1, 2) if n_classes == 2 else np.arange(n_classes)
+    return np.where(codes[:, None] == names, np.int8(1), np.int8(-1))

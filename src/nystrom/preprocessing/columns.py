@@ -10,15 +10,29 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nystrom.exceptions import DataFileError
-from nystrom.preprocessing.parse import as_days, as_numbers, as_text, as_truths, first_bad, plain
+from nystrom.preprocessing.parse import (
+    as_days,
+    as_numbers,
+    as_text,
+    as_truths,
+    first_bad,
+    guess_date_format,
+    is_number_text,
+)
 from nystrom.rows.arrow import ArrowColumn, import_arrow
 from nystrom.types import Array
 
 KINDS = ("number", "category", "boolean", "date", "drop")
 # Different values that are counted at most; beyond, the rarest are forgotten.
 _MOST_VALUES = 20_000
+# A note that is told, but not warned of: the numbers of the rows may stand for time.
+COUNTS_ROWS = "counts the rows"
 # Values that are counted while a column may still turn out to hold numbers.
 _FEW_VALUES = 1_000
+# Squares of larger numbers, summed over many rows, overflow.
+_MOST_SIZE = 1e150
+# Frequent values of a text column that are looked at for dates.
+_LOOKED_AT = 200
 # The cycles of a date, in days, and the least span of the dates for which each is told from a trend.
 _CYCLES = {"year": (365.2425, 365.0), "week": (7.0, 7.0), "day": (1.0, 1.0)}
 
@@ -65,21 +79,24 @@ class Summary:
     open_kinds: tuple[str, ...] = ("number", "boolean", "date", "category")
     rows: int = 0
     missing: int = 0
+    empty: int = 0
     moments: dict[str, Moments] = field(default_factory=lambda: {kind: Moments() for kind in ("number", "date")})
     counts: Counter[str] = field(default_factory=Counter)
     forgot: bool = False
     whole: bool = True
     timed: bool = False
-    # The first value that was no number, and how many were before it.
+    # The first value that was no number, and how many numbers stand beside and after it.
     stray: str | None = None
-    numbers_before: int = 0
+    numbers_after: int = 0
+    # Whether each number is the one before it plus 1, and the last one.
+    counting: bool = True
+    last: float | None = None
 
     def __post_init__(self) -> None:
         self.counts = Counter(self.counts)  # from a file it comes as a dict
 
     def update(self, column: ArrowColumn) -> None:
-        """Take the values of a column of a record batch in."""
-        column = plain(column)
+        """Take the values of a column, as :func:`column_of` gives them, in."""
         values = column.drop_null()
         count = len(values)
         if "number" in self.open_kinds and not self._add_numbers(values):
@@ -93,6 +110,7 @@ class Summary:
             self._count(values)
         self.rows += len(column)
         self.missing += len(column) - count
+        self.empty += len(column) - count
 
     def _allows(self, values: ArrowColumn, parse: Callable[[ArrowColumn], Array]) -> bool:
         try:
@@ -106,14 +124,28 @@ class Summary:
             numbers = as_numbers(values)
         except import_arrow().ArrowInvalid:
             if self.stray is None:
-                at = first_bad(values, as_numbers)
-                self.stray, self.numbers_before = str(values[at]), self.moments["number"].count + at
+                self.stray = str(values[first_bad(values, as_numbers)])
             return False
         finite = np.isfinite(numbers)
         self.missing += int((~finite).sum())
+        self._look(numbers[finite])
         self.moments["number"].add(numbers[finite])
         self.whole = self.whole and bool((numbers[finite] == np.rint(numbers[finite])).all())
         return True
+
+    def _look(self, numbers: Array) -> None:
+        """Refuse numbers that cannot be scaled; see whether they count the rows."""
+        if not numbers.size:
+            return
+        largest = numbers[np.abs(numbers).argmax()]
+        if abs(largest) > _MOST_SIZE:
+            raise DataFileError(
+                f"column {self.name!r} holds {largest:g}: numbers beyond {_MOST_SIZE:g} cannot be scaled. Mend the "
+                f"value, or leave it empty."
+            )
+        before = numbers[0] - 1 if self.last is None else self.last
+        self.counting = self.counting and bool((np.diff(numbers, prepend=before) == 1).all())
+        self.last = float(numbers[-1])
 
     def _add_dates(self, values: ArrowColumn) -> bool:
         if self.moments["date"].count < self.rows - self.missing:
@@ -135,6 +167,8 @@ class Summary:
         for value, count in zip(found.field(0).to_pylist(), found.field(1).to_pylist(), strict=True):
             if value is not None:
                 self.counts[value] += count
+                if self.stray is not None and is_number_text(value):
+                    self.numbers_after += count
         if len(self.counts) > _MOST_VALUES:
             self.counts = Counter(dict(self.counts.most_common(_MOST_VALUES // 2)))
             self.forgot = True
@@ -142,6 +176,11 @@ class Summary:
     @property
     def present(self) -> int:
         return self.rows - self.missing
+
+    @property
+    def counts_rows(self) -> bool:
+        """Whether the column numbers the rows, one after another."""
+        return self.counting and self.whole and self.missing == 0 and self.moments["number"].count == self.rows > 2
 
 
 @dataclass(frozen=True)
@@ -207,8 +246,7 @@ class Column:
         return [*names, *[f"{self.name}_missing"] * self.missing]
 
     def encode(self, column: ArrowColumn, out: Array, source: str, start: int) -> None:
-        """Write the values of a column of a record batch into ``out``, one row each; row ``start`` is the first."""
-        column = plain(column)
+        """Write the values of a column, as :func:`column_of` gives them, into ``out``; row ``start`` is the first."""
         if self.kind == "category":
             self._encode_category(as_text(column), out)
             return
@@ -270,8 +308,11 @@ def settle(summary: Summary, forced: str | None, max_categories: int) -> Column:
     scale = moments.deviation or 1.0
     if kind == "number":
         if moments.low == moments.high and not missing:
-            return Column(summary.name, "left out", note="every value is the same")
-        return Column(summary.name, "number", moments.mean, scale, missing=missing)
+            return Column(summary.name, "left out", note="every value is the same in double precision")
+        if summary.counts_rows and not summary.name.strip() and forced is None:
+            return Column(summary.name, "left out", note="it has no name and counts the rows")
+        note = COUNTS_ROWS if summary.counts_rows else ""
+        return Column(summary.name, "number", moments.mean, scale, missing=missing, note=note)
     span = moments.high - moments.low
     cycles = tuple(
         cycle for cycle, (_, least) in _CYCLES.items() if span >= least and (cycle != "day" or summary.timed)
@@ -283,12 +324,7 @@ def settle(summary: Summary, forced: str | None, max_categories: int) -> Column:
 
 def _settle_category(summary: Summary, max_categories: int, *, forced: bool) -> Column:
     distinct = len(summary.counts)
-    note = ""
-    if summary.stray is not None and summary.numbers_before >= 0.9 * summary.present > 0:
-        note = (
-            f"taken as text because of {summary.stray!r}, while {summary.numbers_before:,} of its {summary.present:,} "
-            f"values are numbers"
-        )
+    note = "" if forced else _oddity(summary)
     if not forced and distinct > max_categories and (distinct > summary.present / 2 or distinct > _MOST_VALUES // 2):
         note = f"{note and note + '; '}nearly every value is different ({distinct:,} of {summary.present:,})"
         return Column(summary.name, "left out", note=note)
@@ -296,3 +332,16 @@ def _settle_category(summary: Summary, max_categories: int, *, forced: bool) -> 
     kept = tuple(value for value, _ in ordered[:max_categories])
     other, missing = distinct > max_categories, summary.missing > 0
     return Column(summary.name, "category", categories=kept, other=other, missing=missing, note=note)
+
+
+def _oddity(summary: Summary) -> str:
+    """Return what is odd about a column of text: it was meant to be numbers, or dates."""
+    numbers = summary.moments["number"].count + summary.numbers_after
+    if summary.stray is not None and summary.present > numbers >= 0.9 * summary.present:
+        return (
+            f"taken as text because of {summary.stray!r}, while {numbers:,} of its {summary.present:,} values are "
+            f"numbers (mend it, or name it in missing_values)"
+        )
+    looked_at = [value for value, _ in summary.counts.most_common(_LOOKED_AT)]
+    form = guess_date_format(looked_at)
+    return "" if form is None else f"looks like dates (say how they are written: date_format={form!r})"

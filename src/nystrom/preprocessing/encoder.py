@@ -15,8 +15,8 @@ from sklearn.utils.validation import check_is_fitted
 
 import nystrom
 from nystrom.exceptions import TableWarning
-from nystrom.preprocessing.columns import KINDS, Column, Summary, settle
-from nystrom.preprocessing.parse import kind_of
+from nystrom.preprocessing.columns import COUNTS_ROWS, KINDS, Column, Summary, settle
+from nystrom.preprocessing.parse import column_of, kind_of
 from nystrom.preprocessing.rows import EncodedRows, target_values
 from nystrom.preprocessing.tables import MISSING, Table, is_path, open_table
 from nystrom.rows import RowBlocks, array_rows
@@ -87,6 +87,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         How dates in text are written, such as "%d.%m.%Y"; None is ISO 8601.
     missing_values : list of str or None
         Words of a CSV file that mean a gap; by default the empty one, NA, N/A, NaN, null, None and "?".
+    decimal : {".", ","} or None
+        The sign before decimals in a CSV file. None is the comma in files with semicolons between the values, else the
+        point.
 
     Attributes
     ----------
@@ -127,6 +130,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         drop: Sequence[str] | None = None,
         date_format: str | None = None,
         missing_values: Sequence[str] | None = None,
+        decimal: str | None = None,
     ) -> None:
         self.target = target
         self.max_categories = max_categories
@@ -134,6 +138,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         self.drop = drop
         self.date_format = date_format
         self.missing_values = missing_values
+        self.decimal = decimal
 
     def fit(self, X: RowsLike, y: TargetLike = None) -> TableEncoder:
         """Learn the columns of a table: one pass. ``y`` is ignored."""
@@ -144,7 +149,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def partial_fit(self, X: RowsLike, y: TargetLike = None) -> TableEncoder:
         """Learn from more rows of the same columns: one pass over them alone."""
         self._check_parameters()
-        table = self._open(X)
+        table = self.open(X)
         if getattr(self, "_summaries", None) is None:
             if hasattr(self, "columns_"):
                 raise ValueError("this encoder came from a file without its statistics; fit it again, on all rows.")
@@ -153,7 +158,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         self._require(table, summaries)
         for batch in table.batches(list(summaries)):
             for name, summary in summaries.items():
-                summary.update(batch.column(batch.schema.get_field_index(name)))
+                summary.update(column_of(batch, name))
         self._settle(table.name)
         return self
 
@@ -164,11 +169,17 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         for name, kind in (self.types or {}).items():
             if kind not in KINDS:
                 raise ValueError(f"types[{name!r}] must be one of {KINDS}; got {kind!r}.")
+        if self.decimal not in (None, ".", ","):
+            raise ValueError(f"decimal must be '.', ',' or None; got {self.decimal!r}.")
+        if isinstance(self.missing_values, str):
+            raise TypeError(f"missing_values must be a list of words; got the string {self.missing_values!r}.")
         if isinstance(self.drop, str):
             raise TypeError(f"drop must be a list of column names; got the string {self.drop!r}.")
 
-    def _open(self, X: RowsLike) -> Table:
-        return open_table(X, missing=MISSING if self.missing_values is None else self.missing_values)
+    def open(self, X: RowsLike) -> Table:
+        """Return the table that X stands for, read as the parameters say."""
+        words = MISSING if self.missing_values is None else self.missing_values
+        return open_table(X, missing=words, decimal=self.decimal)
 
     def _begin(self, table: Table) -> dict[str, Summary]:
         """Return an empty summary for each column, with the kinds that its type allows."""
@@ -218,11 +229,15 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             columns.append(settle(summary, kind, int(self.max_categories)))
         first = next(iter(self._summaries.values()), None)
         self.n_rows_ = 0 if first is None else first.rows
+        if self.n_rows_ == 0:
+            raise ValueError(f"{source} holds no rows: there is nothing to learn from.")
+        if not columns:
+            raise ValueError(f"{source} has no column besides the target {self.target!r}.")
         if not any(column.features for column in columns):
             raise ValueError(f"no column of {source} is left to encode: {_listed(columns)}")
         self.columns_ = columns
         self.target_ = None if self.target is None else _describe_target(self._summaries[self.target], source)
-        odd = [column for column in columns if column.note and column.note != "dropped as asked"]
+        odd = [column for column in columns if column.note not in ("", "dropped as asked", COUNTS_ROWS)]
         if odd:
             warn_caller(_listed(odd), TableWarning)
 
@@ -231,7 +246,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         check_is_fitted(self, "columns_")
         if is_path(X):
             return self.rows(X)
-        table = self._open(X)
+        table = self.open(X)
         self._require(table, self._read_names)
         parts = [self.encode(batch, table.name, start) for start, batch in self.batches(table)]
         return np.concatenate(parts) if parts else np.empty((0, len(self.get_feature_names_out())))
@@ -255,12 +270,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             Whether to raise where the table does not have the target.
         """
         check_is_fitted(self, "columns_")
-        table = self._open(source)
+        table = self.open(source)
         self._require(table, self._read_names)
         has_target = self.target is not None and self.target in table.names
         if need_target and not has_target:
             raise ValueError(f"{table.name} has no column {self.target!r}; {near_names(str(self.target), table.names)}")
-        if is_path(source):
+        if is_path(source) or source is table:
             return EncodedRows(self, table, has_target=has_target)
         parts = list(EncodedRows(self, table, has_target=has_target).pieces())
         rows = array_rows(np.concatenate([part.X for part in parts]))
@@ -284,8 +299,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         position = 0
         for column in used:
             width = len(column.features)
-            values = batch.column(batch.schema.get_field_index(column.name))
-            column.encode(values, out[:, position : position + width], source, start)
+            column.encode(column_of(batch, column.name), out[:, position : position + width], source, start)
             position += width
         return out
 
@@ -293,6 +307,17 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         """Return the target of one record batch; gaps are NaN, or None in text."""
         assert self.target_ is not None
         return target_values(batch, self.target_, source, start)
+
+    def class_labels(self) -> Array | None:
+        """Return the classes of the target, sorted, where the encoder has just seen them all; else None."""
+        check_is_fitted(self, "columns_")
+        summary = None if self.target is None else (self._summaries or {}).get(self.target)
+        if summary is None or summary.forgot or self.target_ is None or not self.target_.is_class:
+            return None
+        if self.target_.kind == "text":
+            return np.array(sorted(summary.counts))
+        numbers = np.array([float(text) for text in summary.counts])
+        return np.unique(numbers[np.isfinite(numbers)]).astype(np.int64)
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Return the names of the encoded columns."""
@@ -342,4 +367,6 @@ def _describe_target(summary: Summary, source: str) -> Target:
     number = summary.open_kinds[0] == "number"
     few: Counter[str] = summary.counts
     n_values = 0 if summary.forgot else len(few)
-    return Target(summary.name, "number" if number else "text", number and summary.whole, n_values, summary.missing)
+    # Infinity is a gap among numbers, and a word among words.
+    missing = summary.missing if number else summary.empty
+    return Target(summary.name, "number" if number else "text", number and summary.whole, n_values, missing)

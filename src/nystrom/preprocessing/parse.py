@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 import numpy as np
 
-from nystrom.rows.arrow import ArrowColumn, import_arrow
+from nystrom.rows.arrow import ArrowColumn, Batch, import_arrow
 from nystrom.types import Array
 
+# The key under which a record batch says which sign stands before decimals in its text.
+DECIMAL = "decimal"
+_DECIMAL_COMMA = r"^(\s*[+-]?\d*),(\d+(?:[eE][+-]?\d+)?\s*)$"
+_ZONE = r"(?i)(z|[+-]\d\d:?\d\d)\s*$"
 _MICROSECONDS_A_DAY = 86_400_000_000
 _TRUTHS = ("true", "false")
 
@@ -48,6 +53,15 @@ def plain(column: ArrowColumn) -> ArrowColumn:
     if arrow.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     return column.cast(arrow.string()) if is_text(column.type) and column.type != arrow.string() else column
+
+
+def column_of(batch: Batch, name: str) -> ArrowColumn:
+    """Return a column of a record batch without dictionary, text as ``string``, decimal commas as points."""
+    column = plain(batch.column(batch.schema.get_field_index(name)))
+    about = batch.schema.metadata or {}
+    if about.get(DECIMAL.encode()) == b"," and is_text(column.type):
+        column = import_arrow("compute").replace_substring_regex(column, _DECIMAL_COMMA, r"\1.\2")
+    return column
 
 
 def as_numbers(column: ArrowColumn) -> Array:
@@ -94,15 +108,23 @@ def as_days(column: ArrowColumn, date_format: str | None = None) -> Array:
         if date_format is not None:
             column = compute.strptime(column, format=date_format, unit="us")
         else:
-            try:
-                column = column.cast(arrow.timestamp("us"))
-            except arrow.ArrowInvalid:
-                column = column.cast(arrow.timestamp("us", "UTC"))
+            column = _as_times(column)
     elif arrow.types.is_date(column.type):
         column = column.cast(arrow.timestamp("ms")).cast(arrow.timestamp("us"))
     zone = column.type.tz if arrow.types.is_timestamp(column.type) else None
     column = column.cast(arrow.timestamp("us", zone), safe=False).cast(arrow.int64())
     return _floats(column) / _MICROSECONDS_A_DAY
+
+
+def _as_times(column: ArrowColumn) -> ArrowColumn:
+    """Return ISO 8601 text as timestamps; those without a zone count as UTC where others have one."""
+    arrow, compute = import_arrow(), import_arrow("compute")
+    zoned = compute.match_substring_regex(column, _ZONE)
+    if not compute.any(zoned).as_py():
+        return column.cast(arrow.timestamp("us"))
+    plain_times = compute.if_else(zoned, None, column).cast(arrow.timestamp("us"))
+    zone_times = compute.if_else(zoned, column, None).cast(arrow.timestamp("us", "UTC"))
+    return compute.coalesce(zone_times, plain_times.cast(zone_times.type))
 
 
 def as_text(column: ArrowColumn) -> ArrowColumn:
@@ -115,6 +137,39 @@ def as_text(column: ArrowColumn) -> ArrowColumn:
         with suppress(arrow.ArrowInvalid):  # where some are not whole, all keep their point
             column = column.cast(arrow.int64())
     return column.cast(arrow.string())
+
+
+_DATE_FORMATS = tuple(
+    date + time
+    for date in ("%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d", "%d-%m-%Y", "%d.%m.%y", "%m/%d/%y", "%d/%m/%y",
+                 "%d %b %Y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y")
+    for time in ("", " %H:%M", " %H:%M:%S")
+)  # fmt: skip
+
+
+def guess_date_format(texts: Sequence[str]) -> str | None:
+    """Return the first known format in which all texts are dates, or None.
+
+    Examples
+    --------
+    >>> guess_date_format(["31.1.2020", "1.2.2020"]), guess_date_format(["31.1.2020", "soon"])
+    ('%d.%m.%Y', None)
+    """
+    for form in _DATE_FORMATS if texts else ():
+        with suppress(ValueError):
+            for text in texts:
+                datetime.strptime(text, form)
+            return form
+    return None
+
+
+def is_number_text(text: str) -> bool:
+    """Return whether a text is a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "_" not in text
 
 
 def first_bad(column: ArrowColumn, parse: Callable[[ArrowColumn], Array]) -> int:

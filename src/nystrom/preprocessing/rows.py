@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nystrom.exceptions import DataFileError, TableWarning
-from nystrom.preprocessing.parse import as_numbers, as_text, first_bad, plain
+from nystrom.preprocessing.parse import as_numbers, as_text, column_of, first_bad
 from nystrom.rows.arrow import Batch, import_arrow
 from nystrom.rows.stream import Piece, StreamRows
 from nystrom.types import Array
@@ -20,9 +20,23 @@ if TYPE_CHECKING:
 
 
 class EncodedRows(StreamRows):
-    """The rows that an encoder makes of a table, computed when they are read."""
+    """The rows that an encoder makes of a table, computed when they are read.
 
-    def __init__(self, encoder: TableEncoder, table: Table, *, has_target: bool) -> None:
+    With ``labels``, sorted classes, the target is the number of each row's class among them, in one or two bytes.
+    ``fitted`` says that the encoder was fitted to this very table, so that its rows are counted.
+    """
+
+    def __init__(
+        self,
+        encoder: TableEncoder,
+        table: Table,
+        *,
+        has_target: bool,
+        labels: Array | None = None,
+        fitted: bool = False,
+    ) -> None:
+        self.labels = labels
+        self.fitted = fitted
         self.encoder = encoder
         self.table = table
         self.name = table.name
@@ -41,6 +55,8 @@ class EncodedRows(StreamRows):
     def _count(self) -> tuple[int, int]:
         """Return the rows, and those among them without a target: from the fit if it saw this table, else by a pass."""
         target = self.encoder.target_
+        if self.fitted:
+            return self.encoder.n_rows_, target.missing if self.has_target and target is not None else 0
         if not self.has_target and self.table.count is not None:
             return self.table.count, 0
         count = without = 0
@@ -63,12 +79,17 @@ class EncodedRows(StreamRows):
             gaps = missing_targets(y)
             if gaps.any():
                 X, y = X[~gaps], y[~gaps]
-            yield Piece(X, typed_target(y, target))
+            y = typed_target(y, target)
+            yield Piece(X, y if self.labels is None else _numbers_of(y, self.labels))
+
+
+def _numbers_of(y: Array, labels: Array) -> Array:
+    return np.searchsorted(labels, y).astype(np.min_scalar_type(-len(labels)))
 
 
 def target_values(batch: Batch, target: Target, source: str, start: int) -> Array:
     """Return the target column of a record batch: float64 with NaN for gaps, or objects with None for them."""
-    column = plain(batch.column(batch.schema.get_field_index(target.name)))
+    column = column_of(batch, target.name)
     if target.kind == "text":
         return np.asarray(as_text(column).to_numpy(zero_copy_only=False), dtype=object)
     try:

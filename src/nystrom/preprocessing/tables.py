@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import bz2
-import csv
-import gzip
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from nystrom.exceptions import DataFileError
+from nystrom.preprocessing.dialect import OPENERS, read_dialect
+from nystrom.preprocessing.parse import DECIMAL
 from nystrom.rows.arrow import Batch, import_arrow
 from nystrom.rows.stamp import Stamp, require_file
 
@@ -32,7 +31,6 @@ _SUFFIXES = {
     ".feather": "feather",
     ".arrow": "feather",
 }
-_OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ class Table:
             for batch in self.read(columns):
                 yield batch
                 row += batch.num_rows
-        except import_arrow().ArrowException as error:
+        except (import_arrow().ArrowException, UnicodeError) as error:
             raise DataFileError(f"{self.name}, in the rows from {row} on: {_short(error)}") from error
         except OSError as error:
             if error.errno is not None:
@@ -92,14 +90,18 @@ def is_table_file(source: str | os.PathLike[str]) -> bool:
 
 
 def _kind(path: Path) -> str | None:
-    bare = path.with_suffix("") if path.suffix in _OPENERS else path
+    bare = path.with_suffix("") if path.suffix in OPENERS else path
     return _SUFFIXES.get(bare.suffix.lower())
 
 
-def open_table(source: object, *, missing: Sequence[str] = MISSING) -> Table:
-    """Return the table that a path, a data frame, an Arrow table, a dict of columns or an array stands for."""
+def open_table(source: object, *, missing: Sequence[str] = MISSING, decimal: str | None = None) -> Table:
+    """Return the table that a path, a data frame, an Arrow table, a dict of columns or an array stands for.
+
+    ``missing`` and ``decimal`` are the words that mean a gap, and the sign before decimals, in a CSV file; without
+    ``decimal`` it is the comma where semicolons stand between the values, else the point.
+    """
     if is_path(source):
-        return _open_files(require_file(Path(source)), tuple(missing))
+        return _open_files(require_file(Path(source)), tuple(missing), decimal)
     if isinstance(source, Table):
         return source
     data = _as_arrow(source)
@@ -160,7 +162,7 @@ def _column(values: Any, name: str) -> Any:
         return arrow.chunked_array([arrow.array(texts, arrow.string())])
 
 
-def _open_files(path: Path, missing: tuple[str, ...]) -> Table:
+def _open_files(path: Path, missing: tuple[str, ...], decimal: str | None) -> Table:
     paths = [path]
     if path.is_dir():
         paths = sorted(file for file in path.iterdir() if file.is_file() and _kind(file) is not None)
@@ -172,7 +174,7 @@ def _open_files(path: Path, missing: tuple[str, ...]) -> Table:
             f"{path} is no table: its name must end in one of {', '.join(_SUFFIXES)} (.gz and .bz2 after .csv too)."
         )
     if kind == "csv":
-        return _open_csv(paths, str(path), missing)
+        return _open_csv(paths, str(path), missing, decimal)
     return (_open_parquet if kind == "parquet" else _open_feather)(paths, str(path))
 
 
@@ -219,15 +221,15 @@ def _open_feather(paths: list[Path], name: str) -> Table:
     return Table(name, names, typed=True, read=read, stamp=Stamp.of(paths), held_bytes=held)
 
 
-def _open_csv(paths: list[Path], name: str, missing: tuple[str, ...]) -> Table:
+def _open_csv(paths: list[Path], name: str, missing: tuple[str, ...], decimal: str | None) -> Table:
     arrow, reader = import_arrow(), import_arrow("csv")
-    delimiter = _delimiter(paths[0])
-    names = _header(paths[0], delimiter)
+    dialect = read_dialect(paths[0])
+    names = dialect.names
     repeated = sorted({column for column in names if names.count(column) > 1})
     if repeated:
         raise DataFileError(f"{paths[0]}: two columns have the name {repeated[0]!r}.")
-
-    block_bytes = max(_CSV_BLOCK_BYTES, _LINES_A_BLOCK * _line_bytes(paths[0]))
+    block_bytes = max(_CSV_BLOCK_BYTES, _LINES_A_BLOCK * dialect.line_bytes)
+    about = {DECIMAL: decimal or dialect.decimal}
 
     def read(columns: Sequence[str]) -> Iterator[Batch]:
         convert = reader.ConvertOptions(
@@ -237,49 +239,19 @@ def _open_csv(paths: list[Path], name: str, missing: tuple[str, ...]) -> Table:
             strings_can_be_null=True,
         )
         for path in paths:
-            if _header(path, delimiter) != names:
+            if read_dialect(path).names != names:
                 raise DataFileError(f"{path}: its header is not that of {paths[0].name}.")
-            yield from reader.open_csv(
+            batches = reader.open_csv(
                 path,
-                read_options=reader.ReadOptions(block_size=block_bytes, use_threads=False),
-                parse_options=reader.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+                read_options=reader.ReadOptions(block_size=block_bytes, use_threads=False, encoding=dialect.encoding),
+                parse_options=reader.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True),
                 convert_options=convert,
             )
+            for batch in batches:
+                yield batch.replace_schema_metadata(about)
 
     held = 40 * block_bytes
     return Table(name, names, typed=False, read=read, stamp=Stamp.of(paths), held_bytes=held)
-
-
-def _delimiter(path: Path) -> str:
-    if ".tsv" in path.suffixes:
-        return "\t"
-    try:
-        with _open_text(path) as stream:
-            line = stream.readline()
-    except (EOFError, OSError) as error:
-        raise DataFileError(f"{path}: its header cannot be read ({_short(error)}).") from error
-    return max(",;\t", key=line.count)
-
-
-def _line_bytes(path: Path) -> int:
-    """Return the length of the longer one of the first two lines."""
-    with _open_text(path) as stream:
-        return max(len(stream.readline().encode()) for _ in range(2))
-
-
-def _header(path: Path, delimiter: str) -> list[str]:
-    try:
-        with _open_text(path) as stream:
-            return next(csv.reader(stream, delimiter=delimiter))
-    except StopIteration:
-        raise DataFileError(f"{path} is empty: a table needs a header line with the names of its columns.") from None
-    except (csv.Error, EOFError, OSError) as error:
-        raise DataFileError(f"{path}: its header cannot be read ({_short(error)}).") from error
-
-
-def _open_text(path: Path) -> IO[str]:
-    # Bytes that are no text are found, with their row, by the reader of the whole file.
-    return _OPENERS.get(path.suffix, open)(path, "rt", newline="", encoding="utf-8-sig", errors="replace")
 
 
 def _require(path: Path, columns: Sequence[str], names: Sequence[str]) -> None:
@@ -289,4 +261,5 @@ def _require(path: Path, columns: Sequence[str], names: Sequence[str]) -> None:
 
 
 def _short(error: BaseException) -> str:
-    return " ".join(str(error).split())[:300]
+    text = " ".join(str(error).split())[:300]
+    return f"{text}. Convert the file to UTF-8." if "invalid UTF8" in text else text

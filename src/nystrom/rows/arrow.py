@@ -49,6 +49,11 @@ def import_arrow(module: str = "pyarrow") -> Any:
     }[module]
 
 
+def release_arrow() -> None:
+    """Give memory that pyarrow keeps for its next call back to the system."""
+    import_arrow().default_memory_pool().release_unused()
+
+
 class ArrowRows(StreamRows):
     """Base of the tables: one file or several, their columns by name."""
 

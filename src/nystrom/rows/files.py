@@ -196,7 +196,8 @@ def _format_of(path: Path) -> str:
         return "libsvm"
     raise ValueError(
         f"the kind of file of {path} is unknown: its name ends in none of {', '.join(_FORMATS)}, and its first line is "
-        f"not LIBSVM text. Say it with format='csv' or another of {sorted(set(_FORMATS.values()))}."
+        f"not LIBSVM text. Say it with format='csv' or another of {sorted(set(_FORMATS.values()))}; "
+        f"the command line takes a table on standard input, with - in the place of its name."
     )
 
 

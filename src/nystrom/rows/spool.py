@@ -54,13 +54,16 @@ class _Spool:
         wide = getattr(source, "shape", (0, 0))[1] > np.iinfo(np.int32).max
         self.index_dtype = np.dtype(np.int64 if wide else np.int32)
         self.count = self.entries = self.width = 0
+        # Numbers go to a file of their own; targets of text, whose width may change, are held.
         self.targets: list[Array] = []
+        self.target_like: Array | None = None
 
     def run(self, n_features: int | None, block_rows: int | None) -> RowBlocks:
         with ExitStack() as stack:
             files = {name: stack.enter_context((self.place / name).open("wb")) for name in self.names}
             if self.source.is_sparse:
                 files["indptr"].write(np.zeros(1, np.int64).tobytes())
+            files["y"] = stack.enter_context((self.place / "y").open("wb"))
             for piece in self.source.read_pieces():
                 self._write(files, piece)
         if self.count == 0:
@@ -71,13 +74,12 @@ class _Spool:
         rows.name = self.source.name
         self.source.shape = rows.shape
         rows.origin = self.source.identity()
-        if not self.targets:
+        if self.targets:
+            return rows.with_target(np.concatenate(self.targets))
+        if self.target_like is None:
             return rows
-        y = np.concatenate(self.targets)
-        if y.dtype.kind != "f":
-            return rows.with_target(y)
-        (self.place / "y").write_bytes(y.tobytes())
-        return rows.with_target(self._file("y", y.shape, y.dtype))  # type: ignore[arg-type]
+        like = self.target_like
+        return rows.with_target(self._file("y", (self.count, *like.shape[1:]), like.dtype))  # type: ignore[arg-type]
 
     def _write(self, files: Mapping[str, IO[bytes]], piece: Piece) -> None:
         X = piece.X.astype(self.source.dtype, copy=False)
@@ -90,9 +92,22 @@ class _Spool:
             files["X"].write(np.ascontiguousarray(X).tobytes())
         if piece.y is not None:
             require_target(piece.y, self.source.name, self.count)
-            self.targets.append(piece.y)
+            self._write_target(files["y"], piece.y)
         self.count += piece.n_rows
         self.width = max(self.width, int(X.shape[1]))
+
+    def _write_target(self, file: IO[bytes], y: Array) -> None:
+        if self.target_like is None:
+            self.target_like = y[:0]
+        written = not self.targets
+        if written and y.dtype.kind in "fiub" and y.dtype == self.target_like.dtype:
+            file.write(np.ascontiguousarray(y).tobytes())
+            return
+        if written and self.count:  # a type of its own: hold all from here on
+            file.flush()
+            before = np.fromfile(self.place / "y", self.target_like.dtype)
+            self.targets.append(before.reshape(self.count, *self.target_like.shape[1:]))
+        self.targets.append(y)
 
     def _file(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> BinaryFile:
         file = BinaryFile(self.place / name, 0, shape, dtype)

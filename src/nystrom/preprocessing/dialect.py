@@ -1,0 +1,76 @@
+"""How a CSV file is written: its encoding, delimiter, names, and the sign before decimals."""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from nystrom.exceptions import DataFileError
+
+OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
+_DELIMITERS = ",;\t|"
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_QUOTED = re.compile(r'"[^"]*"')
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """What is known of a CSV file from its first lines.
+
+    Attributes
+    ----------
+    names : list of str
+        The header.
+    delimiter : str
+        A tab in ``.tsv`` files, else the most frequent one of comma, semicolon, tab and bar in the header.
+    encoding : str
+        "utf-16" where the file begins with its mark, else "utf8".
+    line_bytes : int
+        The length of the longer one of the first two lines.
+    """
+
+    names: list[str]
+    delimiter: str
+    encoding: str
+    line_bytes: int
+
+    @property
+    def decimal(self) -> str:
+        """The sign before decimals: semicolons stand between values where the comma is taken for numbers."""
+        return "," if self.delimiter == ";" else "."
+
+
+def read_dialect(path: Path) -> Dialect:
+    """Return how a file is written; a header that cannot be read raises :class:`DataFileError`."""
+    try:
+        with OPENERS.get(path.suffix, open)(path, "rb") as stream:
+            encoding = "utf-16" if stream.read(2) in _UTF16_MARKS else "utf8"
+        with _open_text(path, encoding) as stream:
+            lines = [stream.readline(), stream.readline()]
+        delimiter = "\t" if ".tsv" in path.suffixes else _delimiter(lines[0])
+        with _open_text(path, encoding) as stream:
+            names = next(csv.reader(stream, delimiter=delimiter))
+    except StopIteration:
+        raise DataFileError(f"{path} is empty: a table needs a header line with the names of its columns.") from None
+    except (csv.Error, EOFError, OSError, UnicodeError) as error:
+        raise DataFileError(f"{path}: its header cannot be read ({' '.join(str(error).split())[:300]}).") from error
+    if "\0" in lines[0]:
+        raise DataFileError(f"{path}: its header holds zero bytes, so it is not text in UTF-8; convert it to UTF-8.")
+    return Dialect(names, delimiter, encoding, max(len(line.encode()) for line in lines))
+
+
+def _delimiter(line: str) -> str:
+    bare = _QUOTED.sub("", line)
+    return max(_DELIMITERS, key=bare.count)
+
+
+def _open_text(path: Path, encoding: str) -> IO[str]:
+    # Bytes that are no text are found, with their row, by the reader of the whole file.
+    name = "utf-8-sig" if encoding == "utf8" else encoding
+    stream: IO[str] = OPENERS.get(path.suffix, open)(path, "rt", newline="", encoding=name, errors="replace")
+    return stream
