@@ -43,30 +43,44 @@ void nearest(Rows<T> X, const T *shift, const T *table, const T *half, Index m, 
             place[a] = Mask<T>{};
         }
         for (Index j = 0; j < m; j += panel<T>) {
-            Vector<T> sums[tile_rows][2];
-            tile<T, int(tile_rows), 2>(space, X.p, table + j * X.p, X.p, 0, sums);
-            Vector<T> first = load(half + j), second = load(half + j + lanes<T>);
+            Vector<T> low[tile_rows], high[tile_rows];
+            Vector<T> first = -load(half + j), second = -load(half + j + lanes<T>);
+            for (int a = 0; a < tile_rows; a++) {
+                low[a] = first;
+                high[a] = second;
+            }
+            const T *columns = table + j * X.p;
+            for (Index k = 0; k < X.p; k++) {
+                first = load(columns + k * panel<T>);
+                second = load(columns + k * panel<T> + lanes<T>);
+#pragma GCC unroll 16
+                for (int a = 0; a < tile_rows; a++) {
+                    Vector<T> x = splat(space[a * X.p + k]);
+                    low[a] += x * first;
+                    high[a] += x * second;
+                }
+            }
             Mask<T> here = Mask<T>{} + Number(j), there = here + Number(lanes<T>);
 #pragma GCC unroll 16
             for (int a = 0; a < tile_rows; a++) {
-                Vector<T> low = sums[a][0] - first, high = sums[a][1] - second;
-                auto later = high > low;
-                Vector<T> score = later ? high : low;
+                auto later = high[a] > low[a];
+                Vector<T> score = later ? high[a] : low[a];
                 auto better = score > best[a];
                 best[a] = better ? score : best[a];
                 place[a] = better ? (later ? there : here) : place[a];
             }
         }
         for (Index a = 0; a < rows; a++) {
-            T highest = best[a][0];
-            Index found = Index(place[a][0]);
-            for (Index l = 1; l < lanes<T>; l++) {
-                T score = best[a][l];
-                Index number = Index(place[a][l]) + l;
-                if (score > highest || (score == highest && number < found)) {
-                    highest = score;
-                    found = number;
-                }
+            T parts[lanes<T>], highest = T(-__builtin_inf());
+            Number numbers[lanes<T>];
+            store(parts, best[a]);
+            store(numbers, place[a]);
+            for (Index l = 0; l < lanes<T>; l++)
+                highest = parts[l] > highest ? parts[l] : highest;
+            Index found = 0x7fffffff;
+            for (Index l = 0; l < lanes<T>; l++) {
+                Index number = parts[l] == highest ? Index(numbers[l]) + l : found;
+                found = number < found ? number : found;
             }
             if (!(highest - highest == 0))
                 found = nearest_of_row(space + a * X.p, X.p, table, half, m);
