@@ -26,11 +26,8 @@ from nystrom.commands.options import (
 )
 from nystrom.commands.scores import make_scores
 from nystrom.exceptions import FewerLandmarksWarning
-<<<<<<< HEAD
-from nystrom.warn import silenced
-=======
 from nystrom.rows.arrow import release_arrow
->>>>>>> 6d87d8a (Keep nystrom fit within --max-memory on files many times larger; read more kinds of CSV; JSON everywhere; run every block of the pages)
+from nystrom.warn import silenced
 
 MODELS = {
     "ridge": "KernelRidge",
