@@ -148,3 +148,17 @@ def test_an_optional_package_is_imported_in_one_place():
                 places.setdefault(package, set()).add(home if inside else name)
     assert "pyarrow" in places
     assert {package: found for package, found in places.items() if len(found) > 1} == {}
+
+
+def files_with(text):
+    return {name for name, path in MODULES.items() if text in path.read_text(encoding="utf-8")}
+
+
+def test_warnings_go_one_way():
+    assert files_with("warnings.warn(") == {"nystrom.warn"}
+    # Filters belong to all threads: a program may change them, a library may not.
+    assert files_with("catch_warnings(") == {"nystrom.commands.main", "nystrom.experiments.runner"}
+
+
+def test_type_checkers_see_which_matrices_are_sparse():
+    assert files_with("sp.issparse(") == {"nystrom.types"}

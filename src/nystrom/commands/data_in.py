@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from nystrom.exceptions import TableWarning
 from nystrom.rows.arrow import import_arrow
 from nystrom.rows.base import RowBlocks
 from nystrom.types import Array
+from nystrom.warn import warn_caller
 
 _MAGIC = {b"PAR1": ".parquet", b"ARRO": ".feather", b"\x93NUM": ".npy", b"\x1f\x8b": ".csv.gz", b"BZh": ".csv.bz2"}
 
@@ -160,11 +160,10 @@ class Unseen:
         """Say which columns had such rows."""
         found = [f"{name!r} in {count:,} rows" for name, count in self._counts.items() if count]
         if found:
-            warnings.warn(
+            warn_caller(
                 f"{source} holds categories or gaps that were not there in the fit, of {self._rows:,} rows: "
                 f"{', '.join(found)}. They count as none of the known ones.",
                 TableWarning,
-                stacklevel=2,
             )
 
 
