@@ -368,3 +368,18 @@ def test_a_fold_with_leading_directions_is_the_fold_without(dtype):
             exact = np.asarray(getattr(results[0], name))
             scale = np.abs(exact).max()
             np.testing.assert_allclose(getattr(other, name), exact, rtol=0, atol=tolerance * scale, err_msg=name)
+
+
+def test_a_certificate_says_whether_each_row_was_checked():
+    X = SETS["normal"]
+    Z = X[:M]
+    late, first = (Nystroem(gamma=gamma, n_components=5, landmarks=Z).fit(X) for gamma in (300.0, 0.01))
+    function = Nystroem(kernel=lambda A, B: A @ B.T, n_components=2, landmarks=Z).fit(X)
+    assert [each.certificate_.each_row for each in (late, first, function)] == [False, True, True]
+    assert "in the sum of all rows, for a kernel that is so by theorem" in str(late.certificate_)
+    assert "≥ 0 was checked for each row" in str(first.certificate_)
+    # Of these rows some were checked and some were not.
+    half = Nystroem(gamma=0.01, n_components=5, landmarks=Z).fit(X)
+    half.map_ = replace(half.map_, statistics=replace(half.map_.statistics, n_checked=0))
+    assert not half.merge(first).certificate_.each_row
+    assert first.merge(first).certificate_.each_row

@@ -34,6 +34,8 @@ class Statistics:
         ``Σ w (f − f̄)(y − ȳ)ᵀ``; t = 0 without a target.
     target_mean, target_scatter : arrays (t,), (t,)
         ``ȳ`` and ``Σ w (y − ȳ)²``.
+    n_checked : int
+        Rows of positive weight that ``margin`` has looked at.
     """
 
     count: int
@@ -45,6 +47,7 @@ class Statistics:
     cross: Array
     target_mean: Array
     target_scatter: Array
+    n_checked: int = 0
 
     @property
     def gram(self) -> Array:
@@ -94,6 +97,7 @@ class Statistics:
             cross,
             self.target_mean + share * target_gap,
             self.target_scatter + other.target_scatter + between * target_gap**2,
+            self.n_checked + other.n_checked,
         )
 
     def copy(self) -> Statistics:
@@ -171,7 +175,7 @@ class BlockSums:
         self._sum, self._gram, self._cross = np.zeros(k), np.zeros((k, k)), np.zeros((k, y.shape[1]))
         self._product: Array | None = None
         self._room: Array | None = None
-        self._trace, self._margin = 0.0, np.inf
+        self._trace, self._margin, self._checked = 0.0, np.inf, 0
 
     def room(self, n: int, dtype: np.dtype) -> Array:
         """Return memory for the features of n rows, the same for each tile: to fill fresh memory takes longer."""
@@ -179,8 +183,11 @@ class BlockSums:
             self._room = np.empty((n, len(self._sum)), dtype)
         return self._room[:n]
 
-    def add(self, F: Array, diagonal: Array, first: int, *, margin: float = np.inf) -> None:
-        """Add the rows from ``first`` on, with features ``F``, which are overwritten, and ``k(x, x)``."""
+    def add(self, F: Array, diagonal: Array, first: int, *, margin: float | None = None) -> None:
+        """Add the rows from ``first`` on, with features ``F``, which are overwritten, and ``k(x, x)``.
+
+        ``margin`` is that of :func:`margin_of`, if it was taken.
+        """
         wy = self._wy[first : first + len(F)]
         w = None if self._w is None else self._w[first : first + len(F)]
         if w is not None and not (w > 0).all():
@@ -195,7 +202,9 @@ class BlockSums:
             self._product = np.empty(self._gram.shape, F.dtype)
         self._gram += np.matmul(F.T, F, out=self._product)
         self._trace += float(diagonal.sum() if w is None else w @ diagonal)
-        self._margin = min(self._margin, margin)
+        if margin is not None:
+            self._margin = min(self._margin, margin)
+            self._checked += len(F)
 
     def statistics(self) -> Statistics:
         """Return what the tiles have added up to."""
@@ -211,6 +220,7 @@ class BlockSums:
             self._cross,
             self._target_mean,
             self._target_scatter,
+            self._checked,
         )
 
 

@@ -21,6 +21,7 @@ from nystrom.engine.survey import Survey
 from nystrom.estimators.display import StageRecord
 from nystrom.estimators.parameters import check_names, complete
 from nystrom.estimators.quality import QualityMixin
+from nystrom.estimators.whole import restore_on_failure
 from nystrom.exceptions import ApproximationWarning
 from nystrom.factor import FACTORS, NystromMap, extend
 from nystrom.generator import RandomState, make_generator
@@ -114,6 +115,7 @@ class KernelMachine(QualityMixin):
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         complete(cls)
+        restore_on_failure(cls)
         limit_methods(cls, __name__.partition(".")[0])
 
     def __new__(cls, *args: Any, **parameters: Any) -> Self:
