@@ -383,3 +383,25 @@ def test_a_certificate_says_whether_each_row_was_checked():
     half.map_ = replace(half.map_, statistics=replace(half.map_.statistics, n_checked=0))
     assert not half.merge(first).certificate_.each_row
     assert first.merge(first).certificate_.each_row
+
+
+INDEFINITE = {
+    "flat top": lambda A, B: np.maximum(0, 1 - ((A[:, None] - B) ** 2).sum(axis=-1) / 12),
+    "wave": lambda A, B: np.cos(3 * np.sqrt(((A[:, None] - B) ** 2).sum(axis=-1))),
+    "difference": lambda A, B: (
+        np.exp(-0.3 * ((A[:, None] - B) ** 2).sum(axis=-1)) - 0.9 * np.exp(-0.1 * ((A[:, None] - B) ** 2).sum(axis=-1))
+    ),
+    "sigmoid": "sigmoid",
+}
+
+
+@pytest.mark.parametrize("n_landmarks", [1, 2, 5])
+@pytest.mark.parametrize("kernel", INDEFINITE.values(), ids=INDEFINITE)
+def test_a_function_that_is_no_kernel_is_refused_with_any_number_of_landmarks(kernel, n_landmarks):
+    X = np.random.default_rng(2).normal(size=(400, 5))
+    weight = (np.arange(400) % 2).astype(float)
+    machines = [Nystroem(kernel, n_components=1, n_landmarks=n_landmarks), KernelRidge(kernel=kernel, landmarks=X[:1])]
+    with pytest.raises(NotPositiveSemidefiniteError, match="not positive semidefinite"):
+        machines[0].set_params(random_state=0).fit(X)
+    with pytest.raises(NotPositiveSemidefiniteError, match="not positive semidefinite"):
+        machines[1].fit(X, X[:, 0], weight)

@@ -24,6 +24,8 @@ from nystrom.warn import warn_caller
 
 # Rows of a given kernel matrix that are looked at for a negative eigenvalue: 30 products with them cost little.
 _PROBED_ROWS = 2000
+# The same for a function, where there are fewer landmarks: the kernel of more is looked at anyway.
+_PROBED_FEW = 64
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,8 @@ class Selector(BaseEstimator, ABC):
         try:
             if isinstance(kernel, Precomputed):
                 _require_inner_product(survey.rows)
+            elif not kernel.is_psd and wanted < _PROBED_FEW:
+                _probe_kernel(survey, kernel, weight)
             with algebra_threads(wanted):
                 found = self._select(survey, wanted, kernel, rng)
             require_finite(found.points, "landmarks")
@@ -138,6 +142,26 @@ class Selector(BaseEstimator, ABC):
     @abstractmethod
     def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
         """Choose the landmarks; 1 ≤ m ≤ n was checked."""
+
+
+def _probe_kernel(survey: Survey, kernel: Kernel, weight: Array | None) -> None:
+    """Raise if a few rows show that a kernel is not positive semidefinite: a landmark or two cannot show it."""
+    rows = survey.rows
+    numbers, _ = draw_rows(rows.shape[0], _PROBED_FEW, weight, np.random.default_rng(0))
+    X = gather(survey, numbers)
+    require_finite(X, rows.name, numbers=numbers)
+    kernel = kernel.resolve(survey.moments) if kernel.needs_moments else kernel
+    with np.errstate(over="ignore", invalid="ignore"):
+        K = np.asarray(kernel(X, X), dtype=np.float64)
+    # Values that are not finite, or not symmetric, are for the fit to name.
+    if np.isfinite(K).all() and np.allclose(K, K.T, atol=INDEFINITE * float(np.max(np.abs(K)))):
+        share = least_ritz_share(K)
+        if share < -INDEFINITE:
+            raise NotPositiveSemidefiniteError(
+                f"the kernel is not positive semidefinite: its matrix of {len(numbers)} of the rows has an eigenvalue "
+                f"of at most {share:.3g} times its largest magnitude of one. A Nyström approximation needs K to hold "
+                f"inner products; use a positive definite kernel such as 'gaussian'."
+            )
 
 
 def _require_inner_product(rows: RowBlocks) -> None:
