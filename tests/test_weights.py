@@ -143,7 +143,7 @@ def test_equal_rows_have_equal_keys_in_every_form():
     X[:150] += rng.normal(size=(150, 6)) * (X[:150] != 0)
     X[5, X[5] == 0] = -0.0
     keys = row_keys(X)
-    np.testing.assert_array_equal(row_keys(sp.csr_matrix(X)), keys)
+    np.testing.assert_allclose(row_keys(sp.csr_matrix(X)), keys, rtol=1e-12, atol=1e-14)
     np.testing.assert_array_equal(row_keys(np.asfortranarray(X)), keys)
     np.testing.assert_array_equal(row_keys(X[:, ::-1][:, ::-1]), keys)
     np.testing.assert_array_equal(row_keys(X[150:].astype(np.float32)), keys[150:])
@@ -159,10 +159,21 @@ def test_pixels_that_differ_in_one_place_have_other_keys():
     assert len(np.unique(row_keys(X))) == 785
 
 
+@pytest.mark.parametrize("wrap", [np.asarray, sp.csr_matrix])
+def test_equal_rows_meet_wherever_they_stand_and_keep_their_order_when_all_are_moved(wrap):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 13))
+    many = rng.permutation(np.repeat(np.arange(500), 7))
+    assert len(np.unique(row_keys(wrap(X[many])))) == 500
+    order = np.argsort(row_keys(wrap(X)))
+    for moved in (X + 1e6, 3.0 * X, 1e-100 * X):
+        np.testing.assert_array_equal(np.argsort(row_keys(wrap(moved))), order)
+
+
 def test_parts_are_even_and_keep_equal_rows_together():
     rng = np.random.default_rng(0)
-    keys = row_keys(np.repeat(np.arange(200.0), rng.integers(1, 5, 200))[:, None])
-    strata = (keys % np.uint64(3)).astype(int)
+    rows = np.repeat(np.arange(200.0), rng.integers(1, 5, 200))[:, None]
+    keys, strata = row_keys(rows), (rows[:, 0] % 3).astype(int)
     parts = assign_parts(keys, None, 4, np.random.default_rng(1), strata=strata)
     whole = {(key, part) for key, part in zip(keys, parts, strict=True)}
     assert len(whole) == 200
@@ -296,6 +307,42 @@ def test_a_normalised_process_does_not_feel_a_shift_of_the_target(data, shift):
     np.testing.assert_allclose(far - shift, near, atol=1e-4)
     values = [model.log_marginal_likelihood_value_ for model in models]
     assert values[1] == pytest.approx(values[0], rel=1e-6)
+
+
+@pytest.mark.parametrize("shift", [*SHIFTS, 1e9])
+@pytest.mark.parametrize("C", [10.0, "auto"])
+def test_support_vector_regression_does_not_feel_a_shift_of_the_target(data, C, shift):
+    X, y, w = data
+    y = np.round(y * 2**20) / 2**20
+    for weight in (None, w):
+        model = KernelSVR(C, epsilon=0.05, gamma=0.3, landmarks=X[:40], random_state=0)
+        near = model.fit(X, y, weight).predict(X)
+        far = model.fit(X, y + shift, weight).predict(X)
+        np.testing.assert_allclose(far - shift, near, atol=16 * np.finfo(np.float64).eps * shift + 1e-7)
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        KernelRidge("auto", solver="cg", fit_intercept=True),
+        KernelRidge("auto", metric="auto", fit_intercept=True),
+        KernelSVC("auto"),
+        KernelRidge("auto", n_landmarks="auto", fit_intercept=True),
+    ],
+    ids=repr,
+)
+def test_the_choice_of_held_out_rows_does_not_feel_a_shift_or_a_unit(data, machine):
+    X, y, w = data
+    X, y = np.round(X * 2**16) / 2**16, np.round(y * 2**16) / 2**16
+    target, far = (y, y + 2.0**20) if is_regressor(machine) else (y > 10, y > 10)
+
+    def chosen(rows, values):
+        fitted = machine.set_params(random_state=0).fit(rows, values, w)
+        return fitted.C_ if hasattr(fitted, "C_") else fitted.alpha_
+
+    base = chosen(X, target)
+    for rows, values in ((X + 2.0**17, target), (X * 4, target), (X, far)):
+        assert chosen(rows, values) == pytest.approx(base, rel=1e-5)
 
 
 def test_a_target_whose_squares_overflow_is_refused_as_such(data):

@@ -106,6 +106,10 @@ class KernelSVR(KernelRegressor, LossMachine):
         target = np.asarray(y, dtype=np.float64).reshape(rows.shape[0], -1)
         if not np.isfinite(target).all():
             raise ValueError("Input y contains NaN or infinity: drop such rows before the fit.")
+        # What the intercept takes up leaves first, so that a large mean costs the solver no digits.
+        offset = np.average(target, axis=0, weights=weight) if self.fit_intercept else np.zeros(target.shape[1])
+        target = target - offset
         self._fit_loss(rows, target, weight, loss, target=target, strata=np.zeros(rows.shape[0], dtype=np.int8))
+        self.intercept_ = self.intercept_ + offset
         self._one_target = y.ndim == 1 or (target.shape[1] == 1 and rows.has_target)
         return self

@@ -49,17 +49,16 @@ def assign_parts(
     0 have no say. Each stratum, the least of those that equal rows are in, is spread evenly.
     """
     kept = np.arange(len(keys)) if weight is None else np.flatnonzero(weight > 0)
-    strata = np.zeros(len(keys), np.int64) if strata is None else np.asarray(strata)
-    # Other bits for each seed; a permutation, so that keys stay distinct.
-    own = keys[kept] * (rng.integers(2**63, dtype=np.uint64) * np.uint64(2) + np.uint64(1))
-    own ^= own >> np.uint64(29)
-    order = np.lexsort((strata[kept], own))
-    begins = np.concatenate([[True], own[order][1:] != own[order][:-1]])
-    least, group = strata[kept][order][begins], np.cumsum(begins) - 1
-    place = np.empty(len(least), np.int64)
-    place[np.argsort(least, kind="stable")] = np.arange(len(least))
+    distinct, group = np.unique(keys[kept], return_inverse=True)
+    order = rng.permutation(len(distinct))
+    if strata is not None:
+        least = np.full(len(distinct), np.iinfo(np.int64).max)
+        np.minimum.at(least, group.ravel(), np.asarray(strata)[kept])
+        order = order[np.argsort(least[order], kind="stable")]
+    place = np.empty(len(distinct), np.int64)
+    place[order] = np.arange(len(distinct))
     parts = np.zeros(len(keys), dtype=np.int64)
-    parts[kept[order]] = place[group] % n_parts
+    parts[kept] = place[group.ravel()] % n_parts
     return parts
 
 

@@ -1,7 +1,8 @@
 """Some of the rows with their targets and weights, in memory, and what makes two rows equal.
 
 A weight is a number of repetitions, so a choice by held-out rows may depend neither on how often a row is written down
-nor on its place: equal rows are found by a key made of their numbers, and stand in the order of the keys.
+nor on its place: rows stand in the order of their projections to one direction, where equal rows meet. A shift of all
+rows, or a change of their unit, leaves that order as it is.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from nystrom.rows import Block, RowBlocks
 from nystrom.rows.stack import join_arrays, stack_rows
 from nystrom.types import Array, Matrix, issparse
 
-# The golden ratio's bits: the increment of the generator whose output function is `_mixed`.
-_INCREMENT = np.uint64(0x9E3779B97F4A7C15)
-# Rows are turned into keys this many numbers at a time.
-_TILE_NUMBERS = 2**21
+# Of the direction. Any other serves as well: what is random in a choice comes from the estimator's own seed.
+_SEED = 20_011
+# Dense rows are projected this many numbers at a time.
+_TILE_NUMBERS = 2**17
 
 
 def take_with_targets(rows: RowBlocks, engine: Engine, numbers: Array) -> Block:
@@ -45,43 +46,23 @@ def gather_keys(rows: RowBlocks, engine: Engine) -> tuple[Array, Array]:
 
 
 def row_keys(X: Matrix) -> Array:
-    """Return a number for each row that is the same for equal rows, sparse or dense, and no others (but for chance).
+    """Return the projection of each row to one direction: equal for equal rows, and for no others but by chance.
 
-    The key is a sum over the columns, of the bits of each number times an odd number of the column. Cost: O(n p).
+    Cost: O(n p).
     """
     n, p = X.shape
-    if issparse(X):
-        X = X.tocsr()
-        terms = _bits(X.data) * _column_factors(X.indices)
-        ends = np.concatenate([np.zeros(1, np.uint64), np.cumsum(terms, dtype=np.uint64)])
-        return _mixed(ends[X.indptr[1:]] - ends[X.indptr[:-1]])
-    factors = _column_factors(np.arange(p))
-    keys = np.empty(n, np.uint64)
-    tile = max(_TILE_NUMBERS // max(p, 1), 1)
-    for first in range(0, n, tile):
-        bits = _bits(np.asarray(X[first : first + tile]))
-        keys[first : first + tile] = np.einsum("ij,j->i", bits, factors)
-    return _mixed(keys)
-
-
-def _bits(values: Array) -> Array:
-    """Return the bits of the numbers as float64, with the high half in the low half too; 0 for both zeros."""
-    bits = (values.astype(np.float64, order="C") + 0.0).view(np.uint64)
-    # Numbers with few digits have them in the high half, which a product modulo 2⁶⁴ would lose.
-    bits ^= bits >> np.uint64(32)
-    return bits
-
-
-def _column_factors(columns: Array) -> Array:
-    return _mixed(columns.astype(np.uint64)) | np.uint64(1)
-
-
-def _mixed(state: Array) -> Array:
-    """Return the output of the generator SplitMix64 for each state."""
-    z = state + _INCREMENT
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(z ^ (z >> np.uint64(31)))
+    direction = np.random.default_rng(_SEED).standard_normal((p,))
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        if issparse(X):
+            return np.asarray(X.astype(np.float64) @ direction)
+        keys = np.zeros(n)
+        tile = max(_TILE_NUMBERS // max(p, 1), 1)
+        for first in range(0, n, tile):
+            # Column by column: sums by BLAS may differ in their last bit between equal rows in different places.
+            columns = np.array(X[first : first + tile].T, dtype=np.float64, order="C")
+            for j in range(p):
+                keys[first : first + tile] += columns[j] * direction[j]
+    return keys
 
 
 def distinct_rows(block: Block) -> Block:
@@ -89,17 +70,14 @@ def distinct_rows(block: Block) -> Block:
 
     Weights are left out where no row is there twice and none has a weight.
     """
-    X, y = block.X, None if block.y is None else np.asarray(block.y, dtype=np.float64)
-    weight = np.ones(X.shape[0]) if block.weight is None else np.asarray(block.weight, dtype=np.float64)
-    keys = row_keys(X) if y is None else _mixed(row_keys(X) + row_keys(y.reshape(len(y), -1)))
-    keys[weight <= 0] = 0  # all of these are one, which is dropped
-    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
-    sums = np.bincount(group.ravel(), weight)
-    first, sums = first[sums > 0], sums[sums > 0]
-    plain = block.weight is None and len(first) == X.shape[0]
+    X, n = block.X, block.X.shape[0]
+    y = None if block.y is None else np.asarray(block.y, dtype=np.float64)
+    weight = np.ones(n) if block.weight is None else np.asarray(block.weight, dtype=np.float64)
+    columns = [row_keys(X), *(() if y is None else y.reshape(n, -1).T)]
+    kept = np.flatnonzero(weight > 0)
+    order = kept[np.lexsort([column[kept] for column in reversed(columns)])]
+    begins = np.ones(len(order), dtype=bool)
+    begins[1:] = np.any([column[order][1:] != column[order][:-1] for column in columns], axis=0)
+    first, sums = order[begins], np.bincount(np.cumsum(begins) - 1, weight[order])
+    plain = block.weight is None and len(first) == n
     return Block(0, 0, X[first], None if y is None else y[first], None if plain else sums)
-
-
-def _joined(parts: list[Array | None]) -> Array | None:
-    kept = [part for part in parts if part is not None]
-    return np.concatenate(kept) if len(kept) == len(parts) else None
