@@ -6,7 +6,7 @@ import re
 from html import escape
 from typing import Any
 
-_LEFT, _WIDE, _STEP = 8, 560, 46
+_LEFT, _WIDE, _STEP = 4, 400, 46
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
@@ -33,14 +33,14 @@ def draw(table: str) -> str:
     for i, ((name, text), ratio) in enumerate(zip(rows, ratios, strict=True)):
         y = 14 + i * _STEP
         shown = escape(re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", name))
-        parts.append(f'<text x="{_LEFT}" y="{y}" font-size="12">{shown}</text>')
+        parts.append(f'<text x="{_LEFT}" y="{y}" font-size="13">{shown}</text>')
         if ratio is not None:
             parts.append(f'<rect class="ours" x="{_LEFT}" y="{y + 6}" width="{ratio * unit:.1f}" height="14" rx="2"/>')
-            parts.append(f'<text x="{_LEFT + ratio * unit + 6:.1f}" y="{y + 17}" font-size="12">{escape(text)}</text>')
+            parts.append(f'<text x="{_LEFT + ratio * unit + 6:.1f}" y="{y + 17}" font-size="13">{escape(text)}</text>')
     height = 24 + len(rows) * _STEP
     at_one = _LEFT + unit
     parts.append(f'<line class="axis" x1="{at_one:.1f}" x2="{at_one:.1f}" y1="4" y2="{height - 18}" stroke="gray"/>')
-    parts.append(f'<text x="{at_one:.1f}" y="{height - 4}" font-size="12" text-anchor="middle">as fast</text>')
+    parts.append(f'<text x="{at_one:.1f}" y="{height - 4}" font-size="13" text-anchor="middle">as fast</text>')
     title = "Time, ours ÷ theirs: shorter is faster"
     body = "".join(parts)
     return f'<svg class="bars" viewBox="0 0 {_WIDE} {height}" role="img" aria-label="{title}">{body}</svg>'

@@ -71,7 +71,7 @@ class SupervisedMachine(KernelMachine):
         of :mod:`nystrom.kernels`, or a function. "auto" is the Gaussian kernel, the Matérn one of smoothness 1/2 or the
         Laplacian one: the one that predicts rows held out from a sample best. Unless ``n_landmarks`` or
         ``n_components`` is given, 500, 1,000 or 2,000 landmarks are then taken, by how much more of them help.
-    metric : {"diagonal", "full", "auto"}, array or None, default=None
+    metric : "diagonal", "full", "auto", array or None, default=None
         How much each column counts in distances. "diagonal" learns a scale for each column from the target, "full" a
         matrix that mixes them, "auto" the better of the two on held-out rows; all keep the plain metric unless the
         learned one is better there. ``gamma="scale"`` is widened or narrowed by the same rows. An array holds p scales,

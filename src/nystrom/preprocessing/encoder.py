@@ -87,7 +87,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         How dates in text are written, such as "%d.%m.%Y"; None is ISO 8601.
     missing_values : list of str or None
         Words of a CSV file that mean a gap; by default the empty one, NA, N/A, NaN, null, None and "?".
-    decimal : {".", ","} or None
+    decimal : "." or "," or None
         The sign before decimals in a CSV file. None is the comma in files with semicolons between the values, else the
         point.
 
