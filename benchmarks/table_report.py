@@ -40,6 +40,12 @@ def means(records: Records) -> Means:
     return found
 
 
+def with_ours(records: Records) -> Records:
+    """Return the records of the splits on which ours was run: means of others then are of the same rows."""
+    ours = {(r["table"], r["split"]) for r in records if r["name"] == "ours"}
+    return [r for r in records if (r["table"], r["split"]) in ours] if ours else records
+
+
 def paired(records: Records, one: str, other: str) -> Means:
     """Return the means of two contestants over the splits that both have."""
     both = {(r["table"], r["split"]) for r in records if r["name"] == one}
@@ -49,12 +55,14 @@ def paired(records: Records, one: str, other: str) -> Means:
 
 def summarise(records: Records, names: Sequence[str]) -> str:
     """Return the means of each table, and how often ours was better than each of the others."""
+    records = with_ours(records)
     there = [name for name in names if any(r["name"] == name for r in records)]
-    lines = ["| table | rows | columns | " + " | ".join(there) + " |", "|---" * (3 + len(there)) + "|"]
+    lines = ["| table | rows | columns | splits | " + " | ".join(there) + " |", "|---" * (4 + len(there)) + "|"]
     for table, by_name in sorted(means(records).items(), key=lambda item: _place(item[1])):
         first = next(iter(by_name.values()))
         cells = [_cell(by_name.get(name)) for name in there]
-        lines.append(f"| {table} | {first['rows']} | {first['columns']} | " + " | ".join(cells) + " |")
+        splits = max(len(found["splits"]) for found in by_name.values())
+        lines.append(f"| {table} | {first['rows']} | {first['columns']} | {splits} | " + " | ".join(cells) + " |")
     lines.append("")
     if "ours" in there:
         lines += [line for name in there if name != "ours" for line in _against(records, name)]
@@ -105,7 +113,7 @@ def draw(records: Records, names: Sequence[str], path: Path) -> None:
     """Draw the error of each contestant over that of default boosting, one line per table."""
     from nystrom.plotting import MARKERS, PALETTE, new_figure, save_figure
 
-    results = {t: r for t, r in means(records).items() if "boosting" in r and "ours" in r}
+    results = {t: r for t, r in means(with_ours(records)).items() if "boosting" in r and "ours" in r}
     order = sorted(results, key=lambda t: (results[t]["ours"]["classes"], -_ratio(results[t], "ours", "boosting")))
     figure, (ax,) = new_figure(7, 1.4 + 0.26 * len(order))
     there = [name for name in names if name != "boosting" and any(name in r for r in results.values())]
