@@ -138,5 +138,5 @@ def draw(records: Records, names: Sequence[str], path: Path) -> None:
     ticks = [0.25, 0.5, 1, 2, 4]
     ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     ax.minorticks_off()
-    ax.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.06), ncols=3)
+    ax.legend(frameon=False, fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=6)
     save_figure(figure, path)
