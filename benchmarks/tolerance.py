@@ -29,14 +29,17 @@ STRIDE = 4
 
 
 def smallest(X: Matrix, tol: float, params: dict[str, Any], found: int, seed: int) -> int:
-    """Return the smallest size of a grid of steps of 5 % that suffices, looked for below and above ``found``."""
+    """Return the smallest size of a grid of steps of 5 % that suffices, looked for below and above ``found``.
+
+    Judged by the estimated error, which is within 1 % of the exact one.
+    """
 
     def size(steps: int) -> int:
         return max(round(found * STEP**steps), 1)
 
     def suffices(steps: int) -> bool:
         fitted = Nystroem(n_components=None, n_landmarks=size(steps), random_state=seed, **params).fit(X)
-        return fitted.approximation_error(X, exact=True).value <= tol
+        return fitted.approximation_error(X).value <= tol
 
     good = 0
     while not suffices(good):

@@ -6,13 +6,13 @@ import pytest
 from nystrom import KernelRidge, Nystroem, open_rows
 
 
-def hidden_clusters(n, seed, n_clusters=12, size=15):
+def hidden_clusters(n, seed, n_clusters=12, size=15, p=6):
     rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, 6))
-    centres = rng.normal(size=(n_clusters, 6))
+    X = rng.normal(size=(n, p))
+    centres = rng.normal(size=(n_clusters, p))
     centres *= 20 / np.linalg.norm(centres, axis=1, keepdims=True)
     hidden = rng.choice(n, n_clusters * size, replace=False)
-    X[hidden] = np.repeat(centres, size, axis=0) + 0.2 * rng.normal(size=(len(hidden), 6))
+    X[hidden] = np.repeat(centres, size, axis=0) + 0.2 * rng.normal(size=(len(hidden), p))
     return X, hidden
 
 
@@ -21,6 +21,13 @@ def test_no_row_of_a_hidden_cluster_is_lost(seed):
     X, hidden = hidden_clusters(60_000, seed)
     features = Nystroem(gamma=0.05, n_components=None, n_landmarks=100, random_state=seed).fit(X)
     assert len(features.landmarks_) == 100
+    assert features.residual(X[hidden]).max() < 0.9
+
+
+def test_hidden_clusters_are_seen_among_rows_that_resemble_no_landmark_much():
+    X, hidden = hidden_clusters(30_000, 3, p=25)
+    features = Nystroem(gamma=0.05, n_components=None, n_landmarks=80, random_state=0).fit(X)
+    assert np.median(features.residual(X[:1000])) > 0.3
     assert features.residual(X[hidden]).max() < 0.9
 
 

@@ -41,6 +41,31 @@ def test_landmarks_found_predict_as_well_as_many_more():
     assert model.score(X[1500:], y[1500:]) > many.score(X[1500:], y[1500:]) - 0.01
 
 
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_small_gains_at_every_doubling_add_up_to_at_least_the_usual_size(fit_intercept):
+    """Each doubling gains little beside the noise, and all of them much."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 8))
+    y = np.sin(3 * X[:, 0]) + np.abs(X).sum(axis=1) + rng.standard_t(3, size=3000)
+    learn, test = slice(0, 1500), slice(1500, None)
+    params = {"fit_intercept": fit_intercept, "random_state": 0}
+    grown, usual = (KernelRidge("auto", n_landmarks=m, **params).fit(X[learn], y[learn]) for m in ("auto", None))
+    assert grown.score(X[test], y[test]) > usual.score(X[test], y[test]) - 0.01
+
+
+def test_rows_of_weight_zero_have_no_part_in_the_choice_of_a_size():
+    X, y = waves(900, 6.0)
+    weight = np.random.default_rng(1).integers(0, 3, size=900).astype(float)
+    y = np.where(weight == 0, 100 * np.random.default_rng(2).normal(size=900), y)
+    params = {"gamma": 20.0, "n_landmarks": "auto", "random_state": 0}
+    all_rows = KernelRidge("auto", **params).fit(X, y, sample_weight=weight)
+    without = KernelRidge("auto", **params).fit(X[weight > 0], y[weight > 0], sample_weight=weight[weight > 0])
+    assert [size for size, _ in all_rows.sizes_tried_] == [size for size, _ in without.sizes_tried_]
+    np.testing.assert_allclose(
+        [error for _, error in all_rows.sizes_tried_], [error for _, error in without.sizes_tried_], rtol=1e-6
+    )
+
+
 @pytest.mark.parametrize("machine", [KernelRidgeClassifier, KernelLogisticRegression])
 def test_classifiers_find_their_landmarks(machine):
     X, y = waves(1200, 3.0)

@@ -59,8 +59,8 @@ class SquaredNorms:
         What one pair of rows as alike as can be would add to ``error / kernel`` had it been drawn.
     kernel_spread : float
         Standard deviation of the estimate of ``kernel``.
-    freedom : int
-        Degrees of freedom of the spreads.
+    freedom : float
+        Degrees of freedom of the spread.
     error_trace, feature_norm : float
         ``tr(K − L Lᵀ)`` and ``‖L Lᵀ‖₂``, where the pass has seen them.
     """
@@ -70,7 +70,7 @@ class SquaredNorms:
     spread: float = 0.0
     unseen: float = 0.0
     kernel_spread: float = 0.0
-    freedom: int = 1
+    freedom: float = 1.0
     error_trace: float = np.nan
     feature_norm: float = np.nan
 
@@ -222,7 +222,7 @@ def _from_sample(
         ratio_of(spread, kernel),
         ratio_of((1 - ratio) * 2 * largest / s**2, kernel),
         float(np.sqrt(sums.variance(1.0, 1.0))),
-        s // 2,
+        sums.freedom(1 - ratio, -ratio),
         float(known.left.sum()),
         float(np.linalg.eigvalsh(known.gram)[-1]) if known.gram.size else 0.0,
     )

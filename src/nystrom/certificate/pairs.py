@@ -64,6 +64,17 @@ class PairSums(NamedTuple):
         own = 16 * float(np.sum((partner - partner.mean()) ** 2))
         return (max(first_order - noise, first_order / 2) + own) / s**4
 
+    def freedom(self, a: float, b: float) -> float:
+        """Return the degrees of freedom of that variance: one per stratum, fewer where few strata hold most of it.
+
+        By Satterthwaite's rule: twice the square of a sum of squares, over the variance of that sum.
+        """
+        sums = a * self.error + b * self.cross
+        squares = (sums[0::2] - sums[1::2]) ** 2
+        count, total = len(squares), float(squares.sum())
+        spread = float(squares @ squares) - total**2 / count
+        return float(np.clip(2 * total**2 / spread, 2, count)) if spread > 0 else float(count)
+
 
 def pair_sums(rows: RowBlocks, fitted: NystromMap, engine: Engine, drawn: Array, inverse: Array) -> PairSums:
     """Return the sums over pairs of draws of the terms times both rows' ``inverse`` probabilities.

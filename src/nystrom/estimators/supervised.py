@@ -14,7 +14,7 @@ from sklearn.utils.validation import _check_sample_weight, _check_y
 from nystrom.checks import check_choice
 from nystrom.engine import Engine, is_dask_collection
 from nystrom.engine.survey import Survey
-from nystrom.estimators.base import KernelMachine
+from nystrom.estimators.base import KernelMachine, resolve_sizes
 from nystrom.estimators.parameters import SharedParameters
 from nystrom.kernels import InMetric, Kernel, KernelLike, make_kernel
 from nystrom.landmarks import Selector, make_selector
@@ -195,7 +195,9 @@ class SupervisedMachine(KernelMachine):
     def _enough_landmarks(
         self, survey: Survey, selector: Selector, kernel: Kernel, rng: np.random.Generator, *, least: int, most: int
     ) -> Grown:
-        return grow_by_score(survey, selector, kernel, rng, least=least, most=most)
+        usual = resolve_sizes(self.n_components, None, survey.rows.shape[0], least=least)[1]
+        intercept = bool(getattr(self, "fit_intercept", True))
+        return grow_by_score(survey, selector, kernel, rng, least=least, most=most, usual=usual, intercept=intercept)
 
     def _store_unfactored(self, chosen: UnfactoredMap) -> None:
         """Store landmarks and kernel of a machine that has no factor, and forget an earlier fit's."""

@@ -22,9 +22,12 @@ _UNLIKE = 0.3
 # Rare is at most this share of the rows; of more of them, this many are looked at.
 _RARE = 0.05
 _MOST_LOOKED = 2000
-# A landmark is worth moving if it explains as much as this many rows, and this share of the mean residual per landmark.
+# Rows of many columns resemble no landmark much; those below this share of what all but the rare reach stand apart.
+_APART = 0.5
+# A landmark is worth moving if it explains as much as this many rows, and this share of the mean residual per landmark:
+# a little of the error in the bulk is given for rows that would be lost.
 _LEAST_ROWS = 3.0
-_LEAST_SHARE = 0.1
+_LEAST_SHARE = 0.02
 # At most this share of the landmarks is given away.
 _MOST_GIVEN = 1 / 3
 _LEAST_LANDMARKS = 20
@@ -62,7 +65,9 @@ class Likeness:
     @property
     def unlike(self) -> Array:
         """The numbers of the rows that resemble no landmark."""
-        return np.flatnonzero(self.largest < np.sqrt(_UNLIKE))
+        n = len(self.largest)
+        reached = float(np.partition(self.largest, int(_RARE * n))[int(_RARE * n)])
+        return np.flatnonzero(self.largest < min(float(np.sqrt(_UNLIKE)), _APART * reached))
 
 
 def can_watch(survey: Survey, kernel: Kernel, landmarks: Landmarks) -> bool:

@@ -44,12 +44,22 @@ class Grown(NamedTuple):
 
 
 def grow_by_score(
-    survey: Survey, selector: Selector, kernel: Kernel, rng: np.random.Generator, *, least: int, most: int
+    survey: Survey,
+    selector: Selector,
+    kernel: Kernel,
+    rng: np.random.Generator,
+    *,
+    least: int,
+    most: int,
+    usual: int = 0,
+    intercept: bool = True,
 ) -> Grown:
     """Double the landmarks until held-out squared errors of ridge regression fall by no more than their noise.
 
     The noise is that of the difference between two sizes on the same 2,000 rows. Scores are mean squared errors, at
-    the regularisation that is best for each size.
+    the regularisation that is best for each size. Small gains can hide in the noise of every step, so a size below the
+    ``usual`` one is compared with that too, and taken only if it is as good to within 1 %. Rows count as their weights
+    say; the regression has an intercept only if the machine has one.
 
     Cost: per size that of its landmarks and of a fit to 10,000 rows; one pass to fetch these.
     """
@@ -67,7 +77,7 @@ def grow_by_score(
     def errors(landmarks: Landmarks) -> Array:
         features = _features(kernel, landmarks)
         rows = learn[: max(_VALUES_BYTES // (8 * len(landmarks)), 1000)]
-        return _judge(features(X[rows]), y[rows], w[rows], features(X[judge]), y[judge], w[judge])
+        return _judge(features(X[rows]), y[rows], w[rows], features(X[judge]), y[judge], w[judge], intercept)
 
     centred = y[judge] - np.average(y[judge], axis=0, weights=w[judge])
     spread = float(np.average(np.square(centred).mean(axis=1), weights=w[judge]))
@@ -79,7 +89,8 @@ def grow_by_score(
         blind = len(before) == 1 and now.mean() > _EXPLAINED * spread
         return not blind and all(_no_gain(earlier, now) for earlier in before)
 
-    return _grow(survey, selector, kernel, rng, least, most, errors, enough, lambda e: float(e.mean()))
+    usual = min(usual, most)
+    return _grow(survey, selector, kernel, rng, least, most, errors, enough, lambda e: float(e.mean()), usual)
 
 
 def grow_by_components(
@@ -114,18 +125,23 @@ def _grow(
     look: Callable[[Landmarks], Array],
     enough: Callable[[list[Array]], bool],
     score: Callable[[Array], float] | None,
+    usual: int = 0,
 ) -> Grown:
     """Double the size until it is ``enough`` by what ``look`` returns; with a score, take the smallest as good."""
     size = min(least, most)
     chosen = [choose_landmarks(survey, selector, size, kernel, rng)]
     seen = [look(chosen[0])]
+    following = min(2 * size, most)
     while size < most and len(chosen[-1]) == size:
-        size = min(2 * size, most)
+        size = following
         chosen.append(choose_landmarks(survey, selector, size, kernel, rng))
         seen.append(look(chosen[-1]))
+        following = min(2 * size, most)
         if enough(seen):
-            best = _smallest_as_good(seen) if score else len(seen) - 1
-            return Grown(chosen[best], True, _history(chosen, seen, score))
+            if size >= usual or len(chosen[-1]) < size:
+                best = _smallest_as_good([len(one) for one in chosen], seen, usual) if score else len(seen) - 1
+                return Grown(chosen[best], True, _history(chosen, seen, score))
+            following = usual
     # Without further distinct rows, more landmarks would change nothing.
     settled = size >= survey.rows.shape[0] or len(chosen[-1]) < size
     return Grown(chosen[-1], settled, _history(chosen, seen, score))
@@ -138,16 +154,18 @@ def _history(
     return tuple((len(landmarks), value) for landmarks, value in zip(chosen, scores, strict=True))
 
 
-def _no_gain(before: Array, now: Array) -> bool:
+def _no_gain(before: Array, now: Array, n_errors: float = _ERRORS) -> bool:
     """Return whether errors fell by no more than the noise of their difference, or by next to nothing."""
     gain = before - now
     noise = float(gain.std()) / np.sqrt(len(gain))
-    return float(gain.mean()) <= max(_ERRORS * noise, _LEAST_GAIN * float(now.mean()))
+    return float(gain.mean()) <= max(n_errors * noise, _LEAST_GAIN * float(now.mean()))
 
 
-def _smallest_as_good(errors: list[Array]) -> int:
-    """Return the first size from which the last one gains nothing."""
-    return next(i for i, one in enumerate(errors) if i == len(errors) - 1 or _no_gain(one, errors[-1]))
+def _smallest_as_good(sizes: list[int], errors: list[Array], usual: int) -> int:
+    """Return the first size from which the last one gains nothing; below the usual size, not even within the noise."""
+    last = len(errors) - 1
+    noise = [0.0 if size < usual else 1.0 for size in sizes]
+    return next(i for i, one in enumerate(errors) if i == last or _no_gain(one, errors[last], noise[i]))
 
 
 def _shared(before: Array, now: Array) -> float:
@@ -165,13 +183,15 @@ def _features(kernel: Kernel, landmarks: Landmarks) -> Callable[[Matrix], Array]
     return lambda X: np.asarray(evaluate(X), dtype=np.float64) @ whiten(W, block_dtype=X.dtype).T
 
 
-def _judge(F: Array, y: Array, w: Array, G: Array, z: Array, v: Array) -> Array:
-    """Return each judging row's squared error, for the best of some regularisations of a ridge with an intercept.
+def _judge(F: Array, y: Array, w: Array, G: Array, z: Array, v: Array, intercept: bool) -> Array:
+    """Return each judging row's squared error, for the best of some regularisations of a ridge.
 
     The features F of some rows, their targets y and weights w make the ridge; G, z and v are those of the rows that
     judge. An error counts as often as its weight says, relative to the mean weight.
     """
-    mean, target = np.average(F, axis=0, weights=w), np.average(y, axis=0, weights=w)
+    mean, target = np.zeros(F.shape[1]), np.zeros(y.shape[1])
+    if intercept:
+        mean, target = np.average(F, axis=0, weights=w), np.average(y, axis=0, weights=w)
     F, y = F - mean, y - target
     wF = F * w[:, None]
     values, V = psd_eigh(F.T @ wF)
