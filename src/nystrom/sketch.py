@@ -267,7 +267,7 @@ class PCASketch:
 
     max_rows: int = 2000
     n_power: int = 2
-    max_columns: int = 2048
+    max_columns: int = 1024
 
     def fit(self, n_features: int, dim: int, rng: np.random.Generator, sample: Matrix | None = None) -> Sketch:
         """Find the directions of ``sample``."""
