@@ -39,12 +39,19 @@ class Moments:
             return self
         gap = other.mean - self.mean
         mean = self.mean + gap * (other.count / count)
-        between = _sum_of_squares(gap) * (self.count * (other.count / count))
+        with np.errstate(over="ignore", invalid="ignore"):
+            between = _sum_of_squares(gap) * (self.count * (other.count / count))
         return Moments(count, mean, self.scatter + other.scatter + between)
 
 
 def block_moments(X: Matrix, weight: Array | None = None) -> Moments:
     """Return the moments of one block; a row counts as often as its weight says."""
+    # Squares that leave the range are found in the scatter, which is then infinite.
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _block_moments(X, weight)
+
+
+def _block_moments(X: Matrix, weight: Array | None) -> Moments:
     n = X.shape[0]
     if issparse(X):
         return _sparse_moments(X, weight)
@@ -56,12 +63,13 @@ def block_moments(X: Matrix, weight: Array | None = None) -> Moments:
 
 def _quick_moments(n: int, sums: Array, total: float, dtype: np.dtype) -> Moments | None:
     """Return the moments of n rows from their sum and the sum of all squares; None where that would lose two digits."""
+    least = 1e-30 if dtype == np.float32 else _SQUARABLE[0] ** 2
+    if not least < total < _SQUARABLE[1] ** 2:
+        return None  # the squares leave the range
     mean = sums / n
     scatter = total - n * float(mean @ mean)
-    least = 1e-30 if dtype == np.float32 else _SQUARABLE[0] ** 2
-    # Otherwise the mean dominates, or the squares leave the range.
-    safe = scatter > 1e-2 * total and least < total < _SQUARABLE[1] ** 2
-    return Moments(n, mean, scatter) if safe else None
+    # Otherwise the mean dominates.
+    return Moments(n, mean, scatter) if scatter > 1e-2 * total else None
 
 
 def _sums(X: Array) -> tuple[Array, float]:

@@ -46,6 +46,27 @@ def test_a_sample_of_all_combinations_is_right_or_refused_with_a_reason(case: Ca
     _try(case)
 
 
+# Cases that failed once.
+FOUND = [
+    Case(
+        kernel="gaussian-narrow",
+        machine="GaussianProcessRegressor",
+        container="coo",
+        scale="e+150",
+        defect="clusters far apart",
+        n=6,
+        p=1,
+        m=1,
+        seed=0,
+    ),
+]
+
+
+@pytest.mark.parametrize("case", FOUND)
+def test_cases_that_failed_once_are_right_or_refused_with_a_reason(case: Case) -> None:
+    _try(case)
+
+
 AXES = {
     "kernel": KERNELS,
     "selector": SELECTORS,
