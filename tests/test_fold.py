@@ -9,7 +9,7 @@ from sklearn import kernel_ridge
 from nystrom import GaussianProcessRegressor, KernelRidge, Nystroem, factor, fold
 from nystrom.engine import LocalEngine
 from nystrom.engine.survey import Survey
-from nystrom.exceptions import AccuracyWarning, NotPositiveSemidefiniteError
+from nystrom.exceptions import AccuracyWarning, NotFiniteError, NotPositiveSemidefiniteError
 from nystrom.factor import optimal, standard
 from nystrom.kernels import FromCallable, Gaussian, Kernel, Linear, Matern, Polynomial, Precomputed
 from nystrom.landmarks import Landmarks
@@ -353,7 +353,7 @@ def test_a_fold_with_leading_directions_is_the_fold_without(dtype):
     T, values, _ = whiten(W, block_dtype=np.float64)
     T = T[:, values > 1e-3 * values[0]]
     Q = np.linalg.qr(rng.normal(size=(40, 3)))[0].astype(dtype)
-    plain = factor._make_fold(kernel, factor.prepare(kernel, Z), W, T, np.dtype(dtype))
+    plain = factor._make_fold(kernel, factor.prepare(kernel, Z), W, T, np.dtype(dtype), len(X))
     results = []
     for way, leading in (
         (fold.WHITEN_FIRST, None),
@@ -405,3 +405,44 @@ def test_a_function_that_is_no_kernel_is_refused_with_any_number_of_landmarks(ke
         machines[0].set_params(random_state=0).fit(X)
     with pytest.raises(NotPositiveSemidefiniteError, match="not positive semidefinite"):
         machines[1].fit(X, X[:, 0], weight)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("kernel", [Gaussian(0.5), Polynomial(2, gamma=0.1), FromCallable(lambda A, B: A @ B.T)])
+def test_the_pass_itself_refuses_rows_that_are_not_finite_by_their_number(kernel, bad):
+    X = np.random.default_rng(0).normal(size=(900, 4))
+    Z = Landmarks(X[:20].copy())
+    X[[713, 402], 2] = bad
+    survey = Survey(as_blocks(X, block_rows=250), LocalEngine(2))
+    with pytest.raises(NotFiniteError, match="row 402"):
+        optimal(survey, kernel, Z, None)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("m", [40, 300])
+def test_kept_values_are_the_kernel_and_the_largest_of_each_row(m, dtype):
+    X = np.random.default_rng(0).normal(size=(3000, 6)).astype(dtype)
+    Z, kernel = Landmarks(X[:m]), Gaussian(0.1)
+    C = factor.prepare(kernel, Z)(X)
+    for weight in (None, np.random.default_rng(1).integers(0, 3, len(X)).astype(float)):
+        keep = fold.Kept(np.empty((len(X), m), dtype), np.empty(len(X), dtype))
+        survey = Survey(as_blocks(X, weight=weight, block_rows=700), LocalEngine())
+        fitted = optimal(survey, kernel, Z, 20, keep=keep)
+        np.testing.assert_array_equal(keep.values, C)
+        np.testing.assert_array_equal(keep.largest, C.max(axis=1))
+        rows = as_blocks(X)
+        kept, computed = (factor.emit_features(rows, LocalEngine(), fitted, keep=each) for each in (keep, None))
+        assert kept.dtype == dtype
+        np.testing.assert_array_equal(kept, computed)
+
+
+def test_features_are_the_same_in_one_piece_and_in_place():
+    X = np.random.default_rng(0).normal(size=(5000, 3))
+    for dtype in (np.float64, np.float32):
+        fitted = optimal(survey_of(X.astype(dtype)), Gaussian(0.5), Landmarks(X[:600].astype(dtype)), 50)
+        out = np.empty((5000, fitted.n_components), dtype)
+        assert fitted.features(X.astype(dtype), out) is out
+        np.testing.assert_array_equal(out, fitted.features(X.astype(dtype)))
+        C = fitted.evaluate(X.astype(dtype)).astype(np.float64)
+        scale = np.abs(fitted.projection).sum(axis=0).max()
+        np.testing.assert_allclose(out, C @ fitted.projection, rtol=0, atol=8 * np.finfo(dtype).eps * scale)

@@ -88,10 +88,11 @@ class TestWhitenQuickly:
     @pytest.mark.parametrize("n", [1, 2, 3, 50])
     def test_whitens_what_is_well_conditioned(self, n):
         W = self.kernel(n, 2.0)
-        T, condition = self.quickly(W)
+        T, condition, norm = self.quickly(W)
         np.testing.assert_allclose(T.T @ W @ T, np.eye(n), atol=1e-9)
         values = np.linalg.eigvalsh(W)
         assert values[-1] / values[0] <= condition <= 10 * max(values[-1] / values[0], 1)
+        assert norm == pytest.approx(1 / values[0], rel=0.01)
 
     @pytest.mark.parametrize(
         "W",

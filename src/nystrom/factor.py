@@ -21,14 +21,14 @@ from nystrom.engine.base import Engine, Sums
 from nystrom.engine.survey import Survey
 from nystrom.exceptions import AccuracyWarning, NotPositiveSemidefiniteError
 from nystrom.feature_sums import Statistics
-from nystrom.fold import Fold, Keeper, excess, plan_way
+from nystrom.fold import Fold, Kept, excess, plan_way
 from nystrom.kernels import Kernel, Precomputed
 from nystrom.kernels.ranges import kernel_dtype, with_room
 from nystrom.landmarks.base import Landmarks
 from nystrom.linalg import algebra_threads, column_signs, correct_orthonormal, gram, psd_eigh, whiten, whiten_quickly
 from nystrom.rows.arrays import ArrayRows
 from nystrom.rows.base import Block, RowBlocks, require_finite
-from nystrom.types import Array, Emitted, Matrix, issparse
+from nystrom.types import Array, Emitted, Matrix, issparse, to_dense
 from nystrom.warn import warn_caller
 
 # Cholesky whitening is used up to this condition of W, where ε64 cond(W) is a tenth of what is promised. In float32 the
@@ -40,6 +40,9 @@ CAUTIONS = (1.0, 10.0, 100.0, 1000.0)
 _CLEARLY = 1e3
 # Kernel values below this have lost digits, or are about to in products.
 _LEAST_KERNEL = 1e-300
+# Bytes of float64 kernel values that `features` takes at a time, and the rows that it takes at least.
+_TILE_BYTES = 4 * 2**20
+_TILE_ROWS = 1024
 # Cholesky-QR steps that make nearly orthonormal eigenvectors orthonormal to machine precision.
 _CORRECTIONS = 2
 
@@ -89,10 +92,28 @@ class NystromMap:
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name != "evaluate"}
 
-    def features(self, X: Matrix) -> Array:
-        """Return the features of one block of rows, in its dtype. Cost: O(n m (p + r))."""
-        C = self.evaluate(X)
-        return narrowed(C @ self.projection.astype(C.dtype, copy=False), X.dtype)
+    def features(self, X: Matrix, out: Array | None = None) -> Array:
+        """Return the features of one block of rows, in its dtype; in ``out`` if that is given.
+
+        Cost: O(n m (p + r)) time. Kernel values of dense rows are taken some thousand rows at a time.
+        """
+        n, size = X.shape[0], max(_TILE_BYTES // (8 * len(self.landmarks)), _TILE_ROWS)
+        if issparse(X) or (n <= size and out is None) or X.dtype not in (np.float32, np.float64):
+            C = self.evaluate(X)
+            found = narrowed(C @ self.projection.astype(C.dtype, copy=False), X.dtype)
+            if out is None:
+                return found
+            out[:] = found
+            return out
+        out = np.empty((n, self.n_components), X.dtype) if out is None else out
+        projections = {each: self.projection.astype(each, copy=False) for each in (out.dtype, np.dtype(np.float64))}
+        for first in range(0, n, size):
+            C, piece = self.evaluate(X[first : first + size]), out[first : first + size]
+            if C.dtype == out.dtype:
+                np.matmul(C, projections[C.dtype], out=piece)
+            else:
+                piece[:] = narrowed(C @ projections[C.dtype], out.dtype)
+        return out
 
     def residual(self, X: Matrix, features: Array | None = None, *, start: int = 0) -> Array:
         """Return ``k(x, x) − ‖φ(x)‖²`` of each row: what the landmarks do not explain. Never negative."""
@@ -163,7 +184,7 @@ def bind(kernel: Kernel, landmarks: Landmarks) -> Kernel:
 
 
 def standard(
-    survey: Survey, kernel: Kernel, landmarks: Landmarks, rank: int | None, *, keep: Keeper | None = None
+    survey: Survey, kernel: Kernel, landmarks: Landmarks, rank: int | None, *, keep: Kept | None = None
 ) -> NystromMap:
     """Fit Algorithm 1: ``C W_(r)⁺ Cᵀ``, the rank cut in W alone.
 
@@ -174,7 +195,7 @@ def standard(
 
 
 def optimal(
-    survey: Survey, kernel: Kernel, landmarks: Landmarks, rank: int | None, *, keep: Keeper | None = None
+    survey: Survey, kernel: Kernel, landmarks: Landmarks, rank: int | None, *, keep: Kept | None = None
 ) -> NystromMap:
     """Fit Algorithm 2: the best rank-r approximation of ``C W⁺ Cᵀ``.
 
@@ -188,8 +209,8 @@ def optimal(
         Z.
     rank : int or None
         r; None keeps every direction.
-    keep : array (n, m) or Keeper, optional
-        Filled with C, for callers that go on to emit features.
+    keep : Kept, optional
+        Filled with the kernel values, for callers that go on to emit features or look for rare rows.
 
     Returns
     -------
@@ -213,15 +234,15 @@ def _fit(
     rank: int | None,
     *,
     cut_first: bool,
-    keep: Keeper | None,
+    keep: Kept | None,
 ) -> NystromMap:
     kernel = bind(kernel, landmarks)
     W = landmark_kernel(kernel, landmarks)
     evaluate = prepare(kernel, landmarks)
     dtype = kernel_dtype(kernel, landmarks.points, survey.rows.dtype)
     for caution in CAUTIONS:
-        T = _whitening(W, dtype, caution, rank if cut_first else None)
-        fold = _make_fold(kernel, evaluate, W, T, dtype, keep)
+        T, norm = _whitening(W, dtype, caution, rank if cut_first else None)
+        fold = _make_fold(kernel, evaluate, W, T, dtype, survey.rows.shape[0], keep, norm)
         statistics = fold.over(survey)
         over = excess(statistics, fold)
         if over <= 1:
@@ -255,36 +276,45 @@ def exceeded(kernel: Kernel, over: float) -> NotPositiveSemidefiniteError:
 
 
 def _make_fold(
-    kernel: Kernel, evaluate: Callable[[Matrix], Array], W: Array, T: Array, dtype: np.dtype, keep: Keeper | None = None
+    kernel: Kernel,
+    evaluate: Callable[[Matrix], Array],
+    W: Array,
+    T: Array,
+    dtype: np.dtype,
+    n_rows: int,
+    keep: Kept | None = None,
+    norm: float | None = None,
 ) -> Fold:
     # The means of the landmarks' own kernel are near the column means of C.
     shift = W.mean(axis=0).astype(dtype).astype(np.float64)
     tolerance = float(np.sqrt(np.finfo(dtype).eps) * len(W) ** 0.25)
     top = float(np.max(np.diag(W)))
-    way, leading = plan_way(W, T, kernel, dtype)
+    way, leading = plan_way(W, T, kernel, dtype, n_rows, norm)
     return Fold(kernel, evaluate, T, shift, top, tolerance, way, keep, leading)
 
 
-def _whitening(W: Array, dtype: np.dtype, caution: float, cut: int | None) -> Array:
-    """Return T with ``Tᵀ W T = I`` on what is kept; ``cut`` is the rank of Algorithm 1."""
+def _whitening(W: Array, dtype: np.dtype, caution: float, cut: int | None) -> tuple[Array, float]:
+    """Return T with ``Tᵀ W T = I`` on what is kept, and ``‖T‖²``; ``cut`` is the rank of Algorithm 1."""
     if cut is None:
         quick = whiten_quickly(W, block_dtype=dtype, caution=caution, most=_CHOLESKY_LIMIT[dtype.name])
         if quick is not None:
-            return quick[0]
+            return quick.T, quick.norm
     T, values, _ = whiten(W, block_dtype=dtype, caution=caution)
     if not values.size:
         raise ValueError(
             "the kernel is zero between all landmarks, so there is nothing to approximate; check the rows and the "
             "kernel's parameters."
         )
-    return T[:, :cut]
+    return T[:, :cut], 1 / float(values[:cut][-1])
 
 
 def extend(fitted: NystromMap, survey: Survey) -> NystromMap:
     """Return the map of the rows it was fitted to and those of ``survey``, for the same landmarks: one pass."""
     kernel, T = fitted.kernel, fitted.whitening
     dtype = kernel_dtype(kernel, fitted.landmarks.points, survey.rows.dtype)
-    fold = _make_fold(kernel, fitted.evaluate, landmark_kernel(kernel, fitted.landmarks), T, dtype)
+    fold = _make_fold(
+        kernel, fitted.evaluate, landmark_kernel(kernel, fitted.landmarks), T, dtype, survey.rows.shape[0]
+    )
     added = fold.over(survey)
     over = excess(added, fold)
     if over > 1:
@@ -354,14 +384,45 @@ def orthonormal_eigh(survey: Survey, fitted: NystromMap) -> tuple[Array, Emitted
     return values, vectors
 
 
-def emit_features(rows: RowBlocks, engine: Engine, fitted: NystromMap, *, C: Array | None = None) -> Emitted:
-    """Return the features of all rows as one array (lazy for Dask rows); ``C`` saves evaluating the kernel again."""
-    if C is None:
-        return _emit(rows, engine, fitted.features, fitted.n_components, rows.dtype)
-    projection = fitted.projection.astype(C.dtype, copy=False)
-    return _emit(
-        ArrayRows(C), engine, lambda block: narrowed(block @ projection, rows.dtype), fitted.n_components, rows.dtype
-    )
+def emit_features(rows: RowBlocks, engine: Engine, fitted: NystromMap, *, keep: Kept | None = None) -> Emitted:
+    """Return the features of all rows as one array (lazy for Dask rows); ``keep`` saves evaluating the kernel again."""
+    n_columns = fitted.n_components
+    if keep is None or keep.values is None:
+        return engine.emit(rows, _FeatureStep(fitted, rows.name), n_columns, rows.dtype, label="features")
+    step = _KeptStep(fitted.projection.astype(keep.values.dtype, copy=False))
+    return engine.emit(ArrayRows(keep.values), step, n_columns, rows.dtype, label="features")
+
+
+@dataclass(frozen=True)
+class _FeatureStep:
+    """The features of a block, which must be finite."""
+
+    fitted: NystromMap
+    name: str
+
+    def __call__(self, block: Block) -> Array:
+        require_finite(block.X, self.name, block.start)
+        return self.fitted.features(block.X)
+
+    def write(self, block: Block, out: Array) -> None:
+        require_finite(block.X, self.name, block.start)
+        self.fitted.features(block.X, out)
+
+
+@dataclass(frozen=True)
+class _KeptStep:
+    """The features of rows whose kernel values were kept by a pass that has seen them to be finite."""
+
+    projection: Array
+
+    def __call__(self, block: Block) -> Array:
+        return np.asarray(to_dense(block.X) @ self.projection)
+
+    def write(self, block: Block, out: Array) -> None:
+        if out.dtype != self.projection.dtype:
+            out[:] = narrowed(self(block), out.dtype)
+        else:
+            np.matmul(to_dense(block.X), self.projection, out=out)
 
 
 def _emit(

@@ -6,12 +6,16 @@ nor features far from zero cost digits. A weight is a number of repetitions: eve
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from nystrom.rows.base import Block
 from nystrom.types import Array
+
+# Rows of a k × k matrix that are updated at a time.
+_PANEL = 256
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,14 @@ class Statistics:
     @property
     def gram(self) -> Array:
         """``Σ w f fᵀ``."""
-        return self.scatter + self.weight * np.outer(self.mean, self.mean)
+        gram = self.scatter.copy()
+        _add_outer(gram, self.mean, self.weight)
+        return gram
+
+    @property
+    def spanned(self) -> float:
+        """``Σ w ‖f‖²``, the trace of :attr:`gram`."""
+        return float(np.trace(self.scatter)) + self.weight * float(self.mean @ self.mean)
 
     @property
     def total(self) -> Array:
@@ -84,7 +95,7 @@ class Statistics:
         gap, target_gap = other.mean - self.mean, other.target_mean - self.target_mean
         scatter, cross = self.scatter, self.cross
         scatter += other.scatter
-        scatter += between * np.outer(gap, gap)
+        _add_outer(scatter, gap, between)
         cross += other.cross
         cross += between * np.outer(gap, target_gap)
         return Statistics(
@@ -184,7 +195,7 @@ class BlockSums:
         return self._room[:n]
 
     def add(self, F: Array, diagonal: Array, first: int, *, margin: float | None = None) -> None:
-        """Add the rows from ``first`` on, with features ``F``, which are overwritten, and ``k(x, x)``.
+        """Add the rows from ``first`` on, with features ``F`` and ``k(x, x)``; what is in :meth:`room` may change.
 
         ``margin`` is that of :func:`margin_of`, if it was taken.
         """
@@ -197,19 +208,20 @@ class BlockSums:
         if wy.shape[1]:
             self._cross += F.T @ wy
         if w is not None:
-            F *= np.sqrt(w).astype(F.dtype)[:, None]
+            F = np.multiply(F, np.sqrt(w).astype(F.dtype)[:, None], out=self.room(len(F), F.dtype))
         if self._product is None or self._product.dtype != F.dtype:
             self._product = np.empty(self._gram.shape, F.dtype)
-        self._gram += np.matmul(F.T, F, out=self._product)
+        _add_above(self._gram, np.matmul(F.T, F, out=self._product))
         self._trace += float(diagonal.sum() if w is None else w @ diagonal)
         if margin is not None:
             self._margin = min(self._margin, margin)
             self._checked += len(F)
 
     def statistics(self) -> Statistics:
-        """Return what the tiles have added up to."""
+        """Return what the tiles have added up to; nothing can be added after that."""
         mean = self._sum / (self._weight or 1.0)
-        self._gram -= self._weight * np.outer(mean, mean)
+        _mirror(self._gram)
+        _add_outer(self._gram, mean, -self._weight)
         return Statistics(
             self._count,
             self._weight,
@@ -222,6 +234,32 @@ class BlockSums:
             self._target_scatter,
             self._checked,
         )
+
+
+def _panels(k: int) -> Iterator[slice]:
+    """Yield the rows of a k × k matrix in groups: what is done to one stays in the cache."""
+    for first in range(0, k, _PANEL):
+        yield slice(first, min(first + _PANEL, k))
+
+
+def _add_above(A: Array, B: Array) -> None:
+    """Add symmetric B to symmetric A, above the diagonal panels and on them only."""
+    for rows in _panels(len(A)):
+        A[rows, rows.start :] += B[rows, rows.start :]
+
+
+def _mirror(A: Array) -> None:
+    """Copy what is above the diagonal panels to below them."""
+    for rows in _panels(len(A)):
+        A[rows.stop :, rows] = A[rows, rows.stop :].T
+
+
+def _add_outer(A: Array, x: Array, factor: float) -> None:
+    """Add ``factor · x xᵀ`` to A, symmetric to the last bit."""
+    for rows in _panels(len(A)):
+        added = np.multiply.outer(x[rows], x)
+        added *= factor
+        A[rows] += added
 
 
 def _centred(y: Array, w: Array | None, weight: float) -> tuple[Array, Array]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol, cast
 
 import numpy as np
 
@@ -19,9 +18,10 @@ from nystrom.engine.survey import Survey
 from nystrom.exceptions import NotPositiveSemidefiniteError
 from nystrom.feature_sums import BlockSums, Statistics, margin_of
 from nystrom.kernels import Kernel
+from nystrom.kernels.filling import fill
 from nystrom.kernels.ranges import overflow_error
 from nystrom.linalg import row_sum_norm, whitened, whitening_norm
-from nystrom.rows.base import Block
+from nystrom.rows.base import Block, require_finite
 from nystrom.types import Array, Matrix
 
 # What is promised of each eigenvalue, relative to itself, beside the ε cond(W) that no method can avoid.
@@ -31,13 +31,17 @@ _SQUARABLE = (1e-140, 1e140)
 # The same for sums in float32.
 _SQUARABLE32 = (1e-15, 1e15)
 # Kernel values are taken this many bytes at a time: they stay in the cache, and many landmarks do not need much memory.
-# Fewer rows than the least would cost more in adding up the m × m results than they save.
+# Adding up the m × m results costs as much as the products of some hundred rows, so many landmarks take more.
 _TILE_BYTES = 16 * 2**20
 _MIN_TILE_ROWS = 1024
+_MOST_TILE_ROWS = 4096
 # From this many landmarks on, leading directions may leave first; up to one in so many: more would cost what they save.
 _MANY = 256
 _LEADING_SHARE = 8
 _MOST_LEADING = 128
+# With so many rows per landmark, rounding errors of the sums may be counted as independent; of so many tiles at most.
+_ROWS_PER_LANDMARK = 8
+_MOST_AVERAGED = 64
 
 
 @dataclass(frozen=True)
@@ -62,50 +66,76 @@ class Way:
 WHITEN_FIRST = Way(True, np.dtype(np.float64))
 
 
-def choose_way(W: Array, T: Array, kernel: Kernel, dtype: np.dtype) -> Way:
+def choose_way(W: Array, T: Array, kernel: Kernel, dtype: np.dtype, n_rows: int = 0) -> Way:
     """Return the cheapest way whose rounding errors stay within the promise.
 
     Sums in arithmetic of precision ε are off by ``ε ‖C − s‖²``, with s the landmarks' mean row of W, which whitening
     afterwards turns into ``ε ‖C − s‖² ‖T‖²``. The least eigenvalue is about ``(n/m) / ‖T‖²``, and ``C`` is to its n
     rows what W is to its m: relative to that eigenvalue the error is ``ε (‖W − s‖ ‖T‖²)²``.
 
+    That is the worst case, in which all errors point the same way. The errors of m × m sums are independent of each
+    other, and those of different tiles too: with many rows, :func:`_share` says how much less they come to.
+
     Values in float32 are themselves off by ε32, which costs ``ε32 cond(W)`` whatever is done; sums of them in float64
     add less than that while ``‖W − s‖ ‖T‖²`` is below ε32/ε64, and the cut-off of :func:`nystrom.linalg.whiten` sees
     to that.
     Kernels that are positive semidefinite by theorem alone are summed so, for no row of theirs needs to be checked.
     """
-    return plan_way(W, T, kernel, dtype)[0]
+    return plan_way(W, T, kernel, dtype, n_rows)[0]
 
 
-def plan_way(W: Array, T: Array, kernel: Kernel, dtype: np.dtype) -> tuple[Way, Array | None]:
-    """Return what :func:`choose_way` says, and the directions that leave first, if any do."""
+def plan_way(
+    W: Array, T: Array, kernel: Kernel, dtype: np.dtype, n_rows: int = 0, norm: float | None = None
+) -> tuple[Way, Array | None]:
+    """Return what :func:`choose_way` says, and the directions that leave first, if any do; ``norm`` is ``‖T‖²``."""
     m, k = T.shape
     top = float(np.max(np.diag(W)))
     saves = 2 * m * k + k * k > m * m
     if not saves or not kernel.is_psd or not _SQUARABLE[0] < top < _SQUARABLE[1]:
         return WHITEN_FIRST, None
-    size = whitening_norm(T)
+    size = whitening_norm(T) if norm is None else norm
     growth = float(np.linalg.norm(W - W.mean(axis=0))) * size
     narrow = dtype == np.float32 and _in(top, _SQUARABLE32)
     candidates: list[np.dtype] = [np.dtype(np.float32)] if narrow else []
     for sum_dtype in [*candidates, np.dtype(np.float64)]:
-        if float(np.finfo(sum_dtype).eps) * growth**2 <= PROMISE[dtype.name]:
+        if float(np.finfo(sum_dtype).eps) * _share(m, n_rows) * growth**2 <= PROMISE[dtype.name]:
             return Way(False, sum_dtype), None
-        leading = _enough_leading(W, size, sum_dtype) if m >= _MANY and sum_dtype == dtype else None
+        leading = _enough_leading(W, size, sum_dtype, n_rows) if m >= _MANY and sum_dtype == dtype else None
         if leading is not None:
             return Way(False, sum_dtype, leading.shape[1]), leading
     return (Way(False, np.dtype(np.float64)) if dtype == np.float32 else WHITEN_FIRST), None
 
 
-def _enough_leading(W: Array, size: float, dtype: np.dtype) -> Array | None:
+def _share(m: int, n_rows: int) -> float:
+    """Return by how much less than in the worst case the errors of the sums come to.
+
+    A symmetric matrix of independent errors stretches no vector by more than about 2/√m of its Frobenius norm, and the
+    errors of B tiles come to √B times those of one. With few rows, the least eigenvalues are less than assumed there.
+    """
+    if n_rows < _ROWS_PER_LANDMARK * m:
+        return 1.0
+    return min(1.0, 2 / np.sqrt(m)) / _averaged(m, n_rows)
+
+
+def _averaged(m: int, n_rows: int) -> float:
+    # No more, because rows that are repeated have the same errors in every tile.
+    return float(np.sqrt(np.clip(n_rows / tile_rows(m), 1, _MOST_AVERAGED)))
+
+
+def tile_rows(m: int) -> int:
+    """Return the rows whose kernel values are computed and summed at a time."""
+    return max(_TILE_BYTES // (8 * m), min(2 * m, _MOST_TILE_ROWS), _MIN_TILE_ROWS)
+
+
+def _enough_leading(W: Array, size: float, dtype: np.dtype, n_rows: int) -> Array | None:
     """Return as many directions as must leave first for the promise to hold, in ``dtype``; None if too many."""
     m, eps = len(W), float(np.finfo(dtype).eps)
-    allowed, share = PROMISE[dtype.name], 1.0
+    allowed, share = PROMISE[dtype.name], _share(m, n_rows)
     if dtype == np.float32:
         # An error of a tenth of the values' own rounding does not matter.
         allowed += 0.1 * eps * row_sum_norm(W) * size
         # Rounding errors of m × m sums are independent: along one direction they are 1/m of their Frobenius norm.
-        share = 1.0 / m
+        share = 1.0 / m / (_averaged(m, n_rows) if n_rows >= _ROWS_PER_LANDMARK * m else 1.0)
     Q, left = leading_directions(W)
     enough = np.flatnonzero(eps * share * (left * size) ** 2 <= allowed)
     return Q[:, : int(enough[0]) + 1].astype(dtype) if enough.size else None
@@ -131,39 +161,39 @@ def leading_directions(W: Array) -> tuple[Array, Array]:
     return basis @ turn.T, np.sqrt(np.maximum(left, least))
 
 
-class Keeper(Protocol):
-    """What takes kernel values as they are made: an array (n, m), or something that looks at them."""
+class Kept:
+    """What a pass keeps of the kernel values for later.
 
-    def __setitem__(self, rows: slice, C: Array, /) -> None: ...
+    Attributes
+    ----------
+    values : array (n, m) or None
+        C, where there is room for it.
+    largest : array (n,) or None
+        The largest kernel value of each row.
+    first : int
+        The number of the first row.
+    """
 
+    def __init__(self, values: Array | None, largest: Array | None = None, *, first: int = 0) -> None:
+        self.values = values
+        self.largest = largest
+        self.first = first
 
-class RemoteKeeper(Keeper, Protocol):
-    """A keeper that needs a few numbers per row only, which can be sent from where a step runs."""
-
-    def reduced(self, C: Array, /) -> Array: ...
-    def place(self, rows: slice, values: Array, /) -> None: ...
-
-
-class _Pieces:
-    """The keeper of a step that runs elsewhere."""
-
-    def __init__(self, reduced: Callable[[Array], Array]) -> None:
-        self.reduced = reduced
-        self.made: list[tuple[slice, Array]] = []
-
-    def __setitem__(self, rows: slice, C: Array) -> None:
-        self.made.append((rows, self.reduced(C)))
+    def of(self, tile: Block) -> tuple[Array | None, Array | None]:
+        """Return where the values of some rows go, and the largest of each."""
+        rows = slice(tile.start - self.first, tile.stop - self.first)
+        return (None if array is None else array[rows] for array in (self.values, self.largest))  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
-class _Kept:
-    """The statistics of some rows, and what was kept of their kernel values."""
+class _Sent:
+    """The statistics of some rows, and the largest kernel values of each block of them."""
 
     statistics: Statistics
-    pieces: list[tuple[slice, Array]]
+    largest: list[tuple[int, Array]]
 
-    def merge(self, other: _Kept) -> _Kept:
-        return _Kept(self.statistics.merge(other.statistics), self.pieces + other.pieces)
+    def merge(self, other: _Sent) -> _Sent:
+        return _Sent(self.statistics.merge(other.statistics), self.largest + other.largest)
 
 
 @dataclass(frozen=True)
@@ -184,10 +214,12 @@ class Fold:
         What rounding may take from ``k(x, x) − ‖f‖²``, in units of :func:`nystrom.feature_sums.margin_of`.
     way : Way
         When to whiten.
-    keep : array (n, m), Keeper or None
-        Filled with C.
+    keep : Kept or None
+        Filled with what it has room for.
     leading : array (m, n_leading) or None
         Q, rounded to the dtype of the sums.
+    name : str
+        Of the rows, for errors.
     """
 
     kernel: Kernel
@@ -197,15 +229,19 @@ class Fold:
     top: float
     tolerance: float
     way: Way
-    keep: Keeper | None = None
+    keep: Kept | None = None
     leading: Array | None = None
+    name: str = "X"
 
     def over(self, survey: Survey) -> Statistics:
         """Return the statistics of all rows, finite and symmetric: one pass."""
-        if self.keep is not None and survey.rows.on_cluster:
-            statistics = self._over_cluster(survey, cast(RemoteKeeper, self.keep))
+        named, largest = replace(self, name=survey.rows.name), None if self.keep is None else self.keep.largest
+        if not survey.rows.on_cluster:
+            statistics = survey.fold(named, label="factor", checks=True)
+        elif largest is None:
+            statistics = survey.fold(replace(named, keep=None), label="factor", checks=True)
         else:
-            statistics = survey.fold(self, label="factor")
+            statistics = replace(named, keep=None)._over_cluster(survey, largest)
         _require_sound(statistics, survey.rows.dtype)
         if self.way.whiten_first:
             return statistics.moved(self.shift @ self.T)
@@ -215,33 +251,37 @@ class Fold:
             return statistics.in_basis(both).moved(self.shift @ self.T)
         return statistics.moved(self.shift).in_basis(self.T)
 
-    def _over_cluster(self, survey: Survey, keep: RemoteKeeper) -> Statistics:
-        """Do the same where steps run elsewhere: they send back what the keeper makes of C."""
-        reduced_by, here = keep.reduced, replace(self, keep=None)
+    def _over_cluster(self, survey: Survey, largest: Array) -> Statistics:
+        """Do the same where steps run elsewhere: they send back the ``largest`` values of their rows."""
 
-        def step(block: Block) -> _Kept:
-            pieces = _Pieces(reduced_by)
-            return _Kept(replace(here, keep=pieces)(block), pieces.made)
+        def step(block: Block) -> _Sent:
+            own = np.empty(block.X.shape[0], block.X.dtype)
+            statistics = replace(self, keep=Kept(None, own, first=block.start))(block)
+            return _Sent(statistics, [(block.start, own)])
 
-        found = survey.fold(step, label="factor")
-        for rows, values in found.pieces:
-            keep.place(rows, values)
+        found = survey.fold(step, label="factor", checks=True)
+        for start, values in found.largest:
+            largest[start : start + len(values)] = values
         return found.statistics
 
     def __call__(self, block: Block) -> Statistics:
         m, k = self.T.shape
-        tile_rows = max(_TILE_BYTES // (8 * m), _MIN_TILE_ROWS)
         sums = BlockSums(block, k if self.way.whiten_first else m + self.way.n_leading)
         # Overflow is found in the sums, where it is an error with advice.
         with np.errstate(over="ignore", invalid="ignore"):
-            for tile in block.split(tile_rows):
+            for tile in block.split(tile_rows(m)):
                 self._add(sums, tile, tile.start - block.start)
             return sums.statistics()
 
     def _add(self, sums: BlockSums, tile: Block, first: int) -> None:
+        shifted = None if self.way.whiten_first else self._fill(sums, tile)
+        if shifted is not None:
+            diagonal = np.asarray(self.kernel.diag(tile.X, start=tile.start), dtype=np.float64)
+            sums.add(self._parted(shifted, sums) if self.leading is not None else shifted, diagonal, first)
+            return
+        require_finite(tile.X, self.name, tile.start)
         C = self.evaluate(tile.X)
-        if self.keep is not None:
-            self.keep[tile.start : tile.stop] = C
+        self._note(C, tile)
         diagonal = np.asarray(self.kernel.diag(tile.X, start=tile.start), dtype=np.float64)
         if self.way.whiten_first:
             self._add_whitened(sums, C, diagonal, tile, first)
@@ -249,19 +289,42 @@ class Fold:
         dtype = self.way.sum_dtype
         if dtype == np.float32 and not float(diagonal.max()) < _SQUARABLE32[1]:
             dtype = np.dtype(np.float64)
-        sums.add(self._shifted(C, sums.room(len(C), dtype)), diagonal, first)
+        room = sums.room(len(C), dtype) if self.leading is None else np.empty(C.shape, dtype)
+        shifted = np.subtract(C, self.shift, out=room, dtype=dtype, casting="same_kind")
+        sums.add(self._parted(shifted, sums) if self.leading is not None else shifted, diagonal, first)
 
-    def _shifted(self, C: Array, room: Array) -> Array:
-        """Return the kernel values minus the shift, or ``[A, D]`` of that, in ``room``."""
-        if self.leading is None:
-            return np.subtract(C, self.shift, out=room, dtype=room.dtype, casting="same_kind")
-        k, dtype = self.way.n_leading, room.dtype
-        Q = self.leading.astype(dtype, copy=False)
-        # With a column of ones the same product takes the shift away.
-        A = np.ones((len(C), k + 1), dtype)
-        np.subtract(C @ Q, (self.shift @ Q).astype(dtype), out=A[:, :k])
-        room[:, :k] = A[:, :k]
-        rest = np.matmul(A, np.concatenate([Q.T, self.shift[None].astype(dtype)]), out=room[:, k:])
+    def _fill(self, sums: BlockSums, tile: Block) -> Array | None:
+        """Return the kernel values minus the shift as they are computed, and keep them; None if the kernel cannot."""
+        dtype, n = tile.X.dtype, tile.X.shape[0]
+        kept, largest = (None, None) if self.keep is None else self.keep.of(tile)
+        direct = self.leading is None and dtype == self.way.sum_dtype
+        to = sums.room(n, dtype) if direct else np.empty((n, len(self.T)), dtype)
+        squares = fill(self.evaluate, to, tile.X, self.shift, largest, kept)
+        if squares is None:
+            return None
+        if not np.isfinite(squares):
+            require_finite(tile.X, self.name, tile.start)
+        if direct or self.leading is not None:
+            return to
+        room = sums.room(n, self.way.sum_dtype)
+        room[:] = to
+        return room
+
+    def _note(self, C: Array, tile: Block) -> None:
+        if self.keep is None:
+            return
+        kept, largest = self.keep.of(tile)
+        if largest is not None:
+            largest[:] = C.max(axis=1)
+        if kept is not None:
+            kept[:] = C
+
+    def _parted(self, C: Array, sums: BlockSums) -> Array:
+        """Return ``[A, D]`` of the kernel values minus the shift."""
+        k, room = self.way.n_leading, sums.room(len(C), C.dtype)
+        Q = self.leading.astype(C.dtype, copy=False)  # type: ignore[union-attr]
+        A = np.matmul(C, Q, out=room[:, :k])
+        rest = np.matmul(A, Q.T, out=room[:, k:])
         np.subtract(C, rest, out=rest)
         return room
 
@@ -291,7 +354,7 @@ def excess(statistics: Statistics, fold: Fold) -> float:
     Looks at the row that exceeds it most, where rows were looked at, and at the sum of all.
     """
     s = statistics
-    left = s.trace - float(np.trace(s.gram))
+    left = s.trace - s.spanned
     # The rows' scales add up to at most this, by the inequality of Cauchy and Schwarz.
     scale = np.sqrt(s.trace) * np.sqrt(s.trace + s.weight * fold.top) + s.weight * fold.tolerance * fold.top
     margin = min(s.margin, left / scale if scale > 0 else 0.0)

@@ -86,6 +86,46 @@ class TestProduct:
                         found, slow[0], rtol=0 if not exp else 60 * np.finfo(dtype).eps, atol=60 * np.finfo(dtype).eps
                     )
 
+    def test_the_gaussian_kernel_minus_a_row_and_what_is_seen_of_it(self, n, p, m, dtype, both, rng):
+        X, Z, gamma = rng.normal(size=(n, p)).astype(dtype), rng.normal(size=(m, p)), 0.5 / max(p, 1)
+        columns, norms = (2 * gamma * Z.T).astype(dtype), (gamma * np.sum(Z**2, axis=1)).astype(dtype)
+        minus = rng.random(m).astype(dtype)
+        eps = float(np.finfo(dtype).eps)
+
+        def run(kernel):
+            found = []
+            for rows in layouts(X):
+                # Parts of wider arrays, which must stay as they are around them.
+                out, kept, largest = np.full((n, m + 2), 7, dtype), np.full((n, m + 3), 7, dtype), np.empty(n, dtype)
+                squares = kernel.into(out[:, 1 : m + 1], rows, minus, largest, kept[:, 2 : m + 2])
+                assert (out[:, [0, -1]] == 7).all()
+                assert (kept[:, [0, 1, -1]] == 7).all()
+                assert kernel.into(np.empty((n, m), dtype), rows, minus) == pytest.approx(squares, rel=p * eps)
+                found.append((out[:, 1 : m + 1], largest, kept[:, 2 : m + 2], squares))
+            return found
+
+        for center in (None, np.full(p, 0.25, dtype)):
+            kernel = loops.Exponentials(columns, norms, gamma, center)
+            whole = both(lambda k=kernel: k(X, exp=True))
+            exact = float(np.sum((X.astype(np.float64) - (0 if center is None else 0.25)) ** 2))
+            fast, slow = both(lambda k=kernel: run(k))
+            assert all(np.array_equal(kept, whole[0]) for _, _, kept, _ in fast)
+            for out, largest, kept, squares in fast + slow:
+                np.testing.assert_allclose(kept, whole[1], rtol=0, atol=60 * eps)
+                assert np.array_equal(out, kept - minus)
+                assert np.array_equal(largest, kept.max(axis=1, initial=0))
+                assert squares == pytest.approx(exact, rel=(4 + p) * eps)
+
+    def test_the_sum_of_squares_tells_rows_that_are_not_finite(self, n, p, m, dtype, both, rng):
+        if n * p == 0:
+            return
+        kernel = loops.Exponentials(rng.normal(size=(p, m)).astype(dtype), np.zeros(m, dtype), 0.1)
+        for bad in (np.nan, np.inf, -np.inf):
+            X = rng.normal(size=(n, p)).astype(dtype)
+            X[rng.integers(n), rng.integers(p)] = bad
+            for squares in both(lambda rows=X: kernel.into(np.empty((n, m), dtype), rows, np.zeros(m, dtype))):
+                assert not np.isfinite(squares)
+
 
 @pytest.mark.parametrize("dtype", DTYPES)
 class TestExponential:

@@ -44,6 +44,18 @@ class TestNative:
             native.product(np.asfortranarray(X), panels, out)
         with pytest.raises(ValueError, match="out must have contiguous rows"):
             native.product(X, panels, np.asfortranarray(out))
+        minus, largest, kept = np.zeros(5, dtype), np.empty(4, dtype), np.empty((4, 5), dtype)
+        native.product(X, panels, out, 0.5, norms, True, minus, largest, kept)
+        with pytest.raises(ValueError, match="minus must have size 5; got 4"):
+            native.product(X, panels, out, 0.5, norms, True, minus[:4])
+        with pytest.raises(ValueError, match="minus is taken from exponentials alone"):
+            native.product(X, panels, out, 0.5, norms, False, minus)
+        with pytest.raises(ValueError, match="largest must have size 4; got 3"):
+            native.product(X, panels, out, 0.5, norms, True, minus, largest[:3])
+        with pytest.raises(ValueError, match="largest and kept are found where minus is taken"):
+            native.product(X, panels, out, 0.5, norms, True, None, largest)
+        with pytest.raises(ValueError, match=r"kept must have shape \(4, 5\); got \(3, 5\)"):
+            native.product(X, panels, out, 0.5, norms, True, minus, largest, kept[:3])
 
     def test_arrays_of_another_kind(self, native, dtype):
         other = np.dtype("float64" if dtype == np.float32 else "float32")

@@ -70,7 +70,7 @@ def certify(fitted: NystromMap) -> Certificate:
     trace = fitted.statistics.trace
     # Rounding can leave the difference a hair below zero when nothing is left over.
     left = max(trace - float(fitted.eigenvalues.sum()), 0.0)
-    spanned = float(np.trace(fitted.statistics.gram))
+    spanned = fitted.statistics.spanned
     unexplained = min(max(trace - spanned, 0.0), left)
     s = fitted.statistics
     return Certificate(left, trace, s.count, unexplained, each_row=s.n_checked == s.count)

@@ -100,6 +100,12 @@ class Silent:
         pass
 
 
+class Writing(Protocol):
+    """The method ``write`` of a step of :meth:`Engine.emit` that can put what it makes where it belongs."""
+
+    def __call__(self, block: Block, out: Array) -> None: ...
+
+
 class Engine(Protocol):
     """How a pass runs."""
 

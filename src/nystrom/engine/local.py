@@ -13,7 +13,7 @@ from typing import Any, Generic
 import numpy as np
 from numpy.typing import DTypeLike
 
-from nystrom.engine.base import M, Mergeable, Progress, Silent, T, TreeMerger
+from nystrom.engine.base import M, Mergeable, Progress, Silent, T, TreeMerger, Writing
 from nystrom.engine.storage import hold
 from nystrom.rows.base import Block, RowBlocks
 from nystrom.threads import blas_threads, resolve_n_jobs
@@ -190,8 +190,14 @@ class LocalEngine:
         n = rows.shape[0]
         out = np.empty(n if n_columns is None else (n, n_columns), dtype=dtype)
 
+        in_place: Writing | None = getattr(step, "write", None)
+
         def write(block: Block) -> None:
-            out[block.start : block.stop] = step(block)
+            piece = out[block.start : block.stop]
+            if in_place is not None:
+                in_place(block, piece)
+            else:
+                piece[:] = step(block)
 
         for _ in self._run(rows, write, label):
             pass

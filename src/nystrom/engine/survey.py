@@ -111,8 +111,14 @@ class Survey:
         finally:
             beside.shutdown()
 
-    def fold(self, step: Callable[[Block], M], *, label: str) -> M:
-        """Fold ``step`` over the rows, and the moments with it if they are not known yet."""
+    def fold(self, step: Callable[[Block], M], *, label: str, checks: bool = False) -> M:
+        """Fold ``step`` over the rows, and the moments with it if they are not known yet.
+
+        A step that ``checks`` that its rows are finite carries no moments: whoever needs them has asked before.
+        """
+        if checks:
+            with self._first_row_named():
+                return self.passes.fold(self.rows, step, label=label)
         if self._known:
             return self.passes.fold(self.rows, step, label=label)
         survey = _moments_step(self.rows.name)

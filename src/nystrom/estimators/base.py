@@ -24,15 +24,17 @@ from nystrom.estimators.quality import QualityMixin
 from nystrom.estimators.whole import restore_on_failure
 from nystrom.exceptions import ApproximationWarning
 from nystrom.factor import FACTORS, NystromMap, extend
+from nystrom.fold import Kept
 from nystrom.generator import RandomState, make_generator
 from nystrom.kernels import GammaLike, Gaussian, InMetric, Kernel, KernelLike, Precomputed, make_kernel
 from nystrom.landmarks import Landmarks, LandmarksLike, Selector, make_selector
 from nystrom.landmarks.auto import Auto
 from nystrom.landmarks.in_metric import select_in_metric
+from nystrom.linalg import algebra_threads
 from nystrom.memory import Footprint, fit_footprint, machine_memory, parse_memory
 from nystrom.rows import RowBlocks
 from nystrom.rows.arrays import ArrayRows
-from nystrom.solvers.rare import Likeness, can_watch, with_rare_rows
+from nystrom.solvers.rare import can_watch, unlike_rows, with_rare_rows
 from nystrom.solvers.sizing import Grown, grow_by_components
 from nystrom.threads import limit_methods
 from nystrom.types import Array
@@ -40,6 +42,8 @@ from nystrom.warn import warn_caller
 
 # Up to this many columns a Gaussian kernel of rows in memory is computed again sooner than fresh memory is filled.
 _QUICK_COLUMNS = 128
+# Memory of up to this size is soon filled.
+_SMALL_BYTES = 8 * 2**20
 
 # Without a rank to double, this many landmarks: enough for good accuracy, and still seconds for a million rows.
 DEFAULT_LANDMARKS = 1000
@@ -185,34 +189,34 @@ class KernelMachine(QualityMixin):
         """Return the kernel with numbers for all its parameters; a machine with a target may search for them here."""
         return kernel.resolve(survey.moments) if kernel.needs_moments else kernel
 
-    def _fit_map(
-        self, rows: RowBlocks, *, keep_kernel: bool = False, cut_rank: bool = True
-    ) -> tuple[NystromMap, Array | None]:
+    def _fit_map(self, rows: RowBlocks, *, keep_kernel: bool = False, cut_rank: bool = True) -> tuple[NystromMap, Kept]:
         """Choose landmarks and fit the map; with ``keep_kernel`` also return C if it is small enough to hold.
 
         Without ``cut_rank`` the map keeps every direction, for a machine that cuts to ``n_components`` afterwards.
         """
         survey, kernel, landmarks, rank = self._choose_landmarks(rows)
-        C = self._room_for_kernel(survey, kernel, landmarks.points.shape[0]) if keep_kernel else None
+        keep = Kept(self._room_for_kernel(survey, kernel, landmarks.points.shape[0]) if keep_kernel else None)
         before, began = survey.n_passes, time.perf_counter()
-        fitted = self._factorise_all(survey, kernel, landmarks, rank if cut_rank else None, C)
-        self._stages += (StageRecord("factor", survey.n_passes - before, time.perf_counter() - began),)
-        self._store_map(fitted)
-        self.certificate_ = look_at_rows(certify(fitted), rows, fitted)
-        warn_if_unexplained(self.certificate_, rows, fitted)
-        return fitted, C
+        with algebra_threads(len(landmarks)):
+            fitted = self._factorise_all(survey, kernel, landmarks, rank if cut_rank else None, keep)
+            self._stages += (StageRecord("factor", survey.n_passes - before, time.perf_counter() - began),)
+            self._store_map(fitted)
+            self.certificate_ = look_at_rows(certify(fitted), rows, fitted)
+            warn_if_unexplained(self.certificate_, rows, fitted)
+        return fitted, keep
 
     def _factorise_all(
-        self, survey: Survey, kernel: Kernel, landmarks: Landmarks, rank: int | None, C: Array | None
+        self, survey: Survey, kernel: Kernel, landmarks: Landmarks, rank: int | None, keep: Kept
     ) -> NystromMap:
         """Return the map of all rows; rare clusters that "auto" has missed are given some of its landmarks."""
         factorise = FACTORS[self.factor]
         if not isinstance(make_selector(self.landmarks), Auto) or not can_watch(survey, kernel, landmarks):
-            return factorise(survey, kernel, landmarks, rank, keep=C)
-        seen = Likeness(survey.rows.shape[0], C)
-        fitted = factorise(survey, kernel, landmarks, rank, keep=seen)
-        better = with_rare_rows(survey, fitted, seen.unlike)
-        return fitted if better is None else factorise(survey, kernel, better, rank, keep=C)
+            return factorise(survey, kernel, landmarks, rank, keep=keep)
+        keep.largest = np.empty(survey.rows.shape[0], survey.rows.dtype)
+        fitted = factorise(survey, kernel, landmarks, rank, keep=keep)
+        better = with_rare_rows(survey, fitted, unlike_rows(keep.largest))
+        keep.largest = None
+        return fitted if better is None else factorise(survey, kernel, better, rank, keep=keep)
 
     def _choose_landmarks(self, rows: RowBlocks) -> tuple[Survey, Kernel, Landmarks, int | None]:
         """Return the surveyed rows, the kernel with numbers for its parameters, the landmarks and the rank."""
@@ -302,11 +306,12 @@ class KernelMachine(QualityMixin):
         """Return room for C, or None where it would be large, or where it takes less time to compute it again."""
         rows = survey.rows
         in_memory = isinstance(rows, ArrayRows) and not rows.is_sparse
-        if in_memory and isinstance(kernel, Gaussian) and rows.shape[1] <= _QUICK_COLUMNS:
+        n_bytes = rows.shape[0] * m * rows.dtype.itemsize
+        if in_memory and isinstance(kernel, Gaussian) and rows.shape[1] <= _QUICK_COLUMNS and n_bytes > _SMALL_BYTES:
             return None
         left = getattr(survey.engine, "room", None)
         room = 256 * 2**20 if left is None else min(256 * 2**20, left)
-        if rows.on_cluster or rows.shape[0] * m * rows.dtype.itemsize > room:
+        if rows.on_cluster or n_bytes > room:
             return None
         return np.empty((rows.shape[0], m), rows.dtype)
 

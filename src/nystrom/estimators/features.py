@@ -13,9 +13,10 @@ from nystrom.checks import check_choice, check_positive
 from nystrom.estimators.parameters import CommonParameters
 from nystrom.estimators.sizing import GrowingMachine
 from nystrom.factor import NystromMap, emit_features
+from nystrom.fold import Kept
 from nystrom.kernels import GammaLike, KernelLike
 from nystrom.rows import RowBlocks
-from nystrom.types import Array, Emitted, OutPath, RowsLike, TargetLike
+from nystrom.types import Emitted, OutPath, RowsLike, TargetLike
 
 
 def _keep_written_rows(cls: type[Nystroem]) -> type[Nystroem]:
@@ -118,9 +119,7 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GrowingMachine
         self._extend_map(self._check_X(X, reset=False))
         return self
 
-    def _fit_map(
-        self, rows: RowBlocks, *, keep_kernel: bool = False, cut_rank: bool = True
-    ) -> tuple[NystromMap, Array | None]:
+    def _fit_map(self, rows: RowBlocks, *, keep_kernel: bool = False, cut_rank: bool = True) -> tuple[NystromMap, Kept]:
         if self.tol is None:
             return super()._fit_map(rows, keep_kernel=keep_kernel, cut_rank=cut_rank)
         tol, norm = check_positive(self.tol, "tol"), check_choice(self.tol_norm, "tol_norm", NORMS)
@@ -132,9 +131,9 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GrowingMachine
     def fit_transform(self, X: RowsLike, y: TargetLike = None) -> Emitted:
         """Fit, and return the features of X; k(X, Z) is kept from the fit where it fits in 256 MiB."""
         rows = self._check_X(X, reset=True)
-        fitted, C = self._fit_map(rows, keep_kernel=True)
+        fitted, keep = self._fit_map(rows, keep_kernel=True)
         engine = self._emit_engine(rows, fitted.n_components, rows.dtype, to_file=False)
-        return emit_features(rows, engine, fitted, C=C)
+        return emit_features(rows, engine, fitted, keep=keep)
 
     def transform(self, X: RowsLike, *, out: OutPath = None) -> Emitted:
         """Return the features of X: n × ``n_components_``, in the dtype of X; lazy if X is a Dask collection.

@@ -13,10 +13,10 @@ from nystrom.estimators.base import MOST_LANDMARKS, KernelMachine
 from nystrom.estimators.display import StageRecord
 from nystrom.exceptions import ApproximationWarning
 from nystrom.factor import FACTORS, NystromMap, truncate
+from nystrom.fold import Kept
 from nystrom.generator import make_generator
 from nystrom.landmarks import make_selector
 from nystrom.rows import RowBlocks
-from nystrom.types import Array
 from nystrom.warn import warn_caller
 
 
@@ -25,7 +25,7 @@ class GrowingMachine(KernelMachine):
 
     def _fit_to_tolerance(
         self, rows: RowBlocks, tol: float, norm: str, *, keep_kernel: bool
-    ) -> tuple[NystromMap, Array | None]:
+    ) -> tuple[NystromMap, Kept]:
         """Find landmarks enough for the tolerance, fit the map to all rows, and cut the rank as far as it allows."""
         check_choice(self.factor, "factor", FACTORS)
         began = time.perf_counter()
@@ -37,8 +37,8 @@ class GrowingMachine(KernelMachine):
         kernel = self._checked_kernel(rows)
         kernel = kernel.resolve(survey.moments) if kernel.needs_moments else kernel
         found = find_size(survey, selector, kernel, tol, rng, norm=norm, most=most)
-        C = self._room_for_kernel(survey, kernel, len(found.landmarks)) if keep_kernel else None
-        fitted = FACTORS[self.factor](survey, kernel, found.landmarks, None, keep=C)
+        keep = Kept(self._room_for_kernel(survey, kernel, len(found.landmarks)) if keep_kernel else None)
+        fitted = FACTORS[self.factor](survey, kernel, found.landmarks, None, keep=keep)
         if found.met:
             fitted = truncate(fitted, cut_rank(fitted.eigenvalues, found.error, tol))
         else:
@@ -48,7 +48,7 @@ class GrowingMachine(KernelMachine):
         self._stages = (StageRecord("search and factor", survey.n_passes, seconds),)
         self._store_map(fitted)
         self.certificate_ = look_at_rows(certify(fitted), rows, fitted)
-        return fitted, C
+        return fitted, keep
 
     def _warn_not_met(self, found: Sized, tol: float, most: int, n_rows: int) -> None:
         reached = f"{len(found.landmarks)} landmarks reach {found.error}, and tol={tol:g} was asked for"

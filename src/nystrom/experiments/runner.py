@@ -24,6 +24,7 @@ from nystrom.experiments.paper_algorithms import optimal_as_written, standard_as
 from nystrom.experiments.prepare import Prepared, prepare_study
 from nystrom.experiments.records import Row, RowFile, identity
 from nystrom.experiments.small_matrices import toy_rows
+from nystrom.fold import Kept
 from nystrom.landmarks import KMeans, Landmarks, SketchedKMeans, Uniform
 from nystrom.landmarks.weighted import column_norms, draw_weighted
 from nystrom.rows import as_blocks
@@ -282,10 +283,10 @@ class Bench:
                     L = written(C, W.astype(C.dtype), r)
             return L, {"kernel": forming, "factor": clock}
         with Clock() as clock:
-            C = np.empty((self.rows.shape[0], landmarks.points.shape[0]), dtype=self.rows.dtype)
+            keep = Kept(np.empty((self.rows.shape[0], landmarks.points.shape[0]), dtype=self.rows.dtype))
             survey = Survey(self.rows, self.engine)
-            fitted = factor.FACTORS[method.factor](survey, self.data.kernel, landmarks, r, keep=C)
-            L = factor.emit_features(self.rows, self.engine, fitted, C=C)
+            fitted = factor.FACTORS[method.factor](survey, self.data.kernel, landmarks, r, keep=keep)
+            L = factor.emit_features(self.rows, self.engine, fitted, keep=keep)
         return L, {"factor": clock}
 
     def _extra(self, row: Row, L: Array) -> Row:

@@ -60,6 +60,11 @@ class _Gaussian:
         # Taken chunk by chunk with the exponents, while they are in the cache.
         return self.exponents(X, exp=True)
 
+    def into(
+        self, out: Array, X: Matrix, minus: Array, largest: Array | None = None, kept: Array | None = None
+    ) -> float | None:
+        return self.exponents.into(out, X, minus, largest, kept)
+
 
 @dataclass(frozen=True)
 class Matern(_UnitDiagonal):

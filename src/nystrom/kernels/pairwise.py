@@ -170,6 +170,17 @@ class _Landmarks:
             self._sharpen(out, X, self.points)
         return out
 
+    def fill(self, out: Array, X: Array, minus: Array, largest: Array | None, kept: Array | None) -> float | None:
+        """Fill ``out`` with the exponentials of dense rows, minus one number per column; None if that cannot be."""
+        dtype = self.norms.dtype
+        if issparse(self.rows) or self.points is not None or (kept is not None and kept.dtype != dtype):
+            return None
+        own = largest if largest is None or largest.dtype == dtype else np.empty(len(out), dtype)
+        squares = self._of_dense.into(out, X, minus.astype(dtype, copy=False), own, kept)
+        if largest is not None and own is not largest:
+            largest[:] = own
+        return squares
+
     @cached_property
     def _columns(self) -> Matrix:
         return _columns(self.rows)
@@ -219,13 +230,32 @@ class Exponents:
         self._sharp = sharp
         self._prepared: dict[tuple[np.dtype, bool], list[tuple[Array | None, _Landmarks | _Apart]]] = {}
 
-    def __call__(self, X: Matrix, *, exp: bool = False) -> Array:
-        X = as_matrix(X, "X")
-        check_columns(X, self._Z.shape[1])
+    def _parts(self, X: Matrix) -> list[tuple[Array | None, _Landmarks | _Apart]]:
         key = (X.dtype, issparse(X))
         if key not in self._prepared:
             self._prepared[key] = self._prepare(*key)
-        (_, first), *others = self._prepared[key]
+        return self._prepared[key]
+
+    def into(
+        self, out: Array, X: Matrix, minus: Array, largest: Array | None = None, kept: Array | None = None
+    ) -> float | None:
+        """Fill ``out`` with the exponentials minus one number per column, as :func:`nystrom.kernels.filling.fill`.
+
+        Returns None where the landmarks are compared in several ways, or rows or landmarks are sparse.
+        """
+        if issparse(X):
+            return None
+        X = as_matrix(X, "X")
+        check_columns(X, self._Z.shape[1])
+        (_, first), *others = self._parts(X)
+        if others or not isinstance(first, _Landmarks) or first.norms.dtype != out.dtype:
+            return None
+        return first.fill(out, to_dense(X), minus, largest, kept)
+
+    def __call__(self, X: Matrix, *, exp: bool = False) -> Array:
+        X = as_matrix(X, "X")
+        check_columns(X, self._Z.shape[1])
+        (_, first), *others = self._parts(X)
         out = first.exponents(X, exp).astype(X.dtype, copy=False)
         for columns, part in others:
             out[:, columns] = part.exponents(X, exp)

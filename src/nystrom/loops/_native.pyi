@@ -14,8 +14,17 @@ class InstructionSet:
     def suits_product(self, p: int, m: int, itemsize: int, exp: bool) -> bool: ...
     def pack(self, columns: Array) -> Array: ...
     def product(
-        self, X: Array, panels: Array, out: Array, gamma: float = 0.0, norms: Array | None = None, exp: bool = False
-    ) -> None: ...
+        self,
+        X: Array,
+        panels: Array,
+        out: Array,
+        gamma: float = 0.0,
+        norms: Array | None = None,
+        exp: bool = False,
+        minus: Array | None = None,
+        largest: Array | None = None,
+        kept: Array | None = None,
+    ) -> float: ...
     def sparse_columns(self, indptr: Array, indices: Array, data: Array, n_columns: int) -> SparseColumns: ...
     def dense_columns(self, Z: Array) -> SparseColumns: ...
     def sparse_product(

@@ -70,14 +70,44 @@ class Exponentials:
         self.center = center
 
     def __call__(self, X: Array, *, exp: bool) -> Array:
+        out = np.empty((X.shape[0], self.shape[1]), self.dtype)
+        self._fill(out, X, exp)
+        return out
+
+    def into(
+        self, out: Array, X: Array, minus: Array, largest: Array | None = None, kept: Array | None = None
+    ) -> float:
+        """Fill ``out`` with the exponentials minus one number per column; return the sum of all ``‖x − center‖²``.
+
+        Parameters
+        ----------
+        out : ndarray of shape (n, m), of this dtype, its rows contiguous
+        X : ndarray of shape (n, p)
+        minus : ndarray of shape (m,), of this dtype
+        largest : ndarray of shape (n,), of this dtype, optional
+            Filled with the largest exponential of each row.
+        kept : ndarray of shape (n, m), of this dtype, its rows contiguous, optional
+            Filled with the exponentials.
+        """
+        return self._fill(out, X, True, minus, largest, kept)
+
+    def _fill(
+        self,
+        out: Array,
+        X: Array,
+        exp: bool,
+        minus: Array | None = None,
+        largest: Array | None = None,
+        kept: Array | None = None,
+    ) -> float:
         p, m = self.shape
         check_columns(X, p)
-        out = np.empty((X.shape[0], m), self.dtype)
         loops = native if native is not None and native.suits_product(p, m, out.itemsize, exp) else None
         size = min(max(_CHUNK_NUMBERS // max(m, 1), _MIN_CHUNK_ROWS), _MAX_CHUNK_ROWS)
         if loops is not None and self.center is None and X.dtype == self.dtype:
             # The loops take their own chunks, and nothing is copied for them.
             size = max(X.shape[0], 1)
+        squares = 0.0
         for start in range(0, X.shape[0], size):
             rows = X[start : start + size]
             if self.center is not None:
@@ -85,12 +115,22 @@ class Exponentials:
             elif rows.dtype != self.dtype:
                 rows = rows.astype(self.dtype)
             piece = out[start : start + size]
+            tops, held = (None if each is None else each[start : start + size] for each in (largest, kept))
             if loops is not None:
-                loops.product(by_rows(rows), self._columns.panels(loops), piece, self.gamma, self.norms, exp)
-            else:
-                np.matmul(rows, self._columns.values, out=piece)
-                finish(piece, _row_dots(rows) * self.dtype.type(self.gamma), self.norms, exp)
-        return out
+                panels = self._columns.panels(loops)
+                squares += loops.product(by_rows(rows), panels, piece, self.gamma, self.norms, exp, minus, tops, held)
+                continue
+            np.matmul(rows, self._columns.values, out=piece)
+            row_squares = _row_dots(rows)
+            squares += float(row_squares.sum(dtype=np.float64))
+            finish(piece, row_squares * self.dtype.type(self.gamma), self.norms, exp)
+            if tops is not None:
+                piece.max(axis=1, initial=0, out=tops)
+            if held is not None:
+                held[:] = piece
+            if minus is not None:
+                piece -= minus
+        return squares
 
 
 def finish(product: Array, row_norms: Array, norms: Array, exp: bool) -> Array:

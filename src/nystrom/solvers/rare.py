@@ -33,41 +33,11 @@ _MOST_GIVEN = 1 / 3
 _LEAST_LANDMARKS = 20
 
 
-class Likeness:
-    """Receives kernel values during a pass and keeps the largest per row; also the values if given an array.
-
-    Parameters
-    ----------
-    n_rows : int
-        Rows.
-    values : array (n, m) or None
-        Filled with the kernel values.
-    """
-
-    def __init__(self, n_rows: int, values: Array | None = None) -> None:
-        self.values = values
-        self.largest = np.empty(n_rows, dtype=np.float32)
-
-    def __setitem__(self, rows: slice, C: Array) -> None:
-        self.place(rows, self.reduced(C))
-        if self.values is not None:
-            self.values[rows] = C
-
-    @staticmethod
-    def reduced(C: Array) -> Array:
-        """Return the largest value of each row."""
-        return np.asarray(C.max(axis=1), dtype=np.float32)
-
-    def place(self, rows: slice, values: Array) -> None:
-        """Take the largest values of some rows."""
-        self.largest[rows] = values
-
-    @property
-    def unlike(self) -> Array:
-        """The numbers of the rows that resemble no landmark."""
-        n = len(self.largest)
-        reached = float(np.partition(self.largest, int(_RARE * n))[int(_RARE * n)])
-        return np.flatnonzero(self.largest < min(float(np.sqrt(_UNLIKE)), _APART * reached))
+def unlike_rows(largest: Array) -> Array:
+    """Return the numbers of the rows that resemble no landmark, by the largest kernel value of each row."""
+    rare = int(_RARE * len(largest))
+    reached = float(np.partition(largest, rare)[rare])
+    return np.flatnonzero(largest < min(float(np.sqrt(_UNLIKE)), _APART * reached))
 
 
 def can_watch(survey: Survey, kernel: Kernel, landmarks: Landmarks) -> bool:
@@ -96,7 +66,7 @@ def with_rare_rows(survey: Survey, fitted: NystromMap, unlike: Array) -> Landmar
     step = -(-len(unlike) // _MOST_LOOKED)
     X = gather(survey, unlike[::step])
     left = _left(fitted, X)
-    average = max(fitted.statistics.trace - float(np.trace(fitted.statistics.gram)), 0.0) / m
+    average = max(fitted.statistics.trace - fitted.statistics.spanned, 0.0) / m
     least = max(_LEAST_ROWS, _LEAST_SHARE * average) / step
     pivots = _worthwhile(left, least, int(_MOST_GIVEN * m))
     if not pivots:

@@ -35,19 +35,28 @@ nb::ndarray<nb::numpy, T, nb::ndim<3>> pack(const InstructionSet &set, Matrix<T>
     return nb::ndarray<nb::numpy, T, nb::ndim<3>>(data, {std::size_t(count), std::size_t(p), std::size_t(panel)}, owner);
 }
 
+// Returns the sum of the squared norms of the rows where they are used, for whoever wants to know that all are finite.
 template <class T>
-void product(const InstructionSet &set, Matrix<T> X, Panels<T> panels, OutMatrix<T> out, double gamma,
-             std::optional<Vector<T>> norms, bool exp)
+double product(const InstructionSet &set, Matrix<T> X, Panels<T> panels, OutMatrix<T> out, double gamma,
+               std::optional<Vector<T>> norms, bool exp, std::optional<Vector<T>> minus,
+               std::optional<OutVector<T>> largest, std::optional<OutMatrix<T>> kept)
 {
     const Loops<T> &own = loops<T>(set);
     const Index m = Index(out.shape(1));
     Rows<T> rows = rows_of(X, "X");
     T *to = out_rows(out, rows.n, m, "out");
     const T *table = panels_of(own, panels, rows.p, m);
-    auto each = filled_up(norms, m, own.panel, T(0), "norms");
-    const Index out_stride = Index(out.stride(0));
+    auto each = filled_up(norms, m, own.panel, T(0), "norms"), less = filled_up(minus, m, own.panel, T(0), "minus");
+    require(!minus || (norms && exp), "minus is taken from exponentials alone.");
+    require((!largest && !kept) || minus, "largest and kept are found where minus is taken.");
+    if (largest)
+        require_size(Index(largest->size()), rows.n, "largest");
+    T *tops = largest ? aligned(*largest, "largest") : nullptr;
+    T *held = kept ? out_rows(*kept, rows.n, m, "kept") : nullptr;
+    const Index out_stride = Index(out.stride(0)), kept_stride = kept ? Index(kept->stride(0)) : 0;
     nb::gil_scoped_release released;
-    own.product(rows, table, m, to, out_stride, T(gamma), each.get(), finish_of(norms.has_value(), exp));
+    return own.product(rows, table, m, to, out_stride,
+                       {finish_of(norms.has_value(), exp), T(gamma), each.get(), less.get(), tops, held, kept_stride});
 }
 
 // Columns beyond this leave the cache between one chunk of rows and the next, and BLAS has the better blocks.
@@ -162,7 +171,9 @@ void bind(nb::class_<InstructionSet> &set)
 {
     set.def("pack", &pack<T>, nb::arg("columns").noconvert());
     set.def("product", &product<T>, nb::arg("X").noconvert(), nb::arg("panels").noconvert(), nb::arg("out").noconvert(),
-            "gamma"_a = 0.0, nb::arg("norms").noconvert() = nb::none(), "exp"_a = false);
+            "gamma"_a = 0.0, nb::arg("norms").noconvert() = nb::none(), "exp"_a = false,
+            nb::arg("minus").noconvert() = nb::none(), nb::arg("largest").noconvert() = nb::none(),
+            nb::arg("kept").noconvert() = nb::none());
     set.def("nearest", &nearest<T>, nb::arg("X").noconvert(), nb::arg("panels").noconvert(), nb::arg("half").noconvert(),
             nb::arg("shift").noconvert(), nb::arg("labels").noconvert());
     set.def("cluster_sums", &cluster_sums<T>, nb::arg("X").noconvert(), nb::arg("labels").noconvert(),

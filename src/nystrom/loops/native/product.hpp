@@ -96,11 +96,25 @@ INLINE Vector<T> finished(Vector<T> product, T row_norm, const T *norms, Index c
     return value;
 }
 
+// The larger of each pair, of the first `count` pairs; NaN is never the larger.
+template <class T>
+INLINE Vector<T> larger_part(Vector<T> value, Vector<T> than, Index count)
+{
+    if (count < lanes<T>) {
+        T part[lanes<T>];
+        store(part, value);
+        value = load_part(part, count);
+    }
+    return value > than ? value : than;
+}
+
 // Store the sums of one tile, of which all columns are there if it is `full`; `add` where they are the rest of sums that
-// were stored before.
-template <class T, Finish finish, bool full>
+// were stored before. If `watched`, `tops` learn the largest values of each row, `kept` the values if it is not null, and
+// `minus` is taken from all after that.
+template <class T, Finish finish, bool full, bool watched = false>
 INLINE void store_tile(Vector<T> (*sums)[2], Index rows, Index columns, bool add, T *out, Index out_stride,
-                       const T *row_norms, const T *norms)
+                       const T *row_norms, const T *norms, const T *minus = nullptr, Vector<T> *tops = nullptr,
+                       T *kept = nullptr, Index kept_stride = 0)
 {
     for (Index a = 0; a < rows; a++) {
         T *to = out + a * out_stride;
@@ -111,15 +125,34 @@ INLINE void store_tile(Vector<T> (*sums)[2], Index rows, Index columns, bool add
             Vector<T> value = sums[a][v];
             if (add)
                 value += load_part(to + v * lanes<T>, count);
-            store_part<T>(to + v * lanes<T>, finished<T, finish>(value, row_norm, norms, v * lanes<T>), count);
+            value = finished<T, finish>(value, row_norm, norms, v * lanes<T>);
+            if constexpr (watched) {
+                tops[a] = larger_part<T>(value, tops[a], count);
+                if (kept)
+                    store_part<T>(kept + a * kept_stride + v * lanes<T>, value, count);
+                value -= load(minus + v * lanes<T>);
+            }
+            store_part<T>(to + v * lanes<T>, value, count);
         }
     }
 }
 
-template <class T, Finish finish>
-void product_of(Rows<T> X, const T *table, Index m, T *out, Index out_stride, T gamma, const T *norms)
+template <class T>
+T largest_lane(Vector<T> v)
+{
+    T part[lanes<T>], largest = 0;
+    store(part, v);
+    for (Index l = 0; l < lanes<T>; l++)
+        largest = part[l] > largest ? part[l] : largest;
+    return largest;
+}
+
+template <class T, Finish finish, bool watched>
+double product_of(Rows<T> X, const T *table, Index m, T *out, Index out_stride, Ending<T> end)
 {
     T row_norms[most_chunk_rows] = {};
+    Vector<T> tops[watched ? most_chunk_rows : 1];
+    double squares = 0;
     Index chunk = chunk_bytes / Index(sizeof(T)) / ((X.p < block_columns ? X.p : block_columns) + 1);
     chunk = chunk / tile_rows * tile_rows;
     chunk = chunk < tile_rows ? tile_rows : chunk > most_chunk_rows ? most_chunk_rows : chunk;
@@ -128,8 +161,14 @@ void product_of(Rows<T> X, const T *table, Index m, T *out, Index out_stride, T 
     for (Index from = 0; from < X.n; from += chunk) {
         Index upto = from + chunk < X.n ? from + chunk : X.n;
         if (finish != Finish::product)
+            for (Index i = from; i < upto; i++) {
+                T norm = squared_norm(X.data + i * X.stride, X.p);
+                squares += double(norm);
+                row_norms[i - from] = end.gamma * norm;
+            }
+        if constexpr (watched)
             for (Index i = from; i < upto; i++)
-                row_norms[i - from] = gamma * squared_norm(X.data + i * X.stride, X.p);
+                tops[i - from] = Vector<T>{};
         for (Index k = 0; k == 0 || k < X.p; k += block_columns) {
             Index width = X.p - k < block_columns ? X.p - k : block_columns;
             bool last = k + width == X.p;
@@ -146,33 +185,44 @@ void product_of(Rows<T> X, const T *table, Index m, T *out, Index out_stride, T 
                         tiles<T, 2>(x, X.stride, rows, part, width, ahead, sums);
                     else
                         tiles<T, 1>(x, X.stride, rows, part, width, ahead, sums);
-                    const T *own = finish == Finish::product ? nullptr : norms + j;
+                    const T *own = finish == Finish::product ? nullptr : end.norms + j;
+                    const T *minus = watched ? end.minus + j : nullptr;
+                    const T *lengths = row_norms + (i - from);
+                    Vector<T> *top = tops + (watched ? i - from : 0);
+                    T *kept = watched && end.kept ? end.kept + i * end.kept_stride + j : nullptr;
                     if (!last)
-                        store_tile<T, Finish::product, false>(sums, rows, columns, k > 0, to, out_stride, row_norms, own);
+                        store_tile<T, Finish::product, false>(sums, rows, columns, k > 0, to, out_stride, lengths, own);
                     else if (columns == panel<T> && rows == tile_rows && k == 0)
-                        store_tile<T, finish, true>(sums, tile_rows, panel<T>, false, to, out_stride,
-                                                    row_norms + (i - from), own);
+                        store_tile<T, finish, true, watched>(sums, tile_rows, panel<T>, false, to, out_stride, lengths,
+                                                             own, minus, top, kept, end.kept_stride);
                     else
-                        store_tile<T, finish, false>(sums, rows, columns, k > 0, to, out_stride, row_norms + (i - from),
-                                                     own);
+                        store_tile<T, finish, false, watched>(sums, rows, columns, k > 0, to, out_stride, lengths, own,
+                                                              minus, top, kept, end.kept_stride);
                 }
             }
         }
+        if constexpr (watched)
+            if (end.largest)
+                for (Index i = from; i < upto; i++)
+                    end.largest[i] = largest_lane<T>(tops[i - from]);
     }
+    return squares;
 }
 
 // out[i, j] = sum_k X[i, k] table[k, j]; with Finish::exponents min(out[i, j] - gamma |X[i]|^2 - norms[j], 0), and with
-// Finish::exponential the exponential of that. `table` is in panels of columns, each p rows of them, filled up with
-// zeros, as `norms` are.
+// Finish::exponential the exponential of that, minus end.minus[j] if that is given. `table` is in panels of columns, each
+// p rows of them, filled up with zeros, as what `end` has per column is. Returns the sum of all |X[i]|^2, or 0 for plain
+// products.
 template <class T>
-void product(Rows<T> X, const T *table, Index m, T *out, Index out_stride, T gamma, const T *norms, Finish finish)
+double product(Rows<T> X, const T *table, Index m, T *out, Index out_stride, Ending<T> end)
 {
-    if (finish == Finish::product)
-        product_of<T, Finish::product>(X, table, m, out, out_stride, gamma, norms);
-    else if (finish == Finish::exponents)
-        product_of<T, Finish::exponents>(X, table, m, out, out_stride, gamma, norms);
-    else
-        product_of<T, Finish::exponential>(X, table, m, out, out_stride, gamma, norms);
+    if (end.finish == Finish::product)
+        return product_of<T, Finish::product, false>(X, table, m, out, out_stride, end);
+    if (end.finish == Finish::exponents)
+        return product_of<T, Finish::exponents, false>(X, table, m, out, out_stride, end);
+    if (end.minus)
+        return product_of<T, Finish::exponential, true>(X, table, m, out, out_stride, end);
+    return product_of<T, Finish::exponential, false>(X, table, m, out, out_stride, end);
 }
 
 }  // namespace nystrom::NYSTROM_SET

@@ -33,6 +33,19 @@ struct SparseRows {
 // Candidates whose distances are taken at once.
 constexpr Index most_at_once = 6;
 
+// How a dense product ends. `kept` receives the exponentials before `minus` leaves them, and `largest` the largest of each
+// row; both may be null, and are not touched without `minus`.
+template <class T>
+struct Ending {
+    Finish finish;
+    T gamma;
+    const T *norms;
+    const T *minus;
+    T *largest;
+    T *kept;
+    Index kept_stride;
+};
+
 template <class T>
 struct Seeds {
     const T *points;        // p × width; width is a multiple of `stretch`, and columns from n on are zeros
@@ -90,7 +103,7 @@ struct Loops {
     Index lanes;      // numbers of a vector
     Index tile_rows;  // rows of a tile
     Index stretch;    // weights that a draw looks at as one
-    void (*product)(Rows<T> X, const T *table, Index m, T *out, Index out_stride, T gamma, const T *norms, Finish);
+    double (*product)(Rows<T> X, const T *table, Index m, T *out, Index out_stride, Ending<T>);
     void (*nearest)(Rows<T> X, const T *shift, const T *table, const T *half, Index m, T *space, std::int32_t *labels);
     double (*sums)(Rows<T> X, const T *shift, const std::int32_t *labels, double *sums, std::int64_t *counts);
     Index (*seed)(Seeds<T>);
