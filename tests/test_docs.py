@@ -79,7 +79,8 @@ def test_the_gate_runs_the_test_command_of_the_readme() -> None:
 def test_links_between_pages_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
-        if "://" not in target:
+        # The gallery's pages are written when the site is built, which checks links to them.
+        if "://" not in target and not target.startswith("gallery/"):
             assert ((ROOT / page).parent / target).exists(), f"{page} links to {target}, which is not there"
 
 

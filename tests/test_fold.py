@@ -385,7 +385,7 @@ def test_a_certificate_says_whether_each_row_was_checked():
     assert first.merge(first).certificate_.each_row
 
 
-INDEFINITE = {
+NO_KERNELS = {
     "flat top": lambda A, B: np.maximum(0, 1 - ((A[:, None] - B) ** 2).sum(axis=-1) / 12),
     "wave": lambda A, B: np.cos(3 * np.sqrt(((A[:, None] - B) ** 2).sum(axis=-1))),
     "difference": lambda A, B: (
@@ -396,7 +396,7 @@ INDEFINITE = {
 
 
 @pytest.mark.parametrize("n_landmarks", [1, 2, 5])
-@pytest.mark.parametrize("kernel", INDEFINITE.values(), ids=INDEFINITE)
+@pytest.mark.parametrize("kernel", NO_KERNELS.values(), ids=NO_KERNELS)
 def test_a_function_that_is_no_kernel_is_refused_with_any_number_of_landmarks(kernel, n_landmarks):
     X = np.random.default_rng(2).normal(size=(400, 5))
     weight = (np.arange(400) % 2).astype(float)

@@ -54,3 +54,22 @@ def test_a_narrow_kernel_keeps_more_entries():
     X = zipf_rows()
     wide, narrow = (select_landmarks(X, 20, gamma=gamma, random_state=0).points for gamma in (0.01, 10.0))
     assert sp.csr_matrix(wide).nnz < sp.csr_matrix(narrow).nnz
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_as_many_landmarks_as_rows_stay_exact(repeated):
+    X = zipf_rows(n=80)
+    rows = sp.vstack([X, X[:40], X[:10]]).tocsr() if repeated else X
+    fitted = Nystroem(n_landmarks=80, n_components=None, random_state=0).fit(rows)
+    assert fitted.certificate_.trace.value < 1e-12
+
+
+def test_thin_means_depend_on_weights_as_on_repetitions():
+    X = zipf_rows(n=300)
+    weight = np.random.default_rng(2).integers(0, 4, size=300)
+    found = clustering(300, 9)
+    twice = np.repeat(np.arange(300), weight)
+    repeated = KMeansResult(found.centers, found.labels[twice], np.bincount(found.labels[twice]), 0.0, 1, ())
+    one = thin_means(as_blocks(X), found, 0.05, weight.astype(float))
+    other = thin_means(as_blocks(X[twice]), repeated, 0.05)
+    np.testing.assert_allclose(sp.csr_matrix(one).toarray(), sp.csr_matrix(other).toarray(), rtol=0, atol=1e-12)

@@ -147,9 +147,7 @@ def _means(sample: RowBlocks, engine: Engine, found: KMeansResult, kernel: Kerne
     """Return the means of the clusters; of sparse rows, without entries that the kernel does not feel."""
     if not sample.is_sparse:
         return labelled_means(sample, engine, found, weight)
-    # A tenth of the sample tells the spread well enough.
-    some = np.arange(0, sample.shape[0], 10)
-    width = block_moments(sample.take(some), None if weight is None else weight[some]).spread
+    width = block_moments(sample.take(np.arange(sample.shape[0])), weight).spread
     gamma = getattr(kernel, "gamma", None)
     if isinstance(gamma, (int, float)) and gamma > 0:
         width = min(width, 1 / gamma)

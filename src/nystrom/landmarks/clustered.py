@@ -11,13 +11,15 @@ from nystrom.checks import check_count
 from nystrom.engine.base import Engine
 from nystrom.engine.survey import Survey
 from nystrom.kernels import Kernel
+from nystrom.kernels.pairwise import squared_norms
 from nystrom.kmeans.lloyd import ClusterSums, KMeansResult, Nearest, cluster_sums, kmeans
 from nystrom.landmarks.base import Landmarks, Selector, row_weights, sample_rows, smaller_form
 from nystrom.landmarks.means import MeansStep, lloyd
 from nystrom.rows.arrays import ArrayRows, array_rows
 from nystrom.rows.base import Block, RowBlocks
+from nystrom.rows.stack import stack_rows
 from nystrom.sketch import SignSketch, Sketch, sketch_dimension
-from nystrom.types import Array, Matrix, issparse, to_dense
+from nystrom.types import Array, Matrix, SparseMatrix, issparse, to_dense
 
 # Rows to seed from where the source cannot read rows by number.
 _SEED_ROWS = 10_000
@@ -123,16 +125,34 @@ def thin_means(rows: RowBlocks, found: KMeansResult, lost: float, weight: Array 
     """Return the means of the sparse rows of each cluster without their lightest entries.
 
     A mean has many times the entries of a row, most of them next to nothing, and each costs time with every row that
-    meets it. So those are left out whose squares add up to at most ``lost`` per mean.
+    meets it. So those are left out whose squares add up to at most ``lost`` per mean. A cluster whose rows are nearer
+    to their mean than that, such as copies of one row, keeps every entry: as many landmarks as rows stay exact.
     """
     if found.labels is None:
         raise ValueError("k-means kept no labels; ask for them with want_labels=True.")
     masses = np.bincount(found.labels, weight, minlength=len(found.counts)).astype(np.float64)
     X = rows.take(np.arange(rows.shape[0]))
     assert issparse(X)
-    sums = loops.heavy_sums(found.labels, X, lost * masses**2, weight)
-    sums.data /= np.repeat(masses, np.diff(sums.indptr))
-    return smaller_form(sums.astype(rows.dtype))
+    thin = loops.heavy_sums(found.labels, X, lost * masses**2, weight)
+    squares = squared_norms(X) if weight is None else squared_norms(X) * weight
+    scatter = np.bincount(found.labels, squares, minlength=len(masses)) - squared_norms(thin) / masses
+    tight = np.flatnonzero(scatter <= lost * masses)
+    if tight.size:
+        thin = _with_whole(thin, tight, found.labels, X, weight)
+    thin.data /= np.repeat(masses, np.diff(thin.indptr))
+    return smaller_form(thin.astype(rows.dtype))
+
+
+def _with_whole(thin: SparseMatrix, whole: Array, labels: Array, X: SparseMatrix, weight: Array | None) -> SparseMatrix:
+    """Return the sums of clusters where those of the clusters ``whole`` have all their entries."""
+    members = np.flatnonzero(np.isin(labels, whole))
+    renamed = np.searchsorted(whole, labels[members])
+    sums = loops.heavy_sums(renamed, X[members], np.zeros(len(whole)), None if weight is None else weight[members])
+    order = np.arange(thin.shape[0])
+    order[whole] = thin.shape[0] + np.arange(len(whole))
+    stacked = stack_rows([thin, sums])
+    assert issparse(stacked)
+    return stacked[order]
 
 
 class AllColumns:

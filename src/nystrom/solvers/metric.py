@@ -279,11 +279,16 @@ def _mean_root(roots: list[Array] | None) -> Array | None:
 
 
 def _enough_landmarks(trials: Trials, best: _Candidate, n_rows: int) -> int | None:
-    """Return 500, 1,000 or 2,000: the more, the more twice the landmarks have lowered the held-out losses."""
+    """Return 500, 1,000 or 2,000: the more, the more twice the landmarks have lowered the held-out losses.
+
+    A gain below its own noise counts as none.
+    """
     few = _TRIAL_LANDMARKS
     if n_rows <= _SIZES[0] or min(len(learn) for learn, _ in trials.splits) < 2 * few:
         return None
-    once, twice = (trials.loss_with(m, best.kernel, best.roots) for m in (few, 2 * few))
-    size = _SIZES[int(np.searchsorted(_GAINS, 1 - twice / max(once, _TINY)))]
+    once, twice = (trials.losses_with(m, best.kernel, best.roots) for m in (few, 2 * few))
+    gain, error = twice.gain_over(once)
+    share = gain / max(once.mean, _TINY) if gain > _ERRORS * error else 0.0
+    size = _SIZES[int(np.searchsorted(_GAINS, share))]
     affordable = int(np.sqrt(_WORK / n_rows))
     return min(size, max(affordable, _SIZES[1]), n_rows)

@@ -117,28 +117,34 @@ class Fitted:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """The loss of each held-out row and its weight; the fitted function and its regularisation for each part."""
+class HeldOutLosses:
+    """The loss of each held-out row, and its weight."""
 
     losses: Array
     weight: Array
-    fits: list[Fitted]
-    regularisations: list[int]
 
     @property
     def mean(self) -> float:
         return float(np.average(self.losses, weights=self.weight))
 
-    def outer_products(self, kind: str) -> list[Array]:
-        """Return the mean outer products of the gradients of each fit, in its metric."""
-        return [fit.outer_product(kind) for fit in self.fits]
-
-    def gain_over(self, other: Outcome) -> tuple[float, float]:
+    def gain_over(self, other: HeldOutLosses) -> tuple[float, float]:
         """Return by how much the losses are less than another's on the same rows, and the standard error of that."""
         gain = other.losses - self.losses
         mean = float(np.average(gain, weights=self.weight))
         squares = float(np.average(np.square(gain - mean), weights=self.weight))
         return mean, float(np.sqrt(squares / max(self.weight.sum(), 1.0)))
+
+
+@dataclass(frozen=True)
+class Outcome(HeldOutLosses):
+    """Held-out losses; the fitted function and its regularisation for each part."""
+
+    fits: list[Fitted]
+    regularisations: list[int]
+
+    def outer_products(self, kind: str) -> list[Array]:
+        """Return the mean outer products of the gradients of each fit, in its metric."""
+        return [fit.outer_product(kind) for fit in self.fits]
 
 
 class Trials:
@@ -152,7 +158,8 @@ class Trials:
         parts = assign_parts(np.arange(n, dtype=np.uint64), None, _PARTS, rng, strata=strata)
         count = min(_PARTS, -(-_HELD_ROWS * _PARTS // n))
         held = [parts == part for part in range(count)]
-        self.splits = [(np.flatnonzero(~h), np.flatnonzero(h)) for h in held if 0 < h.sum() < n]
+        # Fits take the first of the rows to learn from, and the order of contents goes along a direction: shuffle it.
+        self.splits = [(rng.permutation(np.flatnonzero(~h)), np.flatnonzero(h)) for h in held if 0 < h.sum() < n]
 
     def run(self, kernel: Kernel, roots: list[Array] | None, *, like: Outcome | None = None) -> Outcome:
         """Return the outcome of a kernel in a metric for each part, or the plain one: fits to at most 1,000 rows.
@@ -173,9 +180,9 @@ class Trials:
         losses = np.concatenate([part[0] for part in found])
         return Outcome(losses, weight, [part[1] for part in found], [part[2] for part in found])
 
-    def loss_with(self, n_landmarks: int, kernel: Kernel, roots: list[Array] | None) -> float:
-        """Return the mean held-out loss of fits to all rows of the sample with some landmarks."""
-        total = weight = 0.0
+    def losses_with(self, n_landmarks: int, kernel: Kernel, roots: list[Array] | None) -> HeldOutLosses:
+        """Return the held-out losses of fits to all rows of the sample with some landmarks."""
+        found, weight = [], []
         for i, (learn, held) in enumerate(self.splits):
             parts = self.sample.take(learn), self.sample.take(held)
             X, new = (part.X if roots is None else to_metric(part.X, roots[i]) for part in parts)
@@ -183,9 +190,9 @@ class Trials:
             C, W = np.asarray(kernel(X, Z), dtype=np.float64), np.asarray(kernel(Z, Z), dtype=np.float64)
             system = _landmark_system(C, W, parts[0].weight)
             losses, *_ = self._solve(system, np.asarray(kernel(new, Z), dtype=np.float64), parts[0].y, parts[1])
-            total += float(losses @ parts[1].weight)
-            weight += float(parts[1].weight.sum())
-        return total / weight
+            found.append(losses)
+            weight.append(parts[1].weight)
+        return HeldOutLosses(np.concatenate(found), np.concatenate(weight))
 
     def _solve(
         self, system: _System, values: Array, y: Array, held: Sample, fixed: int | None = None
