@@ -133,10 +133,12 @@ def thin_means(rows: RowBlocks, found: KMeansResult, lost: float, weight: Array 
     masses = np.bincount(found.labels, weight, minlength=len(found.counts)).astype(np.float64)
     X = rows.take(np.arange(rows.shape[0]))
     assert issparse(X)
-    thin = loops.heavy_sums(found.labels, X, lost * masses**2, weight)
-    squares = squared_norms(X) if weight is None else squared_norms(X) * weight
-    scatter = np.bincount(found.labels, squares, minlength=len(masses)) - squared_norms(thin) / masses
-    tight = np.flatnonzero(scatter <= lost * masses)
+    # Squares beyond the range are infinite, and such clusters are not tight.
+    with np.errstate(over="ignore", invalid="ignore"):
+        thin = loops.heavy_sums(found.labels, X, lost * masses**2, weight)
+        squares = squared_norms(X) if weight is None else squared_norms(X) * weight
+        scatter = np.bincount(found.labels, squares, minlength=len(masses)) - squared_norms(thin) / masses
+        tight = np.flatnonzero(scatter <= lost * masses)
     if tight.size:
         thin = _with_whole(thin, tight, found.labels, X, weight)
     thin.data /= np.repeat(masses, np.diff(thin.indptr))

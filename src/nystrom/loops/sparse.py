@@ -94,8 +94,10 @@ def _usual(Z: Array) -> Array:
 def row_squares(X: SparseMatrix) -> Array:
     """Return the squared norm of each CSR row, in float64."""
     squares = X.astype(np.float64)
-    squares.data **= 2
-    return np.asarray(squares.sum(axis=1)).ravel()
+    # As in the compiled loop, what leaves the range is infinite, without a warning.
+    with np.errstate(over="ignore"):
+        squares.data **= 2
+        return np.asarray(squares.sum(axis=1)).ravel()
 
 
 def column_sums(X: SparseMatrix) -> tuple[Array, float]:
@@ -156,7 +158,8 @@ def _heavy(values: Array, allowed: float) -> Array:
         return np.empty(0, np.intp)
     bits = np.abs(values).view(np.int64) >> _STEP_BITS
     steps = np.minimum(bits.max() - bits, _MOST_STEPS - 1)
-    squares = np.bincount(steps, values**2, minlength=_MOST_STEPS)
+    with np.errstate(over="ignore"):
+        squares = np.bincount(steps, values**2, minlength=_MOST_STEPS)
     # The heaviest step always stays.
     lost = np.cumsum(squares[:0:-1])
     return np.flatnonzero(steps < _MOST_STEPS - np.count_nonzero(lost <= allowed))
