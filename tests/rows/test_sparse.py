@@ -101,6 +101,50 @@ def test_damage_in_other_layouts_is_refused_before_they_are_converted(layout: st
         Nystroem(n_components=5).fit(S)
 
 
+def _changed(layout: str, **parts: Any) -> Any:
+    S = _matrix().asformat(layout)
+    for part, change in parts.items():
+        setattr(S, part, change(getattr(S, part)))
+    return S
+
+
+def _in_row_3(change: Any) -> Any:
+    def changed(lists: Any) -> Any:
+        lists[3] = change(lists[3])
+        return lists
+
+    return changed
+
+
+# SciPy writes beyond its arrays where it converts the first and the fifth of these.
+MISFITS = {
+    "more values than columns": lambda: _changed("lil", data=_in_row_3(lambda row: row + [1.0] * 100)),
+    "more columns than values": lambda: _changed("lil", rows=_in_row_3(lambda row: row + [1] * 100)),
+    "a negative column": lambda: _changed("lil", rows=_in_row_3(lambda row: [-4] * len(row))),
+    "columns of too few rows": lambda: _changed("lil", rows=lambda rows: rows[:20]),
+    "fewer offsets than diagonals": lambda: _changed("dia", offsets=lambda offsets: np.arange(5) * 10**6),
+    "fewer diagonals than offsets": lambda: _changed("dia", data=lambda data: data[:2]),
+    "offsets that are not whole": lambda: _changed("dia", offsets=lambda offsets: offsets + 0.5),
+    "an offset twice": lambda: _changed("dia", offsets=np.zeros_like),
+    "blocks without a width": lambda: _changed("bsr", data=lambda data: data.reshape(len(data), -1)),
+    "indices in a list": lambda: _changed("csr", indices=list),
+    "no indptr": lambda: _changed("csc", indptr=lambda indptr: None),
+}
+
+
+@pytest.mark.parametrize("misfit", MISFITS)
+def test_parts_of_any_layout_that_do_not_fit_together_are_refused_by_name(misfit: str) -> None:
+    with pytest.raises(ValueError, match=r"^X: .* The data are damaged\."):
+        Nystroem(n_components=5).fit(MISFITS[misfit]())
+
+
+def test_a_key_out_of_bounds_is_refused_by_name() -> None:
+    S = _matrix().todok()
+    S._dict[5, P] = 1.0
+    with pytest.raises(ValueError, match=r"^X: .*The data are damaged"):
+        Nystroem(n_components=5).fit(S)
+
+
 @pytest.mark.parametrize("kind", [np.int32, np.int64, np.uint64, ">i4", ">i8"])
 def test_indices_of_any_integer_type_and_byte_order_mean_the_same(kind: Any) -> None:
     S = _matrix()

@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from nystrom import loops
+from nystrom.checks import is_whole
 from nystrom.types import Array, SparseMatrix
 
 # The same kind of matrix in and out.
@@ -46,6 +47,8 @@ def canonical(X: SparseMatrix, name: str = "X", *, start: int = 0) -> SparseMatr
     if X.ndim != 2:
         raise ValueError(f"{name} must have two dimensions (rows and columns); got shape {X.shape}.")
     n, p = X.shape
+    if X.format in ("csr", "csc", "bsr"):
+        _check_arrays(name, values=X.data, indices=X.indices, indptr=X.indptr)
     if X.format == "csr":
         return csr_rows(X.data, X.indices, X.indptr, (n, p), name, start=start)
     # SciPy converts between layouts in C and trusts every index, so each layout is checked before it is converted.
@@ -53,12 +56,17 @@ def canonical(X: SparseMatrix, name: str = "X", *, start: int = 0) -> SparseMatr
         _check_compressed(X.data, X.indices, X.indptr, (p, n), name, 0, ("column", "row"))
         X = sp.csc_matrix((X.data, _whole(X.indices), _whole(X.indptr)), shape=(n, p))
     elif X.format == "bsr":
+        if X.data.ndim != 3:
+            raise ValueError(f"{name}: blocks must have three dimensions; got {X.data.ndim}. The data are damaged.")
         high, wide = X.data.shape[1:]
         blocks = (n // max(high, 1), p // max(wide, 1))
         _check_compressed(X.data, X.indices, X.indptr, blocks, name, 0, ("block row", "block column"))
-    elif X.format != "dia":
-        X = X.tocoo()
-        _check_pairs(X, name)
+    elif X.format == "dia":
+        _check_diagonals(X, name)
+    elif X.format == "lil":
+        _check_lists(X, name)
+    else:
+        X = _as_pairs(X, name)
     X = X.tocsr()
     return csr_rows(X.data, X.indices, X.indptr, (n, p), name, start=start)
 
@@ -132,6 +140,48 @@ def _check_compressed(
     )
 
 
+def _check_diagonals(X: Any, name: str) -> None:
+    """Raise unless each diagonal of a matrix in layout "dia" has one offset, its own."""
+    _check_arrays(name, values=X.data, offsets=X.offsets)
+    _check_numbers(X.data, name)
+    _check_integers(name, offsets=X.offsets)
+    if X.data.ndim != 2 or X.offsets.ndim != 1 or len(X.data) != len(X.offsets):
+        raise ValueError(
+            f"{name}: there are offsets of shape {X.offsets.shape} for diagonals of shape {X.data.shape}; each "
+            f"diagonal needs one. The data are damaged."
+        )
+    if len(np.unique(X.offsets)) != len(X.offsets):
+        raise ValueError(f"{name}: two diagonals have the same offset. The data are damaged.")
+
+
+def _check_lists(X: Any, name: str) -> None:
+    """Raise unless each row of a matrix in layout "lil" has a list of columns and one of as many values."""
+    n, p = X.shape
+    if len(X.rows) != n or len(X.data) != n:
+        raise ValueError(
+            f"{name}: there are columns of {len(X.rows)} rows and values of {len(X.data)}, but {n} rows. "
+            f"The data are damaged."
+        )
+    for row, (columns, values) in enumerate(zip(X.rows, X.data, strict=True)):
+        if not isinstance(columns, list) or not isinstance(values, list) or len(columns) != len(values):
+            raise ValueError(f"{name}: row {row} has other columns than values. The data are damaged.")
+        if any(not is_whole(column) or not 0 <= column < p for column in columns):
+            raise ValueError(
+                f"{name}: row {row} has entries in columns {columns}, but there are {p} columns, numbered from 0. "
+                f"The data are damaged."
+            )
+
+
+def _as_pairs(X: Any, name: str) -> Any:
+    """Return a matrix of another layout with the row and column number of each entry, checked."""
+    try:
+        pairs = X.tocoo()
+    except (ValueError, TypeError, IndexError) as error:
+        raise ValueError(f"{name}: {error}. The data are damaged.") from error
+    _check_pairs(pairs, name)
+    return pairs
+
+
 def _check_pairs(X: Any, name: str) -> None:
     """Raise unless the row and column number of every entry is within the shape."""
     _check_numbers(X.data, name)
@@ -142,6 +192,12 @@ def _check_pairs(X: Any, name: str) -> None:
         if numbers.size and (numbers.min() < 0 or numbers.max() >= size):
             bad = numbers[(numbers < 0) | (numbers >= size)][0]
             raise ValueError(f"{name}: an entry is in {word} {bad}, but there are {size} {word}s, numbered from 0.")
+
+
+def _check_arrays(name: str, **parts: object) -> None:
+    for what, part in parts.items():
+        if not isinstance(part, np.ndarray):
+            raise ValueError(f"{name}: {what} must be an array; got {type(part).__name__}. The data are damaged.")
 
 
 def _check_numbers(data: Array, name: str) -> None:
