@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.datasets import load_digits
 
-from nystrom import KernelRidge, Nystroem
+from nystrom import KernelRidge, Nystroem, load
 from nystrom.exceptions import ApproximationWarning
 
 
@@ -66,3 +66,14 @@ def test_the_quality_is_in_the_notebook_display():
     X, _ = load_digits(return_X_y=True)
     features = Nystroem(n_components=20, random_state=0).fit(X)
     assert "of the kernel explained" in features._repr_html_()
+
+
+def test_the_certificate_prints_the_pieces_of_time_and_a_saved_one_does_not(tmp_path):
+    X, _ = load_digits(return_X_y=True)
+    features = Nystroem(n_components=20, random_state=0).fit(X)
+    assert [name for name, _ in features.certificate_.stages] == ["landmarks", "factor"]
+    assert "seconds: landmarks " in str(features.certificate_)
+    searched = Nystroem(tol=0.1, random_state=0).fit(X)
+    assert [name for name, _ in searched.certificate_.stages] == ["search", "factor"]
+    features.save(tmp_path / "model.nystrom")
+    assert "seconds" not in str(load(tmp_path / "model.nystrom").certificate_)

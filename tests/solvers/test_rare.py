@@ -59,3 +59,49 @@ def test_what_fit_transform_keeps_is_of_the_landmarks_that_were_taken():
     X, _ = hidden_clusters(30_000, 3, n_clusters=6, size=12)
     features = Nystroem(gamma=0.05, n_components=20, n_landmarks=60, random_state=0)
     np.testing.assert_allclose(features.fit_transform(X), features.transform(X), atol=1e-9)
+
+
+def far_rows(n=20_000, count=30, p=4):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, p))
+    X[rng.choice(n, count, replace=False)] = 50 * rng.normal(size=(count, p))
+    return X
+
+
+def test_the_certificate_counts_every_row_that_no_landmark_explains(tmp_path):
+    X = far_rows()
+    np.save(tmp_path / "rows.npy", X)
+    da = pytest.importorskip("dask.array")
+    for rows in (X, open_rows(tmp_path / "rows.npy"), da.from_array(X, chunks=(5000, 4))):
+        features = Nystroem(gamma=0.1, n_components=None, n_landmarks=60, random_state=0).fit(rows)
+        lost = features.unexplained_rows(X)
+        certificate = features.certificate_
+        assert certificate.n_apart >= certificate.n_apart_lost == len(lost) >= 20
+        assert f"{len(lost)} of {certificate.n_apart} rows that stood apart are lost" in str(certificate)
+        assert f"{len(lost)} of {certificate.n_apart} rows that stood apart are lost" in features.quality_
+
+
+def test_a_tolerance_counts_them_too():
+    X = far_rows()
+    features = Nystroem(tol=0.1, gamma=0.1, random_state=0).fit(X)
+    assert features.certificate_.n_apart_lost == pytest.approx(len(features.unexplained_rows(X)), abs=3)
+
+
+@pytest.mark.filterwarnings("ignore::nystrom.exceptions.ApproximationWarning")
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("rank", [20, 40])
+def test_rows_that_the_cut_of_the_rank_loses_are_counted(rank, seed):
+    X, hidden = hidden_clusters(40_000, seed, p=20)
+    features = Nystroem(gamma=0.02, n_components=rank, n_landmarks=100, random_state=seed).fit(X)
+    lost = set(features.unexplained_rows(X))
+    assert set(hidden) & lost
+    certificate = features.certificate_
+    assert 0.5 * len(lost) <= certificate.n_cut + certificate.n_apart_lost <= 1.2 * len(lost)
+    assert "or more are lost by the cut of the rank" in features.quality_
+    whole = Nystroem(gamma=0.02, n_components=None, n_landmarks=100, random_state=seed).fit(X)
+    assert whole.certificate_.n_cut == 0
+
+
+def test_a_rank_that_loses_no_row_counts_none():
+    X = np.random.default_rng(0).normal(size=(5000, 4))
+    assert Nystroem(n_components=40, random_state=0).fit(X).certificate_.n_cut == 0

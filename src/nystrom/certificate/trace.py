@@ -30,6 +30,14 @@ class Certificate:
     n_looked, n_lost : int
         Rows drawn after the fit and looked at, and those of them of which the landmarks explain less than a tenth. None
         are drawn from a source that can only be read from its beginning, or on a cluster.
+    n_apart, n_apart_lost : int
+        Rows that resembled no landmark in the pass over all of them, such as outliers and rare clusters, and those of
+        them of which the landmarks explain less than a tenth. Counted for ``landmarks="auto"`` and k(x, x) = 1.
+    n_cut : int
+        About how many rows, or more, the landmarks explain and the cut of the rank loses; ``unexplained_rows(X)``
+        counts them.
+    stages : tuple of (str, float)
+        The pieces of the fit and their seconds.
     each_row : bool
         Whether ``k(x, x) − ‖φ(x)‖² ≥ 0`` was checked for each row of the fit. If not, the kernel is positive
         semidefinite by theorem, and the sum over all rows was checked.
@@ -41,6 +49,10 @@ class Certificate:
     landmark_norm: float = 0.0
     n_looked: int = field(default=0, compare=False)
     n_lost: int = field(default=0, compare=False)
+    n_apart: int = field(default=0, compare=False)
+    n_apart_lost: int = field(default=0, compare=False)
+    n_cut: int = field(default=0, compare=False)
+    stages: tuple[tuple[str, float], ...] = field(default=(), compare=False)
     each_row: bool = field(default=False, compare=False)
 
     @property
@@ -54,6 +66,16 @@ class Certificate:
         """The share of the kernel that the landmarks leave, whatever the rank."""
         return ratio_of(self.landmark_norm, self.kernel_trace)
 
+    @property
+    def rare(self) -> list[str]:
+        """What became of the rows that stand apart, and of those that the rank leaves out, in a few words each."""
+        words = []
+        if self.n_apart:
+            words.append(f"{self.n_apart_lost:,} of {self.n_apart:,} rows that stood apart are lost")
+        if self.n_cut:
+            words.append(f"about {self.n_cut:,} rows or more are lost by the cut of the rank")
+        return words
+
     def __str__(self) -> str:
         lines = [f"error {self.trace} on {self.n_rows:,} rows"]
         if self.trace_norm > self.landmark_norm > 0:
@@ -62,6 +84,9 @@ class Certificate:
         lines.append(f"k(x, x) − ‖φ(x)‖² ≥ 0 was checked {how}")
         if self.n_looked:
             lines.append(f"{self.n_lost:,} of {self.n_looked:,} rows looked at are not explained (less than a tenth)")
+        lines += self.rare
+        if self.stages:
+            lines.append("seconds: " + ", ".join(f"{name} {seconds:.2g}" for name, seconds in self.stages))
         return "\n".join(lines)
 
 

@@ -22,6 +22,15 @@ _LEAST_LANDMARKS = 10
 # A row of which less than this share is explained is lost.
 LOST_BELOW = 0.1
 _LOOKED_ROWS = 1000
+# So many rows, and so large a share of them, that the cut of the rank loses are a reason to warn where what is left of
+# all rows is below that; else they are in the certificate alone.
+_LEAST_CUT = 10
+_MOST_CUT = 0.05
+_CUT_BELOW = 0.5
+# A landmark of which the rank leaves less than this share is cut; rows that share it with others are left with less.
+_CUT_LANDMARK = 0.25
+# Relative difference that is rounding.
+_SAME = 1e-6
 # Looking at one row in so many takes a small part of the fit's time.
 _ROWS_PER_LOOK = 16
 # Landmarks whose kernel with all others is below this explain only themselves.
@@ -31,8 +40,9 @@ _MANY_COLUMNS = 1000
 
 
 def look_at_rows(certificate: Certificate, rows: RowBlocks, fitted: NystromMap) -> Certificate:
-    """Return the certificate with the number of lost rows among some that are spread evenly over all."""
+    """Return the certificate with the rows lost by the cut of the rank, and among some spread evenly over all."""
     n = rows.shape[0]
+    certificate = replace(certificate, n_cut=rows_cut(fitted))
     if rows.on_cluster or not rows.random_access or isinstance(fitted.kernel, Precomputed):
         return certificate
     count = min(_LOOKED_ROWS, max(n // _ROWS_PER_LOOK, min(n, 50)))
@@ -57,6 +67,44 @@ def warn_if_unexplained(certificate: Certificate, rows: RowBlocks, fitted: Nystr
     warn_caller(
         f"{m:,} landmarks leave {certificate.unexplained:.0%} of the kernel of {n:,} rows unexplained (trace norm). "
         f"Likely cause: {cause}. Next: {advice}.",
+        ApproximationWarning,
+    )
+
+
+def rows_cut(fitted: NystromMap) -> int:
+    """Return about how many rows, or more, the landmarks explain and the cut of the rank loses; no row is read.
+
+    Landmarks of which the rank leaves less than a quarter span some of the directions that were cut. In these the rows
+    hold ``tr(B Σ f fᵀ Bᵀ)``, for f their features and B a basis: one for each row that such landmarks explain in full,
+    and less for one that they explain in part. For kernels whose k(x, x) is the same for every row. Cost: O(m³).
+    """
+    if fitted.n_components == fitted.whitening.shape[1] or isinstance(fitted.kernel, Precomputed):
+        return 0
+    W = landmark_kernel(fitted.kernel, fitted.landmarks)
+    top = float(W[0, 0])
+    if top <= 0 or np.ptp(np.diag(W)) > _SAME * top:
+        return 0
+    F = W @ fitted.whitening
+    kept = F @ fitted.rotation
+    lost = np.einsum("ij,ij->i", kept, kept) < _CUT_LANDMARK * top
+    if not lost.any():
+        return 0
+    cut = F[lost] - kept[lost] @ fitted.rotation.T
+    _, size, B = np.linalg.svd(cut, full_matrices=False)
+    B = B[size > _SAME * size[0]]
+    return round(float(np.einsum("ij,ij->", B @ fitted.statistics.gram, B)) / top)
+
+
+def warn_if_cut(certificate: Certificate, fitted: NystromMap) -> None:
+    """Warn where the landmarks explain rare rows, the rank loses them again, and most other rows are explained."""
+    rare = _LEAST_CUT <= certificate.n_cut <= _MOST_CUT * certificate.n_rows
+    if not rare or certificate.trace.value > _CUT_BELOW:
+        return
+    warn_caller(
+        f"the rank of {fitted.n_components:,} loses about {certificate.n_cut:,} rows or more of rare clusters that "
+        f"the landmarks explain. Likely cause: the other rows have as many directions that hold more. Next: "
+        f"n_components=None keeps every direction of the {len(fitted.landmarks):,} landmarks; unexplained_rows(X) "
+        f"names the rows.",
         ApproximationWarning,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from copy import copy
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -12,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 import nystrom
 from nystrom.certificate import certify
-from nystrom.certificate.voice import look_at_rows, warn_if_unexplained
+from nystrom.certificate.voice import look_at_rows, warn_if_cut, warn_if_unexplained
 from nystrom.checks import check_choice, check_optional_count
 from nystrom.engine import (
     Engine,
@@ -34,7 +35,7 @@ from nystrom.linalg import algebra_threads
 from nystrom.memory import Footprint, fit_footprint, machine_memory, parse_memory
 from nystrom.rows import RowBlocks
 from nystrom.rows.arrays import ArrayRows
-from nystrom.solvers.rare import can_watch, unlike_rows, with_rare_rows
+from nystrom.solvers.rare import Apart, can_watch, count_apart, rows_apart, with_rare_rows
 from nystrom.solvers.sizing import Grown, grow_by_components
 from nystrom.threads import limit_methods
 from nystrom.types import Array
@@ -198,25 +199,43 @@ class KernelMachine(QualityMixin):
         keep = Kept(self._room_for_kernel(survey, kernel, landmarks.points.shape[0]) if keep_kernel else None)
         before, began = survey.n_passes, time.perf_counter()
         with algebra_threads(len(landmarks)):
-            fitted = self._factorise_all(survey, kernel, landmarks, rank if cut_rank else None, keep)
+            fitted, apart = self._factorise_all(survey, kernel, landmarks, rank if cut_rank else None, keep)
             self._stages += (StageRecord("factor", survey.n_passes - before, time.perf_counter() - began),)
             self._store_map(fitted)
-            self.certificate_ = look_at_rows(certify(fitted), rows, fitted)
+            self._certify(rows, fitted, apart)
             warn_if_unexplained(self.certificate_, rows, fitted)
+            warn_if_cut(self.certificate_, fitted)
         return fitted, keep
+
+    def _certify(self, rows: RowBlocks, fitted: NystromMap, apart: Apart | None) -> None:
+        """Store what is known of the fit, with a look at some rows and at those that stand apart."""
+        certificate = look_at_rows(certify(fitted), rows, fitted)
+        if apart is not None:
+            certificate = count_apart(certificate, fitted, apart)
+        self.certificate_ = replace(certificate, stages=tuple((s.name, s.seconds) for s in self._stages))
 
     def _factorise_all(
         self, survey: Survey, kernel: Kernel, landmarks: Landmarks, rank: int | None, keep: Kept
-    ) -> NystromMap:
-        """Return the map of all rows; rare clusters that "auto" has missed are given some of its landmarks."""
+    ) -> tuple[NystromMap, Apart | None]:
+        """Return the map of all rows, and those that resembled no landmark.
+
+        Rare clusters that "auto" has missed are given some of its landmarks.
+        """
         factorise = FACTORS[self.factor]
-        if not isinstance(make_selector(self.landmarks), Auto) or not can_watch(survey, kernel, landmarks):
-            return factorise(survey, kernel, landmarks, rank, keep=keep)
-        keep.largest = np.empty(survey.rows.shape[0], survey.rows.dtype)
-        fitted = factorise(survey, kernel, landmarks, rank, keep=keep)
-        better = with_rare_rows(survey, fitted, unlike_rows(keep.largest))
+        fitted, apart = self._factorise_watched(survey, kernel, landmarks, rank, keep)
+        better = None if apart is None else with_rare_rows(survey, fitted, apart)
+        return (fitted if better is None else factorise(survey, kernel, better, rank, keep=keep)), apart
+
+    def _factorise_watched(
+        self, survey: Survey, kernel: Kernel, landmarks: Landmarks, rank: int | None, keep: Kept
+    ) -> tuple[NystromMap, Apart | None]:
+        """Return the map of all rows with these landmarks, and the rows that resemble none of them if "auto" chose."""
+        watch = isinstance(make_selector(self.landmarks), Auto) and can_watch(survey, kernel, landmarks)
+        keep.largest = np.empty(survey.rows.shape[0], survey.rows.dtype) if watch else None
+        fitted = FACTORS[self.factor](survey, kernel, landmarks, rank, keep=keep)
+        apart = None if keep.largest is None else rows_apart(survey, keep.largest)
         keep.largest = None
-        return fitted if better is None else factorise(survey, kernel, better, rank, keep=keep)
+        return fitted, apart
 
     def _choose_landmarks(self, rows: RowBlocks) -> tuple[Survey, Kernel, Landmarks, int | None]:
         """Return the surveyed rows, the kernel with numbers for its parameters, the landmarks and the rank."""

@@ -170,7 +170,7 @@ class QualityMixin(PassMixin):
             line += f" ({1 - certificate.unexplained:.1%} without the cut of the rank)"
         if certificate.n_looked:
             line += f"; {certificate.n_lost:,} of {certificate.n_looked:,} rows looked at are lost"
-        return line
+        return "; ".join([line, *certificate.rare])
 
     def residual(self, X: RowsLike, *, diag: TargetLike = None, out: OutPath = None) -> Emitted:
         """Return ``k(x, x) − ‖φ(x)‖²`` of each row: 0 where the landmarks explain it, k(x, x) where they do not.

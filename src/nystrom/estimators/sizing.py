@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 
 from nystrom.certificate.tolerance import Sized, cut_rank, find_size
-from nystrom.certificate.trace import certify
-from nystrom.certificate.voice import look_at_rows
 from nystrom.checks import check_choice, check_optional_count
 from nystrom.engine.survey import Survey
 from nystrom.estimators.base import MOST_LANDMARKS, KernelMachine
@@ -37,17 +35,18 @@ class GrowingMachine(KernelMachine):
         kernel = self._checked_kernel(rows)
         kernel = kernel.resolve(survey.moments) if kernel.needs_moments else kernel
         found = find_size(survey, selector, kernel, tol, rng, norm=norm, most=most)
+        middle, passes = time.perf_counter(), survey.n_passes
+        searched = StageRecord("search", passes, middle - began)
         keep = Kept(self._room_for_kernel(survey, kernel, len(found.landmarks)) if keep_kernel else None)
-        fitted = FACTORS[self.factor](survey, kernel, found.landmarks, None, keep=keep)
+        fitted, apart = self._factorise_watched(survey, kernel, found.landmarks, None, keep)
         if found.met:
             fitted = truncate(fitted, cut_rank(fitted.eigenvalues, found.error, tol))
         else:
             self._warn_not_met(found, tol, most, rows.shape[0])
         self.error_, self.sizes_tried_ = found.error, found.tried
-        seconds = time.perf_counter() - began
-        self._stages = (StageRecord("search and factor", survey.n_passes, seconds),)
+        self._stages = (searched, StageRecord("factor", survey.n_passes - passes, time.perf_counter() - middle))
         self._store_map(fitted)
-        self.certificate_ = look_at_rows(certify(fitted), rows, fitted)
+        self._certify(rows, fitted, apart)
         return fitted, keep
 
     def _warn_not_met(self, found: Sized, tol: float, most: int, n_rows: int) -> None:

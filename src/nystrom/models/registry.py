@@ -49,7 +49,7 @@ ESTIMATORS: dict[str, tuple[str, ...]] = {
 }
 # One value for each training row; kept where predictions are made of them.
 _DUAL = ("_dual_coef", "dual_coef_")
-_NEVER = ("_metadata_request", "_stages")
+_NEVER = ("_metadata_request", "_stages", "stages")
 _RESULT = re.compile(r"_?[A-Za-z][A-Za-z0-9_]*_|_[A-Za-z][A-Za-z0-9_]*")
 
 
@@ -128,7 +128,10 @@ def _checked_kind(cls: type) -> Kind:
                 raise ValueError(f"{name} of {cls.__name__} must be a {hint.__name__}; it is a {type(value).__name__}")
         return plain.build(given)
 
-    return Kind(cls, plain.parts, build)
+    def parts(value: object) -> dict[str, object]:
+        return {name: part for name, part in plain.parts(value).items() if name not in _NEVER}
+
+    return Kind(cls, parts, build)
 
 
 def _forward_names() -> dict[str, object]:

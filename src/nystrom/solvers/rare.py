@@ -7,9 +7,14 @@ resemble each other, some of the most redundant landmarks are given to them and 
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import NamedTuple
+
 import numpy as np
 import scipy.linalg.lapack
 
+from nystrom.certificate.trace import Certificate
+from nystrom.certificate.voice import lost_rows
 from nystrom.engine.survey import Survey
 from nystrom.factor import NystromMap
 from nystrom.kernels import Kernel
@@ -28,27 +33,39 @@ _APART = 0.5
 # a little of the error in the bulk is given for rows that would be lost.
 _LEAST_ROWS = 3.0
 _LEAST_SHARE = 0.02
-# At most this share of the landmarks is given away.
+# At most this share of the landmarks is given away, and none of few.
 _MOST_GIVEN = 1 / 3
 _LEAST_LANDMARKS = 20
 
 
-def unlike_rows(largest: Array) -> Array:
-    """Return the numbers of the rows that resemble no landmark, by the largest kernel value of each row."""
+class Apart(NamedTuple):
+    """Rows that resemble no landmark: how many, and those that are looked at, each of which stands for ``step``."""
+
+    n_rows: int
+    X: Matrix
+    step: int
+
+
+def rows_apart(survey: Survey, largest: Array) -> Apart | None:
+    """Return the rows that resemble no landmark, by the largest kernel value of each row; None if every row does."""
     rare = int(_RARE * len(largest))
     reached = float(np.partition(largest, rare)[rare])
-    return np.flatnonzero(largest < min(float(np.sqrt(_UNLIKE)), _APART * reached))
+    unlike = np.flatnonzero(largest < min(float(np.sqrt(_UNLIKE)), _APART * reached))
+    if not 0 < len(unlike) <= max(_RARE * len(largest), 1):
+        return None
+    step = -(-len(unlike) // _MOST_LOOKED)
+    return Apart(len(unlike), gather(survey, unlike[::step]), step)
 
 
 def can_watch(survey: Survey, kernel: Kernel, landmarks: Landmarks) -> bool:
     """Return whether rare rows can be told by kernel values: k(x, x) = 1, and no row weighted."""
     rows = survey.rows
-    if rows.has_weight or len(landmarks) < _LEAST_LANDMARKS or landmarks.indices is not None:
+    if rows.has_weight or landmarks.indices is not None:
         return False
     return bool(np.all(kernel.diag(landmarks.points[:1]) == 1.0))
 
 
-def with_rare_rows(survey: Survey, fitted: NystromMap, unlike: Array) -> Landmarks | None:
+def with_rare_rows(survey: Survey, fitted: NystromMap, apart: Apart) -> Landmarks | None:
     """Return the landmarks with some given to rare clusters; None where there are none that are worth it.
 
     Parameters
@@ -57,22 +74,30 @@ def with_rare_rows(survey: Survey, fitted: NystromMap, unlike: Array) -> Landmar
         The rows.
     fitted : NystromMap
         With the landmarks so far.
-    unlike : array of int
+    apart : Apart
         The rows that resemble none of these.
     """
-    n, m = survey.rows.shape[0], len(fitted.landmarks)
-    if not 1 < len(unlike) <= _RARE * n:
+    m = len(fitted.landmarks)
+    if apart.n_rows < 2 or m < _LEAST_LANDMARKS:
         return None
-    step = -(-len(unlike) // _MOST_LOOKED)
-    X = gather(survey, unlike[::step])
-    left = _left(fitted, X)
+    left = _left(fitted, apart.X)
     average = max(fitted.statistics.trace - fitted.statistics.spanned, 0.0) / m
-    least = max(_LEAST_ROWS, _LEAST_SHARE * average) / step
+    least = max(_LEAST_ROWS, _LEAST_SHARE * average) / apart.step
     pivots = _worthwhile(left, least, int(_MOST_GIVEN * m))
     if not pivots:
         return None
     kept = _least_redundant(fitted, m - len(pivots))
-    return Landmarks(stack_rows([fitted.landmarks.points[kept], X[np.array(pivots)].astype(survey.rows.dtype)]), None)
+    given = apart.X[np.array(pivots)].astype(survey.rows.dtype)
+    return Landmarks(stack_rows([fitted.landmarks.points[kept], given]), None)
+
+
+def count_apart(certificate: Certificate, fitted: NystromMap, apart: Apart) -> Certificate:
+    """Return the certificate with the rows that stood apart, and how many of them the landmarks do not explain."""
+    features = np.asarray(fitted.evaluate(apart.X), dtype=np.float64) @ fitted.whitening
+    lost = lost_rows(fitted.residual(apart.X, features), fitted.kernel.diag(apart.X))
+    # Where only some were looked at, each stands for as many.
+    count = min(int(lost.sum()) * apart.step, apart.n_rows)
+    return replace(certificate, n_apart=apart.n_rows, n_apart_lost=count)
 
 
 def _left(fitted: NystromMap, X: Matrix) -> Array:
