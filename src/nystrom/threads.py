@@ -19,6 +19,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 from threadpoolctl import ThreadpoolController
 
 from nystrom.checks import is_whole
+from nystrom.warn import judged_by_value
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -196,20 +197,21 @@ def blas_threads(count: int) -> Limit:
 
 
 def within_n_jobs(function: Callable[P, R]) -> Callable[P, R]:
-    """Hold BLAS to ``n_jobs`` threads during a call, for the algebra outside of passes too.
+    """Hold BLAS to ``n_jobs`` threads during a public call, for the algebra outside of passes too.
 
     ``n_jobs`` is the keyword of that name, or an attribute of the first argument (a method's ``self``); None sets no
-    limit.
+    limit. NumPy's floating-point warnings are off meanwhile (see :func:`~nystrom.warn.judged_by_value`).
     """
 
     @wraps(function)
     def limited(*args: P.args, **kwargs: P.kwargs) -> R:
         n_jobs: Any = kwargs["n_jobs"] if "n_jobs" in kwargs else getattr(args[0] if args else None, "n_jobs", None)
         if n_jobs is None:
-            return function(*args, **kwargs)
+            with judged_by_value():
+                return function(*args, **kwargs)
         limit = blas_threads(resolve_n_jobs(n_jobs))
         try:
-            with limit:
+            with limit, judged_by_value():
                 return function(*args, **kwargs)
         finally:
             limit.release()

@@ -1,4 +1,4 @@
-"""Warnings that point at the caller's line, and how a part of this library suppresses them."""
+"""Warnings that point at the caller's line, and how a part of this library suppresses them and NumPy's."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+
+import numpy as np
 
 # Of this thread or task alone; `warnings.catch_warnings` would change the filters of all threads.
 _silenced: ContextVar[tuple[type[Warning], ...]] = ContextVar("silenced", default=())
@@ -37,3 +39,12 @@ def silenced(*categories: type[Warning]) -> Iterator[None]:
         yield
     finally:
         _silenced.reset(token)
+
+
+def judged_by_value() -> np.errstate:
+    """Turn NumPy's floating-point warnings off, or its errors after ``np.seterr(all="raise")``, in this thread.
+
+    Overflow and underflow are part of the work here: what comes of them is checked by value, and refused by an error
+    that says what to do. Every public call and every step of a pass runs inside.
+    """
+    return np.errstate(all="ignore")

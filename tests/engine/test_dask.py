@@ -409,7 +409,7 @@ def test_a_scheduler_that_closes_is_a_clear_error(X, monkeypatch):
             if label == "sketch" and closing.ident is None:
                 closing.start()
 
-            monkeypatch.setattr("nystrom.estimators.passes.make_progress", lambda verbose: Recorder(close))
+        monkeypatch.setattr("nystrom.estimators.passes.make_progress", lambda verbose: Recorder(close))
 
         with pytest.raises(ClusterLostError, match="connection to the Dask scheduler was lost during"):
             make("sketched-kmeans").fit(lazy)
@@ -443,7 +443,7 @@ def test_a_worker_killed_in_a_stage_changes_no_bit(X, stage, monkeypatch):
                 killed.append(next(iter(pids.values())))
                 os.kill(killed[0], signal.SIGKILL)
 
-            monkeypatch.setattr("nystrom.estimators.passes.make_progress", lambda verbose: Recorder(kill))
+        monkeypatch.setattr("nystrom.estimators.passes.make_progress", lambda verbose: Recorder(kill))
 
         remote = make("sketched-kmeans").fit(lazy)
         assert killed

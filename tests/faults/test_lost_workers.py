@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from nystrom import Nystroem
-from nystrom.exceptions import ClusterVersionError
+from nystrom.exceptions import ClusterLostError, ClusterVersionError
 
+dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
 da = pytest.importorskip("dask.array")
 
@@ -63,8 +64,11 @@ def stop(*processes):
         process.stdout.close()
 
 
-def lazy_rows():
-    return da.random.default_rng(0).normal(size=(5_000, 5), chunks=(500, 5))
+def lazy_rows(seconds=0.0):
+    """Return rows whose chunks take so long to make, so that a fault comes in the middle of a pass."""
+    X = da.random.default_rng(0).normal(size=(5_000, 5), chunks=(500, 5))
+    # A function inside a function is sent as code: a worker cannot import this file.
+    return X.map_blocks(lambda block: (__import__("time").sleep(seconds), block)[1], dtype=X.dtype) if seconds else X
 
 
 def fit_in_thread(X):
@@ -116,8 +120,70 @@ def test_a_scheduler_without_the_package_is_an_error_and_no_silence():
         stop(*workers, scheduler)
 
 
+@pytest.mark.parametrize("at_first", [True, False], ids=["killed", "never there"])
+def test_a_cluster_without_workers_is_an_error_and_no_silence(at_first):
+    scheduler = serve("right", "scheduler")
+    worker = None
+    try:
+        address = scheduler.stdout.readline().strip()
+        with (
+            dask.config.set({"distributed.scheduler.no-workers-timeout": "4s"}),
+            distributed.Client(address, timeout=30) as client,
+        ):
+            if at_first:
+                worker = serve("right", "worker", address)
+                client.wait_for_workers(1, timeout=60)
+                threading.Timer(1.0, worker.kill).start()
+            error = fit_in_thread(lazy_rows(0.3))
+        assert isinstance(error, ClusterLostError)
+        assert "has had no worker for" in str(error)
+        assert "wait_for_workers" in str(error)
+    finally:
+        stop(*[worker] if worker else [], scheduler)
+
+
+def test_a_worker_without_the_package_that_comes_in_the_middle_of_a_pass_is_named():
+    scheduler = serve("right", "scheduler")
+    workers = []
+    try:
+        address = scheduler.stdout.readline().strip()
+        workers.append(serve("right", "worker", address))
+        with distributed.Client(address, timeout=30) as client:
+            client.wait_for_workers(1, timeout=60)
+
+            def change():
+                workers.append(serve("absent", "worker", address))
+                client.wait_for_workers(2, timeout=60)
+                workers[0].kill()
+
+            changing = threading.Thread(target=change)
+            changing.start()
+            error = fit_in_thread(lazy_rows(3.0))
+            changing.join()
+        assert isinstance(error, ClusterVersionError)
+        assert "No module named" in str(error)
+    finally:
+        stop(*workers, scheduler)
+
+
+def test_a_scheduler_killed_in_the_middle_of_a_pass_is_an_error_and_no_silence():
+    scheduler = serve("right", "scheduler")
+    workers = []
+    try:
+        address = scheduler.stdout.readline().strip()
+        workers.append(serve("right", "worker", address))
+        with distributed.Client(address, timeout=30) as client:
+            client.wait_for_workers(1, timeout=60)
+            threading.Timer(1.0, scheduler.kill).start()
+            error = fit_in_thread(lazy_rows(0.3))
+        assert isinstance(error, ClusterLostError)
+        assert "connection to the Dask scheduler was lost" in str(error)
+    finally:
+        stop(*workers, scheduler)
+
+
 @pytest.mark.parametrize("seed", range(3))
-def test_workers_killed_at_any_time_change_no_bit(seed):
+def test_workers_killed_at_any_time_change_no_bit(seed, record_property):
     rng = np.random.default_rng(seed)
     X = lazy_rows()
     options = {"n_components": 10, "n_landmarks": 30, "landmarks": "sketched-kmeans", "random_state": 0}
@@ -141,3 +207,4 @@ def test_workers_killed_at_any_time_change_no_bit(seed):
             np.testing.assert_array_equal(fitted.projection_, expected.projection_)
             np.testing.assert_array_equal(fitted.landmarks_, expected.landmarks_)
         killer.join()
+    record_property("faults", {"lost workers": 1})

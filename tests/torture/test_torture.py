@@ -59,6 +59,28 @@ FOUND = [
         m=1,
         seed=0,
     ),
+    Case(
+        kernel="linear",
+        machine="KernelRidge, intercept",
+        container="Fortran",
+        scale="e+150",
+        defect="huge target",
+        n=6,
+        p=3,
+        m=2,
+        seed=1,
+    ),
+    Case(
+        kernel="linear",
+        selector="leverage",
+        machine="GaussianProcessRegressor",
+        container="coo",
+        dtype="float16",
+        n=34,
+        p=1,
+        m=1,
+        seed=1,
+    ),
 ]
 
 

@@ -18,6 +18,7 @@ from nystrom.engine.storage import hold
 from nystrom.rows.base import Block, RowBlocks
 from nystrom.threads import blas_threads, resolve_n_jobs
 from nystrom.types import Array
+from nystrom.warn import judged_by_value
 
 # A block that no thread of the pool has begun within so many seconds is computed by the thread that waits for it.
 _PATIENCE = 0.02
@@ -116,8 +117,8 @@ class LocalEngine:
             return given(rows.block(index))
 
         def given(block: Block) -> tuple[int, int, T]:
-            # Here too, for BLAS libraries that have a setting for each thread.
-            with blas_threads(1):
+            # Here too, as some BLAS libraries, and NumPy's warnings, have a setting for each thread.
+            with blas_threads(1), judged_by_value():
                 return block.start, block.stop, step(block)
 
         pending: deque[_Job[tuple[int, int, T]]] = deque()

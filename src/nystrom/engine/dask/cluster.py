@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
 import uuid
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
 
 import dask
 import dask.threaded
 import distributed
+from dask.utils import parse_timedelta
 from distributed.comm.core import CommClosedError
 
 from nystrom import __version__
 from nystrom.exceptions import ClusterLostError, ClusterVersionError
+
+# Seconds between two looks at the workers while results are waited for.
+_LOOK = 2.0
+# Seconds without any worker after which a pass is given up, unless Dask's own setting says otherwise.
+_PATIENCE = 60.0
 
 
 def make_token() -> str:
@@ -64,8 +72,9 @@ def require_package(client: Any) -> None:
     if wrong:
         worker, answer = next(iter(wrong.items()))
         raise ClusterVersionError(
-            f"{len(wrong)} of {len(found)} Dask workers cannot run nystrom {__version__}: the worker {worker} has "
-            f"{answer}. Install the same version where the scheduler and the workers run, and start them again."
+            f"{len(wrong)} of {len(known | found.keys())} Dask workers cannot run nystrom {__version__}: the worker "
+            f"{worker} has {answer}. Install the same version where the scheduler and the workers run, and start them "
+            f"again."
         )
     known.update(found)
 
@@ -99,7 +108,7 @@ def fetch(pending: list[Pending], label: str) -> list[Any]:
     client = active_client()
     if client is None:
         return pending
-    with explained(client, label, pending):
+    with explained(client, label, pending), watched(client, label, pending):
         return list(client.gather(pending))
 
 
@@ -107,11 +116,59 @@ def wait_for(pending: list[Pending], label: str) -> None:
     client = active_client()
     if client is None:
         return
-    with explained(client, label, pending):
+    with explained(client, label, pending), watched(client, label, pending):
         distributed.wait(pending)
         for future in pending:
             if future.status != "finished":
                 future.result()
+
+
+@contextmanager
+def watched(client: Any, label: str, pending: Sequence[Pending]) -> Iterator[None]:
+    """Cancel the futures, and say why, if no worker is left or one has come that cannot run the package.
+
+    Dask itself waits for ever in both cases.
+    """
+    done = threading.Event()
+    reasons: list[Exception] = []
+
+    def look() -> None:
+        alone = time.monotonic()
+        while not done.wait(_LOOK):
+            try:
+                require_package(client)
+                if client.nthreads():
+                    alone = time.monotonic()
+                _give_up_without_workers(time.monotonic() - alone, label)
+            except Exception as error:
+                reasons.append(error)
+                # Where the connection is lost, Dask has cancelled them.
+                with suppress(Exception):
+                    client.cancel(pending, force=True)
+                return
+
+    watcher = threading.Thread(target=look, name="nystrom-watch", daemon=True)
+    watcher.start()
+    try:
+        yield
+    except distributed.CancelledError:
+        if reasons:
+            raise reasons[0] from None
+        raise
+    finally:
+        done.set()
+        watcher.join()
+
+
+def _give_up_without_workers(seconds: float, label: str) -> None:
+    setting = "distributed.scheduler.no-workers-timeout"
+    patience = parse_timedelta(dask.config.get(setting, None)) or _PATIENCE
+    if seconds > patience:
+        raise ClusterLostError(
+            f"The Dask cluster has had no worker for {seconds:.0f} seconds during {label!r}. Start workers and fit "
+            f"again; if they take longer to start, wait for them first (client.wait_for_workers(1)) or allow more "
+            f"time: dask.config.set({{{setting!r}: '10 minutes'}})."
+        )
 
 
 @contextmanager
@@ -133,6 +190,8 @@ def explained(client: Any, label: str, pending: Sequence[Pending] = ()) -> Itera
             f"Workers died again and again during {label!r}; most often a chunk and its kernel values do not fit their "
             f"memory. Rechunk X to fewer rows per chunk (X.rechunk((8192, -1))) or see nystrom.plan. Dask says: {error}"
         ) from error
+    except ClusterLostError:  # of a nested call, and an OSError too
+        raise
     except (CommClosedError, OSError, TimeoutError, distributed.CancelledError) as error:
         if any(future.status == "error" for future in pending):
             raise

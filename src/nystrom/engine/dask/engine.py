@@ -35,6 +35,7 @@ from nystrom.exceptions import NotFiniteError
 from nystrom.rows.base import Block, BlockwiseRows, RowBlocks
 from nystrom.threads import blas_threads
 from nystrom.types import Array, Emitted
+from nystrom.warn import judged_by_value
 
 # Results of a map that reach the client in one message.
 _GATHER = 64
@@ -49,7 +50,7 @@ class _Run:
 
     def __call__(self, step: Callable[[Block], object], *arguments: Any) -> object:
         block = self.form.block(*arguments)
-        with blas_threads(1):
+        with blas_threads(1), judged_by_value():
             result = step(block)
         if self.topic is not None:
             distributed.get_worker().log_event(self.topic, (block.index, block.stop - block.start))
@@ -70,7 +71,7 @@ class _Emit:
         if block.X.shape[0] == 0:
             return np.empty((0,) if self.n_columns is None else (0, self.n_columns), self.dtype)
         try:
-            with blas_threads(1):
+            with blas_threads(1), judged_by_value():
                 return np.asarray(step(block), dtype=self.dtype)
         except NotFiniteError as error:
             if self.has_lengths:
@@ -82,7 +83,7 @@ class _Emit:
 def _merge(a: M, b: M) -> M:
     # Results of tasks may be needed again (another worker asks, or one was lost), and merging may overwrite its left
     # side. A copy keeps it; adding gives the same bits.
-    with blas_threads(1):
+    with blas_threads(1), judged_by_value():
         return merge_two(copy.deepcopy(a), b)
 
 
