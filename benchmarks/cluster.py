@@ -25,9 +25,9 @@ import psutil
 from distributed import Client, LocalCluster
 
 from nystrom import Nystroem
-from nystrom.calibration import calibrate
 from nystrom.engine import Sums
 from nystrom.engine.dask import DaskEngine, collection_rows
+from nystrom.plan_timing import calibrate
 from nystrom.planning import plan
 
 

@@ -20,9 +20,9 @@ import scipy.linalg
 
 from benchmarks.measure import _peak, _reset_peak
 from nystrom import KernelRidge, plan, select_landmarks
-from nystrom.calibration import calibrate
 from nystrom.kernels import Gaussian
 from nystrom.linalg import algebra_threads, cholesky_in_place
+from nystrom.plan_timing import calibrate
 from nystrom.rows import array_rows
 from nystrom.solvers.choice import STEPS
 from nystrom.threads import resolve_n_jobs

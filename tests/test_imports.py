@@ -38,7 +38,7 @@ ORDER = [
     "solvers",
     "output",
     "plotting",
-    "calibration",
+    "plan_timing",
     "planning",
     "estimators",
     "comparison",

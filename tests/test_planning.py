@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from nystrom import Nystroem
-from nystrom.calibration import Calibration, calibrate
 from nystrom.commands.main import main
 from nystrom.engine import LocalEngine
+from nystrom.plan_timing import Calibration, calibrate
 from nystrom.planning import format_bytes, plan
 
 KNOWN = Calibration((0.1, 1e-6), (0.5, 1e-5), 2.0, 50e6, 150e6, 10_000, 1)
@@ -71,8 +71,8 @@ def test_a_plan_says_whether_it_fits_and_what_it_extrapolates():
 
 
 def test_calibration_measures_the_shape_asked_for(monkeypatch):
-    monkeypatch.setattr("nystrom.calibration._CALIBRATION_SECONDS", 0.0)
-    monkeypatch.setattr("nystrom.calibration.sample_size", lambda m: 500)
+    monkeypatch.setattr("nystrom.plan_timing._CALIBRATION_SECONDS", 0.0)
+    monkeypatch.setattr("nystrom.plan_timing.sample_size", lambda m: 500)
     narrow, wide = (calibrate(5, m, block_rows=1024) for m in (20, 400))
     assert wide.step_bytes > 1024 * 400 * 8
     assert wide.step_bytes > 2 * narrow.step_bytes
@@ -123,8 +123,8 @@ def test_conjugate_gradients_need_one_square_matrix_and_a_pass_for_each_step():
 
 
 def test_a_calibration_of_conjugate_gradients_times_its_parts(monkeypatch):
-    monkeypatch.setattr("nystrom.calibration._CALIBRATION_SECONDS", 0.0)
-    monkeypatch.setattr("nystrom.calibration.sample_size", lambda m: 500)
+    monkeypatch.setattr("nystrom.plan_timing._CALIBRATION_SECONDS", 0.0)
+    monkeypatch.setattr("nystrom.plan_timing.sample_size", lambda m: 500)
     found = calibrate(3, 40, block_rows=500, solver="cg")
     assert found.held_step > 0
     assert found.preconditioner > 0

@@ -27,7 +27,8 @@ from nystrom.kernels.ranges import kernel_dtype, with_room
 from nystrom.landmarks.base import Landmarks
 from nystrom.linalg import algebra_threads, column_signs, correct_orthonormal, gram, psd_eigh, whiten, whiten_quickly
 from nystrom.rows.arrays import ArrayRows
-from nystrom.rows.base import Block, RowBlocks, require_finite
+from nystrom.rows.base import Block, RowBlocks
+from nystrom.rows.finite import require_finite
 from nystrom.types import Array, Emitted, Matrix, issparse, to_dense
 from nystrom.warn import warn_caller
 

@@ -21,7 +21,8 @@ from nystrom.kernels import Kernel
 from nystrom.kernels.filling import fill
 from nystrom.kernels.ranges import overflow_error
 from nystrom.linalg import row_sum_norm, whitened, whitening_norm
-from nystrom.rows.base import Block, require_finite
+from nystrom.rows.base import Block
+from nystrom.rows.finite import require_finite
 from nystrom.types import Array, Matrix
 
 # What is promised of each eigenvalue, relative to itself, beside the ε cond(W) that no method can avoid.

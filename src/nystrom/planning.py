@@ -1,6 +1,6 @@
 """What a fit will cost, before it starts: passes, bytes, memory and time, from a model calibrated on this machine.
 
-Times come from :mod:`nystrom.calibration`; all else follows by counting.
+Times come from :mod:`nystrom.plan_timing`; all else follows by counting.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import DTypeLike
 
-from nystrom.calibration import Calibration, calibrate
 from nystrom.checks import check_choice
 from nystrom.landmarks.auto import sample_size
 from nystrom.memory import machine_memory, room_for_values
+from nystrom.plan_timing import Calibration, calibrate
 from nystrom.progress import format_seconds
 from nystrom.rows import default_block_rows
 from nystrom.solvers.choice import STEPS, choose_solver

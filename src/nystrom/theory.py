@@ -26,7 +26,8 @@ from nystrom.factor import landmark_kernel
 from nystrom.generator import RandomState, make_generator
 from nystrom.kernels import Gaussian, Kernel, Linear, Polynomial
 from nystrom.kmeans.assignment import assign
-from nystrom.rows.base import Block, RowBlocks, require_finite
+from nystrom.rows.base import Block, RowBlocks
+from nystrom.rows.finite import require_finite
 from nystrom.types import Array, RowsLike
 
 

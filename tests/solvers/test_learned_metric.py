@@ -10,7 +10,7 @@ from nystrom.factor import optimal
 from nystrom.kernels import Gaussian, Laplacian, Matern, Polynomial
 from nystrom.landmarks import Landmarks
 from nystrom.rows import as_blocks
-from nystrom.solvers.gradients import mean_outer_product
+from nystrom.solvers.gradient_outer_products import mean_outer_product
 from nystrom.solvers.metric import check_learnable, kinds_of, learn_metric, metric_root, plain_kernels
 
 RNG = np.random.default_rng(0)

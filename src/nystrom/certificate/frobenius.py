@@ -21,7 +21,8 @@ from nystrom.engine.survey import Survey
 from nystrom.factor import NystromMap
 from nystrom.kernels import Precomputed
 from nystrom.landmarks.base import gather
-from nystrom.rows.base import Block, RowBlocks, require_finite
+from nystrom.rows.base import Block, RowBlocks
+from nystrom.rows.finite import require_finite
 from nystrom.types import Array, Matrix
 
 # All pairs of this many rows are looked at by default; up to this many rows in all, none need be drawn.

@@ -13,7 +13,8 @@ from nystrom.factor import NystromMap
 from nystrom.kernels import Kernel, Precomputed
 from nystrom.landmarks.base import gather
 from nystrom.rows.arrays import array_rows
-from nystrom.rows.base import Block, RowBlocks, require_finite
+from nystrom.rows.base import Block, RowBlocks
+from nystrom.rows.finite import require_finite
 from nystrom.types import Array, Matrix, issparse
 
 # Rows of a tile of the pairs' matrix.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nystrom.certificate.estimate import ErrorEstimate
-from nystrom.certificate.trial import Trial
+from nystrom.certificate.size_trial import Trial
 from nystrom.engine.survey import Survey
 from nystrom.kernels import Kernel
 from nystrom.kmeans.lloyd import draw_rows
@@ -90,7 +90,7 @@ def find_size(
 ) -> Sized:
     """Return landmarks whose relative error is below ``tol`` at the upper end of its interval.
 
-    It is measured on 1,000 to 2,000 rows whose kernel is held (:class:`~nystrom.certificate.trial.Trial`): a size
+    It is measured on 1,000 to 2,000 rows whose kernel is held (:class:`~nystrom.certificate.size_trial.Trial`): a size
     on trial costs its landmarks and little else. Sizes grow by the decay seen so far, then close in on the tolerance
     until another trial would save little.
 

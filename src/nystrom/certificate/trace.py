@@ -9,7 +9,8 @@ import numpy as np
 from nystrom.certificate.estimate import ErrorEstimate, ratio_of
 from nystrom.engine.base import Engine, Sums
 from nystrom.factor import NystromMap
-from nystrom.rows.base import Block, RowBlocks, require_finite
+from nystrom.rows.base import Block, RowBlocks
+from nystrom.rows.finite import require_finite
 
 
 @dataclass(frozen=True)

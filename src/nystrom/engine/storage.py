@@ -12,7 +12,7 @@ from nystrom.disk.scratch import Scratch
 from nystrom.rows.arrays import ArrayRows
 from nystrom.rows.base import RowBlocks
 from nystrom.rows.binary import BinaryFile, BinaryRows
-from nystrom.rows.columns import Columns
+from nystrom.rows.target_column import Columns
 from nystrom.types import Array
 
 

@@ -19,7 +19,8 @@ from nystrom.engine.base import Engine, M, T, TreeMerger
 from nystrom.engine.counted import CountedEngine
 from nystrom.exceptions import NotFiniteError
 from nystrom.moments import Moments, block_moments
-from nystrom.rows.base import Block, RowBlocks, require_finite
+from nystrom.rows.base import Block, RowBlocks
+from nystrom.rows.finite import require_finite
 from nystrom.types import Array
 
 

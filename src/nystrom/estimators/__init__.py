@@ -1,6 +1,6 @@
 """The estimators: thin shells over the core."""
 
-from nystrom.estimators.best import best_possible
+from nystrom.estimators.best_error import best_possible
 from nystrom.estimators.classifier import KernelRidgeClassifier
 from nystrom.estimators.cluster import KernelKMeans, SpectralClustering
 from nystrom.estimators.eigen import kernel_eigh

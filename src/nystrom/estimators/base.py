@@ -13,16 +13,16 @@ from sklearn.utils.validation import check_is_fitted
 
 import nystrom
 from nystrom.certificate import certify
-from nystrom.certificate.voice import look_at_rows, warn_if_cut, warn_if_unexplained
+from nystrom.certificate.fit_warnings import look_at_rows, warn_if_cut, warn_if_unexplained
 from nystrom.checks import check_choice, check_optional_count
 from nystrom.engine import (
     Engine,
 )
 from nystrom.engine.survey import Survey
+from nystrom.estimators.all_or_nothing import restore_on_failure
 from nystrom.estimators.display import StageRecord
 from nystrom.estimators.parameters import check_names, complete
 from nystrom.estimators.quality import QualityMixin
-from nystrom.estimators.whole import restore_on_failure
 from nystrom.exceptions import ApproximationWarning
 from nystrom.factor import FACTORS, NystromMap, extend
 from nystrom.fold import Kept
@@ -35,7 +35,7 @@ from nystrom.linalg import algebra_threads
 from nystrom.memory import Footprint, fit_footprint, machine_memory, parse_memory
 from nystrom.rows import RowBlocks
 from nystrom.rows.arrays import ArrayRows
-from nystrom.solvers.rare import Apart, can_watch, count_apart, rows_apart, with_rare_rows
+from nystrom.solvers.rare_clusters import Apart, can_watch, count_apart, rows_apart, with_rare_rows
 from nystrom.solvers.sizing import Grown, grow_by_components
 from nystrom.threads import limit_methods
 from nystrom.types import Array

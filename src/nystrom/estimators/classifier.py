@@ -10,7 +10,7 @@ import numpy as np
 from nystrom.estimators.classes import KernelClassifier, indicators
 from nystrom.estimators.ridge import RidgeMachine, RidgeParameters
 from nystrom.factor import NystromMap
-from nystrom.solvers.path import RidgeProblem, ridge_problem
+from nystrom.solvers.alpha_path import RidgeProblem, ridge_problem
 from nystrom.types import Array, Candidates, ClassWeight, RowsLike, TargetLike
 
 

@@ -21,14 +21,14 @@ from nystrom.kernels import GammaLike, Kernel, KernelLike, Precomputed, make_ker
 from nystrom.landmarks import Landmarks
 from nystrom.memory import Footprint, cg_footprint, room_for_values
 from nystrom.rows import Block, RowBlocks
+from nystrom.solvers.alpha_path import RidgeProblem, ridge_problem
 from nystrom.solvers.bandwidth import search_gamma
 from nystrom.solvers.choice import choose_solver
 from nystrom.solvers.conjugate import warn_unless_converged
 from nystrom.solvers.landmark_cg import landmark_problem
 from nystrom.solvers.likelihood import Optimum, log_likelihood, optimum
 from nystrom.solvers.metric import MetricLike
-from nystrom.solvers.path import RidgeProblem, ridge_problem
-from nystrom.solvers.unfactored import UnfactoredMap
+from nystrom.solvers.without_factor import UnfactoredMap
 from nystrom.types import Array, Emitted, Matrix, OutPath, RowsLike, TargetLike
 
 # Draws at more rows than this take what the landmarks leave unexplained as independent from row to row.

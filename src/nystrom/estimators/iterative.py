@@ -24,7 +24,7 @@ from nystrom.solvers.conjugate import warn_unless_converged
 from nystrom.solvers.exact import solve_exactly
 from nystrom.solvers.kernel_product import TILE_ROWS, KernelProduct, TiledRows
 from nystrom.solvers.landmark_fit import fit_on_landmarks
-from nystrom.solvers.unfactored import UnfactoredMap
+from nystrom.solvers.without_factor import UnfactoredMap
 from nystrom.types import Array, Candidates, to_dense
 
 # Landmarks of the factor that preconditions the exact solver, where every row is a landmark.

@@ -19,14 +19,14 @@ from nystrom.kernels import Kernel, Precomputed
 from nystrom.landmarks import Landmarks, make_selector
 from nystrom.memory import Footprint, cg_footprint, fit_footprint
 from nystrom.rows import Block, RowBlocks
+from nystrom.solvers.alpha_path import auto_alphas, leave_one_out, ridge_problem
 from nystrom.solvers.bandwidth import search_gamma
 from nystrom.solvers.choice import factor_takes_long
 from nystrom.solvers.held_out import choose_cost
 from nystrom.solvers.lbfgs import Problem, make_landmark_problem, make_problem, minimise
 from nystrom.solvers.losses import Loss
-from nystrom.solvers.path import auto_alphas, leave_one_out, ridge_problem
 from nystrom.solvers.sample import gather_keys
-from nystrom.solvers.unfactored import UnfactoredMap
+from nystrom.solvers.without_factor import UnfactoredMap
 from nystrom.types import Array, Candidates, ClassWeight, Emitted, OutPath, RowsLike
 
 

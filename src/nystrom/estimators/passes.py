@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from nystrom.engine import Engine, make_engine, place_rows
-from nystrom.estimators.columns import check_columns
+from nystrom.estimators.column_names import check_columns
 from nystrom.estimators.display import DisplayMixin
 from nystrom.factor import NystromMap
 from nystrom.memory import Footprint, emit_footprint, parse_memory

@@ -18,7 +18,7 @@ from nystrom.landmarks import Landmarks
 from nystrom.linalg import column_signs, psd_eigh
 from nystrom.rows import Block, RowBlocks, as_blocks
 from nystrom.rows.mapped import MappedRows
-from nystrom.solvers.path import ridge_problem
+from nystrom.solvers.alpha_path import ridge_problem
 from nystrom.types import Array, Emitted, Matrix, OutPath, RowsLike, TargetLike, issparse
 
 

@@ -10,8 +10,8 @@ from sklearn.utils.validation import check_is_fitted
 from nystrom.certificate import ErrorEstimate, measure_error
 from nystrom.certificate.best import NORMS as BEST_NORMS
 from nystrom.certificate.best import best_error
+from nystrom.certificate.fit_warnings import lost_rows
 from nystrom.certificate.frobenius import DEFAULT_PAIRS
-from nystrom.certificate.voice import lost_rows
 from nystrom.checks import check_choice, check_optional_count
 from nystrom.engine.survey import Survey
 from nystrom.estimators.passes import PassMixin

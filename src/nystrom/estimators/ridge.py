@@ -21,9 +21,9 @@ from nystrom.memory import (
     emit_footprint,
 )
 from nystrom.rows import Block, RowBlocks
+from nystrom.solvers.alpha_path import RidgeProblem, auto_alphas, leave_one_out, ridge_problem
 from nystrom.solvers.bandwidth import search_gamma
 from nystrom.solvers.kernel_product import KernelProduct
-from nystrom.solvers.path import RidgeProblem, auto_alphas, leave_one_out, ridge_problem
 from nystrom.types import Array, Candidates, Emitted, OutPath, RowsLike, TargetLike
 
 _SELECTIONS = ("loo", "gcv", "likelihood")

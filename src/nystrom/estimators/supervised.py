@@ -30,7 +30,7 @@ from nystrom.solvers.metric import (
     plain_kernels,
 )
 from nystrom.solvers.sizing import Grown, grow_by_score
-from nystrom.solvers.unfactored import UnfactoredMap
+from nystrom.solvers.without_factor import UnfactoredMap
 from nystrom.types import Array, RowsLike, TargetLike
 
 

@@ -21,7 +21,8 @@ from nystrom.kmeans.farthest import FindFarthest
 from nystrom.kmeans.seeding import Init, seed
 from nystrom.moments import block_moments
 from nystrom.rows.arrays import array_rows
-from nystrom.rows.base import Block, RowBlocks, default_block_rows
+from nystrom.rows.base import Block, RowBlocks
+from nystrom.rows.block_size import default_block_rows
 from nystrom.rows.mapped import ScaledRows
 from nystrom.rows.offset import minus_columns, offset_columns
 from nystrom.rows.stack import stack_rows

@@ -20,7 +20,8 @@ from nystrom.landmarks.pivoted import RPCholesky, cholesky_pivots
 from nystrom.linalg import whiten
 from nystrom.moments import block_moments
 from nystrom.rows.arrays import TakenRows, array_rows
-from nystrom.rows.base import Block, RowBlocks, require_finite
+from nystrom.rows.base import Block, RowBlocks
+from nystrom.rows.finite import require_finite
 from nystrom.rows.stack import stack_rows
 from nystrom.sketch import PCASketch, Sketch
 from nystrom.threads import blas_threads

@@ -17,7 +17,8 @@ from nystrom.kernels import Kernel, Precomputed
 from nystrom.kernels.ranges import Finite, with_room
 from nystrom.kmeans.lloyd import draw_rows
 from nystrom.linalg import INDEFINITE, algebra_threads, least_ritz_share
-from nystrom.rows.base import Block, RowBlocks, require_finite
+from nystrom.rows.base import Block, RowBlocks
+from nystrom.rows.finite import require_finite
 from nystrom.rows.stack import stack_rows
 from nystrom.types import Array, Matrix, issparse, to_dense
 from nystrom.warn import warn_caller

@@ -7,7 +7,7 @@ import numpy as np
 from nystrom.engine.survey import Survey
 from nystrom.kernels import Kernel
 from nystrom.landmarks.base import Landmarks, Selector, gather, smaller_form
-from nystrom.rows.base import require_finite
+from nystrom.rows.finite import require_finite
 from nystrom.rows.sparse import canonical
 from nystrom.types import Array, Matrix, issparse, to_dense
 

@@ -12,7 +12,8 @@ from nystrom.kernels import InMetric, Kernel, Precomputed, to_metric
 from nystrom.landmarks.base import Landmarks, Selector, gather
 from nystrom.landmarks.fixed import GivenPoints
 from nystrom.rows.arrays import array_rows
-from nystrom.rows.base import Block, RowBlocks, require_finite
+from nystrom.rows.base import Block, RowBlocks
+from nystrom.rows.finite import require_finite
 from nystrom.types import Array, Matrix, to_dense
 
 Settle = Callable[[Survey, Kernel, Landmarks, np.random.Generator], Kernel]

@@ -11,7 +11,7 @@ environment, every function here goes through NumPy, and results differ by round
 
 from nystrom.loops.extension import instruction_set
 from nystrom.loops.nearest import NearestColumn, first_largest
-from nystrom.loops.normal import normal_product
+from nystrom.loops.normal_equations import normal_product
 from nystrom.loops.products import Exponentials, Product, finish
 from nystrom.loops.seeds import draw_seeds, draw_weighted
 from nystrom.loops.sparse import SparseExponentials, SparseProduct, column_sums, heavy_sums, is_canonical, row_squares

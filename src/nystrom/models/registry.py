@@ -80,9 +80,9 @@ def kinds() -> Mapping[str, Kind]:
     from nystrom import certificate, factor, feature_sums, kernels, landmarks
     from nystrom.preprocessing.columns import Column, Moments, Summary
     from nystrom.preprocessing.encoder import Target
+    from nystrom.solvers.alpha_path import RidgeProblem
     from nystrom.solvers.kernel_product import TiledRows
-    from nystrom.solvers.path import RidgeProblem
-    from nystrom.solvers.unfactored import UnfactoredMap
+    from nystrom.solvers.without_factor import UnfactoredMap
 
     found = {name.rpartition(".")[2]: _estimator_kind(_class(name)) for name in ESTIMATORS}
     for name in kernels.__all__:
@@ -210,7 +210,7 @@ def check_machine(model: Any) -> None:
     """Raise ``ValueError`` unless the parts of a fitted machine fit together: shapes first, then one row is tried."""
     from nystrom.factor import NystromMap
     from nystrom.kernels import Kernel, Precomputed
-    from nystrom.solvers.unfactored import UnfactoredMap
+    from nystrom.solvers.without_factor import UnfactoredMap
 
     fitted = getattr(model, "map_", None)
     if (

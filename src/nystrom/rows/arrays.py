@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from nystrom.rows.base import Block, RowBlocks, WrappedRows, blocks_to_join, default_block_rows
+from nystrom.rows.base import Block, RowBlocks, WrappedRows
+from nystrom.rows.block_size import blocks_to_join, default_block_rows
 from nystrom.rows.sparse import canonical
 from nystrom.types import Array, Matrix, SparseMatrix, issparse
 

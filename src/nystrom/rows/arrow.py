@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from nystrom.exceptions import DataFileError, MissingDependencyError
-from nystrom.rows.columns import Columns, check_dtype, choose_columns
 from nystrom.rows.reading import reading
 from nystrom.rows.stamp import Stamp
 from nystrom.rows.stream import Piece, StreamRows
+from nystrom.rows.target_column import Columns, check_dtype, choose_columns
 from nystrom.types import Array
 
 # A pyarrow RecordBatch or Table, and one of its columns; pyarrow ships no types.

@@ -11,36 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from nystrom.exceptions import NotFiniteError
 from nystrom.types import Array, Matrix, issparse
-
-_BLOCK_BYTES = 8 * 2**20
-_MIN_BLOCK_ROWS = 256
-_MAX_BLOCK_ROWS = 8192
-# Blocks with more rows are worth sharing among threads.
-_SHARED_ROWS = 2048
-# With so many blocks threads end a pass together, even or not.
-_MANY_BLOCKS = 64
-
-
-def default_block_rows(row_bytes: float, n_rows: int) -> int:
-    """Return the rows of a block: at most 8 MiB, but from 256 to 8192 rows.
-
-    Blocks are as even as can be, and 2, 4 or a multiple of 8 of them, so that the threads end a pass together; fewer
-    than 8 only where they would have less than 2048 rows. The size depends on the rows alone, never on threads or on
-    ``max_memory``: sums are taken block by block, so this is what keeps results the same bits on every machine.
-    """
-    most = int(min(max(_BLOCK_BYTES / max(row_bytes, 1.0), _MIN_BLOCK_ROWS), _MAX_BLOCK_ROWS))
-    count = max(math.ceil(n_rows / most), min(n_rows // _SHARED_ROWS, 8), 1)
-    if count > _MANY_BLOCKS:
-        return most
-    even = -(-count // 8) * 8 if count > 4 else 1 << (count - 1).bit_length()
-    return max(-(-n_rows // even), 1)
-
-
-def blocks_to_join(have: int, want: int) -> int:
-    """Return the largest power of two of blocks of ``have`` rows that makes at most ``want`` rows; 1 if none does."""
-    return 1 << int(np.log2(max(want // max(have, 1), 1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,32 +244,3 @@ class _Attach:
             block.y if self.y is None else self.y[piece],
             block.weight if self.weight is None else self.weight[piece],
         )
-
-
-def require_finite(X: Matrix, name: str, start: int = 0, *, numbers: Array | None = None) -> None:
-    """Raise :class:`NotFiniteError` naming the first row of ``X`` that holds NaN or infinity.
-
-    Rows are numbered from ``start``, or as ``numbers`` says.
-    """
-    row = first_not_finite(X)
-    if row is None:
-        return
-    kind = "NaN" if np.isnan(X[[row]].data if issparse(X) else X[row]).any() else "infinity"
-    raise NotFiniteError(name, kind, f"row {start + row if numbers is None else int(numbers[row])}")
-
-
-def first_not_finite(X: Matrix) -> int | None:
-    """Return the number of the first row that holds NaN or infinity, or None."""
-    values = X.data if issparse(X) else X
-    if values.size == 0:
-        return None
-    # One dot product reads the block once at memory speed; only if it overflows is the slow test needed.
-    flat = values.ravel(order="K")
-    with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(np.dot(flat, flat)):
-            return None
-    if issparse(X):
-        bad = np.flatnonzero(~np.isfinite(X.data))
-        return int(np.searchsorted(X.indptr, bad[0], side="right") - 1) if bad.size else None
-    bad = np.flatnonzero(~np.isfinite(X).all(axis=1))
-    return int(bad[0]) if bad.size else None

@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from nystrom.exceptions import DataFileError
-from nystrom.rows.base import Block, RowBlocks, blocks_to_join, default_block_rows
-from nystrom.rows.columns import Columns, check_dtype, choose_columns, require_target
+from nystrom.rows.base import Block, RowBlocks
+from nystrom.rows.block_size import blocks_to_join, default_block_rows
 from nystrom.rows.reading import reading
 from nystrom.rows.sparse import csr_rows
 from nystrom.rows.stamp import Stamp
+from nystrom.rows.target_column import Columns, check_dtype, choose_columns, require_target
 from nystrom.types import Array, Matrix
 
 # Upper bound on the length of a header. A damaged one may state any length.

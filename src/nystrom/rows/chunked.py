@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from nystrom.rows.columns import Columns
 from nystrom.rows.stamp import Stamp
 from nystrom.rows.stream import Piece, StreamRows
+from nystrom.rows.target_column import Columns
 from nystrom.types import Array
 
 _SLAB_BYTES = 8 * 2**20

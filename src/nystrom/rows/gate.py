@@ -18,8 +18,8 @@ from numpy.typing import DTypeLike
 from nystrom.rows.arrays import array_rows
 from nystrom.rows.base import RowBlocks
 from nystrom.rows.binary import matrix_rows, memmap_file
-from nystrom.rows.columns import check_dtype
 from nystrom.rows.sparse import canonical
+from nystrom.rows.target_column import check_dtype
 from nystrom.types import Array, Matrix, RowsLike, issparse
 
 Reader = Callable[..., RowBlocks]

@@ -15,9 +15,9 @@ from nystrom.exceptions import DataFileError, MissingDependencyError
 from nystrom.rows.base import RowBlocks
 from nystrom.rows.binary import BinaryFile, matrix_rows
 from nystrom.rows.chunked import ChunkedRows, slab_rows
-from nystrom.rows.columns import check_dtype, choose_columns
 from nystrom.rows.reading import reading
 from nystrom.rows.stamp import Stamp
+from nystrom.rows.target_column import check_dtype, choose_columns
 from nystrom.types import Array
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import DTypeLike
 
-from nystrom.rows.columns import check_dtype
 from nystrom.rows.libsvm_text import iterate_libsvm
 from nystrom.rows.sparse import csr_rows
 from nystrom.rows.stamp import Stamp
 from nystrom.rows.stream import Piece, StreamRows
+from nystrom.rows.target_column import check_dtype
 from nystrom.types import Array
 
 # A piece of text of 8 MiB, its tokens and numbers, as the parser holds them.

@@ -16,11 +16,11 @@ from nystrom.exceptions import DataFileError
 from nystrom.rows.arrays import SparseRows
 from nystrom.rows.base import RowBlocks
 from nystrom.rows.binary import NPY_HEADER_BYTES, parse_npy_header
-from nystrom.rows.columns import check_dtype
 from nystrom.rows.reading import reading
 from nystrom.rows.sparse import canonical, csr_rows
 from nystrom.rows.stamp import Stamp
 from nystrom.rows.stream import Piece, StreamRows
+from nystrom.rows.target_column import check_dtype
 from nystrom.types import Array, SparseMatrix
 
 _PIECE_ENTRIES = 2**19

@@ -13,10 +13,11 @@ from numpy.typing import DTypeLike
 
 from nystrom.disk.scratch import Scratch
 from nystrom.exceptions import DataFileError
-from nystrom.rows.base import RowBlocks, default_block_rows
+from nystrom.rows.base import RowBlocks
 from nystrom.rows.binary import BinaryFile, BinaryRows, SparseBinaryRows
-from nystrom.rows.columns import Columns, require_target
+from nystrom.rows.block_size import default_block_rows
 from nystrom.rows.stream import Piece, StreamRows
+from nystrom.rows.target_column import Columns, require_target
 from nystrom.types import Array, issparse
 
 

@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from nystrom.exceptions import DataFileError, RowsChangedError
-from nystrom.rows.base import Block, RowBlocks, blocks_to_join, default_block_rows
-from nystrom.rows.columns import check_dtype, require_target
+from nystrom.rows.base import Block, RowBlocks
+from nystrom.rows.block_size import blocks_to_join, default_block_rows
 from nystrom.rows.reading import reading
 from nystrom.rows.sparse import canonical
 from nystrom.rows.stack import join_arrays, stack_rows
 from nystrom.rows.stamp import Stamp
+from nystrom.rows.target_column import check_dtype, require_target
 from nystrom.types import Array, Matrix, issparse
 
 

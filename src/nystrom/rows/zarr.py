@@ -12,9 +12,9 @@ from numpy.typing import DTypeLike
 
 from nystrom.exceptions import DataFileError, MissingDependencyError
 from nystrom.rows.chunked import ChunkedRows, slab_rows
-from nystrom.rows.columns import check_dtype, choose_columns
 from nystrom.rows.reading import reading
 from nystrom.rows.stamp import Stamp
+from nystrom.rows.target_column import check_dtype, choose_columns
 from nystrom.types import Array
 
 _MARKS = ("zarr.json", ".zarray", ".zgroup")

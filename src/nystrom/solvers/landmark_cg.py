@@ -26,10 +26,11 @@ from nystrom.kernels import Kernel
 from nystrom.landmarks.base import Landmarks
 from nystrom.linalg import algebra_threads, whiten
 from nystrom.loops import normal_product
-from nystrom.rows.base import Block, RowBlocks, require_finite
+from nystrom.rows.base import Block, RowBlocks
+from nystrom.rows.finite import require_finite
 from nystrom.rows.stack import join_arrays
 from nystrom.solvers.conjugate import conjugate_gradients
-from nystrom.solvers.independent import independent_landmarks
+from nystrom.solvers.independent_landmarks import independent_landmarks
 from nystrom.solvers.preconditioner import FalkonPreconditioner, Preconditioner, SamplePreconditioner
 from nystrom.types import Array, Matrix, to_dense
 
@@ -155,13 +156,18 @@ class LandmarkProblem:
             right = inner.scale(inner.whiten(self.target.cross))
             begin = None if start is None else inner.rescale(start)
 
-        def product(beta: Array, label: str) -> Array:
-            with algebra_threads(m):
-                U = inner.unscale(beta)
-                V = inner.unwhiten(U)
-            fitted = self.product(V, label=label)
-            with algebra_threads(m):
-                return inner.scale(inner.whiten(fitted) + alpha * U)
+        def preconditioned(over_rows: Callable[..., Array], ridge: float) -> Callable[[Array, str], Array]:
+            """Return the function of β that is ``over_rows(v) + ridge W v`` for v = P β, in the basis of β."""
+
+            def apply(beta: Array, label: str) -> Array:
+                with algebra_threads(m):
+                    U = inner.unscale(beta)
+                    V = inner.unwhiten(U)
+                summed = over_rows(V, label=label)
+                with algebra_threads(m):
+                    return inner.scale(inner.whiten(summed) + ridge * U)
+
+            return apply
 
         def finish(beta: Array) -> tuple[Array, Array]:
             coefficients = self._spread(inner.coefficients(inner.unscale(beta)))
@@ -170,19 +176,11 @@ class LandmarkProblem:
             fitted_mean = self.target.total @ inner.unwhiten(inner.unscale(beta)) / self.target.weight
             return coefficients, self.target.mean - fitted_mean
 
-        def residual(beta: Array, label: str) -> Array:
-            with algebra_threads(m):
-                U = inner.unscale(beta)
-                V = inner.unwhiten(U)
-            gradient = self._gradient(V, label=label)
-            with algebra_threads(m):
-                return inner.scale(inner.whiten(gradient) - alpha * U)
-
         found = conjugate_gradients(
-            product,
+            preconditioned(self.product, alpha),
             right,
             # Whitened features are accurate as they are.
-            residual=residual if isinstance(inner, FalkonPreconditioner) else None,
+            residual=preconditioned(self._gradient, -alpha) if isinstance(inner, FalkonPreconditioner) else None,
             start=begin,
             watch=None if watch is None else lambda beta: watch(*finish(beta)),
             tol=tol,

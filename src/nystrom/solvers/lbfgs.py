@@ -24,10 +24,10 @@ from nystrom.kernels.ranges import kernel_dtype
 from nystrom.landmarks.base import Landmarks
 from nystrom.linalg import algebra_threads
 from nystrom.rows import Block, RowBlocks
+from nystrom.solvers.alpha_path import ridge_problem
 from nystrom.solvers.landmark_cg import landmark_problem
 from nystrom.solvers.loss_basis import EigenBasis, LandmarkBasis, LossBasis
 from nystrom.solvers.losses import Loss
-from nystrom.solvers.path import ridge_problem
 from nystrom.types import Array, Matrix, to_dense
 from nystrom.warn import warn_caller
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nystrom.solvers.path import RidgeProblem, auto_alphas
+from nystrom.solvers.alpha_path import RidgeProblem, auto_alphas
 from nystrom.types import Array
 
 _TINY = float(np.finfo(np.float64).tiny)

@@ -14,10 +14,11 @@ from nystrom.kernels import Kernel
 from nystrom.kmeans.lloyd import draw_rows
 from nystrom.landmarks.base import Landmarks, Selector, row_weights
 from nystrom.linalg import psd_eigh, whiten
-from nystrom.rows.base import Block, require_finite
+from nystrom.rows.base import Block
+from nystrom.rows.finite import require_finite
 from nystrom.rows.stack import stack_rows
+from nystrom.solvers.alpha_path import auto_alphas
 from nystrom.solvers.held_out import assign_parts
-from nystrom.solvers.path import auto_alphas
 from nystrom.solvers.sample import distinct_rows, row_keys
 from nystrom.types import Array, Matrix
 

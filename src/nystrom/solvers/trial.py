@@ -20,7 +20,7 @@ from nystrom.linalg import algebra_threads
 from nystrom.moments import Moments, block_moments
 from nystrom.rows import require_finite
 from nystrom.solvers.bandwidth import sample_rows
-from nystrom.solvers.gradients import sum_outer_products
+from nystrom.solvers.gradient_outer_products import sum_outer_products
 from nystrom.solvers.held_out import assign_parts
 from nystrom.solvers.sample import distinct_rows, take_with_targets
 from nystrom.types import Array, Matrix, issparse

@@ -15,7 +15,8 @@ from dask.base import is_dask_collection, optimize
 from numpy.typing import DTypeLike
 
 from nystrom.engine.dask.cluster import Graph, Pending, fetch, make_token, slug, submit
-from nystrom.rows.base import Block, RowBlocks, TargetedRows, blocks_to_join
+from nystrom.rows.base import Block, RowBlocks, TargetedRows
+from nystrom.rows.block_size import blocks_to_join
 from nystrom.rows.gate import column_names, require_number_columns
 from nystrom.rows.sparse import canonical
 from nystrom.rows.stack import stack_rows

@@ -1,7 +1,7 @@
 // The loops for one instruction set: this source is compiled once for each, with NYSTROM_SET its name,
 // NYSTROM_VECTOR_BYTES the width of its vectors and NYSTROM_TILE_ROWS the rows of sums that its registers hold.
 #include "clusters.hpp"
-#include "normal.hpp"
+#include "normal_equations.hpp"
 #include "product.hpp"
 #include "seeds.hpp"
 #include "sparse.hpp"

@@ -23,7 +23,8 @@ from nystrom.kmeans.lloyd import draw_rows
 from nystrom.landmarks.base import Landmarks, gather
 from nystrom.linalg import whiten, whiten_quickly, whitened
 from nystrom.rows.arrays import array_rows
-from nystrom.rows.base import Block, require_finite
+from nystrom.rows.base import Block
+from nystrom.rows.finite import require_finite
 from nystrom.types import Array
 
 # Rows of the sample: few where a fit is so cheap that pairs of many would take longer.

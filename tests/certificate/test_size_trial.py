@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from nystrom.certificate.size_trial import Trial, inclusion
 from nystrom.certificate.tolerance import next_size
-from nystrom.certificate.trial import Trial, inclusion
 from nystrom.engine import LocalEngine
 from nystrom.engine.survey import Survey
 from nystrom.kernels import Gaussian, Linear, Polynomial, Precomputed
