@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import scipy.linalg.lapack
 
+from nystrom.certificate.fit_warnings import lost_rows
 from nystrom.certificate.trace import Certificate
-from nystrom.certificate.voice import lost_rows
 from nystrom.engine.survey import Survey
 from nystrom.factor import NystromMap
 from nystrom.kernels import Kernel
