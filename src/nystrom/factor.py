@@ -11,7 +11,7 @@ first and taking the eigenvectors of the m × m Gram matrix of ``B = C T`` gives
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -20,9 +20,10 @@ from numpy.typing import DTypeLike
 from nystrom.engine.base import Engine, Sums
 from nystrom.engine.survey import Survey
 from nystrom.exceptions import AccuracyWarning, NotPositiveSemidefiniteError
-from nystrom.feature_sums import Statistics
+from nystrom.feature_sums import Room, Rooms, Statistics
 from nystrom.fold import Fold, Kept, excess, plan_way
 from nystrom.kernels import Kernel, Precomputed
+from nystrom.kernels.filling import fill
 from nystrom.kernels.ranges import kernel_dtype, with_room
 from nystrom.landmarks.base import Landmarks
 from nystrom.linalg import algebra_threads, column_signs, correct_orthonormal, gram, psd_eigh, whiten, whiten_quickly
@@ -93,10 +94,10 @@ class NystromMap:
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name != "evaluate"}
 
-    def features(self, X: Matrix, out: Array | None = None) -> Array:
+    def features(self, X: Matrix, out: Array | None = None, room: Room | None = None) -> Array:
         """Return the features of one block of rows, in its dtype; in ``out`` if that is given.
 
-        Cost: O(n m (p + r)) time. Kernel values of dense rows are taken some thousand rows at a time.
+        Cost: O(n m (p + r)) time. Kernel values of dense rows are taken some thousand rows at a time, in ``room``.
         """
         n, size = X.shape[0], max(_TILE_BYTES // (8 * len(self.landmarks)), _TILE_ROWS)
         if issparse(X) or (n <= size and out is None) or X.dtype not in (np.float32, np.float64):
@@ -108,8 +109,12 @@ class NystromMap:
             return out
         out = np.empty((n, self.n_components), X.dtype) if out is None else out
         projections = {each: self.projection.astype(each, copy=False) for each in (out.dtype, np.dtype(np.float64))}
+        values = (room or Room()).array("values", (min(n, size), len(self.landmarks)), X.dtype)
         for first in range(0, n, size):
-            C, piece = self.evaluate(X[first : first + size]), out[first : first + size]
+            rows, piece = X[first : first + size], out[first : first + size]
+            C = values[: len(rows)]
+            if fill(self.evaluate, C, rows) is None:
+                C = self.evaluate(rows)
             if C.dtype == out.dtype:
                 np.matmul(C, projections[C.dtype], out=piece)
             else:
@@ -400,6 +405,7 @@ class _FeatureStep:
 
     fitted: NystromMap
     name: str
+    rooms: Rooms = field(default_factory=Rooms)
 
     def __call__(self, block: Block) -> Array:
         require_finite(block.X, self.name, block.start)
@@ -407,7 +413,8 @@ class _FeatureStep:
 
     def write(self, block: Block, out: Array) -> None:
         require_finite(block.X, self.name, block.start)
-        self.fitted.features(block.X, out)
+        with self.rooms.one() as room:
+            self.fitted.features(block.X, out, room)
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,14 @@ nor features far from zero cost digits. A weight is a number of repetitions: eve
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from nystrom.rows.base import Block
 from nystrom.types import Array
@@ -155,20 +159,64 @@ def margin_of(F: Array, diagonal: Array, top: float, tolerance: float) -> float:
     return float(np.min(margins))
 
 
+class Room:
+    """Memory for the arrays of one block, each known by its use."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[str, np.dtype], Array] = {}
+
+    def array(self, use: str, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        """Return an array of any content, the same memory each time it is asked for the same use."""
+        key, size = (use, np.dtype(dtype)), math.prod(shape)
+        if key not in self._held or self._held[key].size < size:
+            self._held[key] = np.empty(size, dtype)
+        return self._held[key][:size].reshape(shape)
+
+
+class Rooms:
+    """Memory that blocks of a pass use one after another: to be handed fresh memory takes long.
+
+    There are as many rooms as blocks at a time. Sent elsewhere, it is empty.
+    """
+
+    def __init__(self) -> None:
+        self._free: deque[Room] = deque()
+
+    def __reduce__(self) -> tuple[type[Rooms], tuple[()]]:
+        return Rooms, ()
+
+    @contextmanager
+    def one(self) -> Iterator[Room]:
+        """Lend a room to the ``with`` block."""
+        try:
+            room = self._free.pop()
+        except IndexError:
+            room = Room()
+        yield room
+        self._free.append(room)
+
+    def clear(self) -> None:
+        """Give the memory of all rooms back."""
+        self._free.clear()
+
+
 class BlockSums:
     """The sums over one block, tile by tile; means leave them once, at the end.
 
     Products of a tile are taken in the dtype of its features, and added up in float64. The features of all blocks may
-    be those of the rows minus the same vector.
+    be those of the rows minus the same vector. A few leading features may be given apart from the others: they come
+    first in the sums.
 
     Parameters
     ----------
     block : Block
     k : int
         Number of features.
+    room : Room
+        Memory that is free again when the sums are done.
     """
 
-    def __init__(self, block: Block, k: int) -> None:
+    def __init__(self, block: Block, k: int, room: Room) -> None:
         n = block.X.shape[0]
         # A target of text belongs to a classifier, which encodes it as numbers later; ignore it here.
         has_numbers = block.y is not None and block.y.dtype.kind in "fiub"
@@ -184,38 +232,49 @@ class BlockSums:
         self._wy[heavy] = centred if own is None else centred * own[:, None]
         self._target_scatter = np.einsum("ij,ij->j", self._wy[heavy], centred)
         self._sum, self._gram, self._cross = np.zeros(k), np.zeros((k, k)), np.zeros((k, y.shape[1]))
-        self._product: Array | None = None
-        self._room: Array | None = None
+        self._room = room
         self._trace, self._margin, self._checked = 0.0, np.inf, 0
 
-    def room(self, n: int, dtype: np.dtype) -> Array:
-        """Return memory for the features of n rows, the same for each tile: to fill fresh memory takes longer."""
-        if self._room is None or self._room.dtype != dtype or len(self._room) < n:
-            self._room = np.empty((n, len(self._sum)), dtype)
-        return self._room[:n]
+    def room(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        """Return memory for the features of some rows, the same for each tile."""
+        return self._room.array("features", shape, dtype)
 
-    def add(self, F: Array, diagonal: Array, first: int, *, margin: float | None = None) -> None:
+    def add(
+        self, F: Array, diagonal: Array, first: int, *, leading: Array | None = None, margin: float | None = None
+    ) -> None:
         """Add the rows from ``first`` on, with features ``F`` and ``k(x, x)``; what is in :meth:`room` may change.
 
-        ``margin`` is that of :func:`margin_of`, if it was taken.
+        ``leading`` are the features before those, ``margin`` is that of :func:`margin_of`, if it was taken.
         """
         wy = self._wy[first : first + len(F)]
         w = None if self._w is None else self._w[first : first + len(F)]
+        parts = [F] if leading is None else [leading, F]
         if w is not None and not (w > 0).all():
             kept = np.flatnonzero(w > 0)
-            F, wy, w, diagonal = F[kept], wy[kept], w[kept], diagonal[kept]
-        self._sum += (np.ones(len(F), F.dtype) if w is None else w) @ F
+            parts, wy, w, diagonal = [part[kept] for part in parts], wy[kept], w[kept], diagonal[kept]
+        ones = np.ones(len(wy), F.dtype) if w is None else w
+        self._sum += np.concatenate([ones @ part for part in parts])
         if wy.shape[1]:
-            self._cross += F.T @ wy
+            self._cross += np.concatenate([part.T @ wy for part in parts])
         if w is not None:
-            F = np.multiply(F, np.sqrt(w).astype(F.dtype)[:, None], out=self.room(len(F), F.dtype))
-        if self._product is None or self._product.dtype != F.dtype:
-            self._product = np.empty(self._gram.shape, F.dtype)
-        _add_above(self._gram, np.matmul(F.T, F, out=self._product))
+            roots = np.sqrt(w).astype(F.dtype)[:, None]
+            parts = [part * roots for part in parts]
+        self._add_products(*parts)
         self._trace += float(diagonal.sum() if w is None else w @ diagonal)
         if margin is not None:
             self._margin = min(self._margin, margin)
-            self._checked += len(F)
+            self._checked += len(wy)
+
+    def _add_products(self, *parts: Array) -> None:
+        """Add the products of all features; those of the many features among themselves are symmetric."""
+        F = parts[-1]
+        k = F.shape[1]
+        j = len(self._sum) - k
+        product = self._room.array("product", (k, k), F.dtype)
+        _add_above(self._gram[j:, j:], np.matmul(F.T, F, out=product))
+        for A in parts[:-1]:
+            self._gram[:j, :j] += A.T @ A
+            self._gram[:j, j:] += A.T @ F
 
     def statistics(self) -> Statistics:
         """Return what the tiles have added up to; nothing can be added after that."""
@@ -249,8 +308,10 @@ def _add_above(A: Array, B: Array) -> None:
 
 
 def _mirror(A: Array) -> None:
-    """Copy what is above the diagonal panels to below them."""
+    """Copy what is above the diagonal to below it."""
     for rows in _panels(len(A)):
+        own = A[rows, rows]
+        own[:] = np.triu(own) + np.triu(own, 1).T
         A[rows.stop :, rows] = A[rows, rows.stop :].T
 
 

@@ -10,13 +10,14 @@ docs/numerics.md has the bounds and the tests that hold them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+from scipy.linalg import get_blas_funcs
 
 from nystrom.engine.survey import Survey
 from nystrom.exceptions import NotPositiveSemidefiniteError
-from nystrom.feature_sums import BlockSums, Statistics, margin_of
+from nystrom.feature_sums import BlockSums, Rooms, Statistics, margin_of
 from nystrom.kernels import Kernel
 from nystrom.kernels.filling import fill
 from nystrom.kernels.ranges import overflow_error
@@ -221,6 +222,8 @@ class Fold:
         Q, rounded to the dtype of the sums.
     name : str
         Of the rows, for errors.
+    rooms : Rooms
+        Memory of the blocks.
     """
 
     kernel: Kernel
@@ -233,6 +236,7 @@ class Fold:
     keep: Kept | None = None
     leading: Array | None = None
     name: str = "X"
+    rooms: Rooms = field(default_factory=Rooms)
 
     def over(self, survey: Survey) -> Statistics:
         """Return the statistics of all rows, finite and symmetric: one pass."""
@@ -243,6 +247,7 @@ class Fold:
             statistics = survey.fold(replace(named, keep=None), label="factor", checks=True)
         else:
             statistics = replace(named, keep=None)._over_cluster(survey, largest)
+        self.rooms.clear()
         _require_sound(statistics, survey.rows.dtype)
         if self.way.whiten_first:
             return statistics.moved(self.shift @ self.T)
@@ -267,47 +272,44 @@ class Fold:
 
     def __call__(self, block: Block) -> Statistics:
         m, k = self.T.shape
-        sums = BlockSums(block, k if self.way.whiten_first else m + self.way.n_leading)
         # Overflow is found in the sums, where it is an error with advice.
-        with np.errstate(over="ignore", invalid="ignore"):
+        with self.rooms.one() as room, np.errstate(over="ignore", invalid="ignore"):
+            sums = BlockSums(block, k if self.way.whiten_first else m + self.way.n_leading, room)
             for tile in block.split(tile_rows(m)):
                 self._add(sums, tile, tile.start - block.start)
             return sums.statistics()
 
     def _add(self, sums: BlockSums, tile: Block, first: int) -> None:
         shifted = None if self.way.whiten_first else self._fill(sums, tile)
-        if shifted is not None:
-            diagonal = np.asarray(self.kernel.diag(tile.X, start=tile.start), dtype=np.float64)
-            sums.add(self._parted(shifted, sums) if self.leading is not None else shifted, diagonal, first)
-            return
-        require_finite(tile.X, self.name, tile.start)
-        C = self.evaluate(tile.X)
-        self._note(C, tile)
+        if shifted is None:
+            require_finite(tile.X, self.name, tile.start)
+            C = self.evaluate(tile.X)
+            self._note(C, tile)
         diagonal = np.asarray(self.kernel.diag(tile.X, start=tile.start), dtype=np.float64)
         if self.way.whiten_first:
             self._add_whitened(sums, C, diagonal, tile, first)
             return
-        dtype = self.way.sum_dtype
-        if dtype == np.float32 and not float(diagonal.max()) < _SQUARABLE32[1]:
-            dtype = np.dtype(np.float64)
-        room = sums.room(len(C), dtype) if self.leading is None else np.empty(C.shape, dtype)
-        shifted = np.subtract(C, self.shift, out=room, dtype=dtype, casting="same_kind")
-        sums.add(self._parted(shifted, sums) if self.leading is not None else shifted, diagonal, first)
+        if shifted is None:
+            dtype = self.way.sum_dtype
+            if dtype == np.float32 and not float(diagonal.max()) < _SQUARABLE32[1]:
+                dtype = np.dtype(np.float64)
+            shifted = np.subtract(C, self.shift, out=sums.room(C.shape, dtype), dtype=dtype, casting="same_kind")
+        A, D = (None, shifted) if self.leading is None else _parted(shifted, self.leading)
+        sums.add(D, diagonal, first, leading=A)
 
     def _fill(self, sums: BlockSums, tile: Block) -> Array | None:
         """Return the kernel values minus the shift as they are computed, and keep them; None if the kernel cannot."""
-        dtype, n = tile.X.dtype, tile.X.shape[0]
+        dtype, shape = tile.X.dtype, (tile.X.shape[0], len(self.T))
         kept, largest = (None, None) if self.keep is None else self.keep.of(tile)
-        direct = self.leading is None and dtype == self.way.sum_dtype
-        to = sums.room(n, dtype) if direct else np.empty((n, len(self.T)), dtype)
+        to = sums.room(shape, dtype)
         squares = fill(self.evaluate, to, tile.X, self.shift, largest, kept)
         if squares is None:
             return None
         if not np.isfinite(squares):
             require_finite(tile.X, self.name, tile.start)
-        if direct or self.leading is not None:
+        if dtype == self.way.sum_dtype:
             return to
-        room = sums.room(n, self.way.sum_dtype)
+        room = sums.room(shape, self.way.sum_dtype)
         room[:] = to
         return room
 
@@ -320,21 +322,22 @@ class Fold:
         if kept is not None:
             kept[:] = C
 
-    def _parted(self, C: Array, sums: BlockSums) -> Array:
-        """Return ``[A, D]`` of the kernel values minus the shift."""
-        k, room = self.way.n_leading, sums.room(len(C), C.dtype)
-        Q = self.leading.astype(C.dtype, copy=False)  # type: ignore[union-attr]
-        A = np.matmul(C, Q, out=room[:, :k])
-        rest = np.matmul(A, Q.T, out=room[:, k:])
-        np.subtract(C, rest, out=rest)
-        return room
-
     def _add_whitened(self, sums: BlockSums, C: Array, diagonal: Array, tile: Block, first: int) -> None:
         F = whitened(C, self.T).astype(np.float64, copy=False)
         heavy = slice(None) if tile.weight is None else np.flatnonzero(np.asarray(tile.weight) > 0)
         margin = margin_of(F[heavy], diagonal[heavy], self.top, self.tolerance)
         F -= self.shift @ self.T
         sums.add(F, diagonal, first, margin=margin)
+
+
+def _parted(C: Array, Q: Array) -> tuple[Array, Array]:
+    """Return ``A = C Q`` and ``D = C − A Qᵀ``, which takes the place of C."""
+    Q = Q.astype(C.dtype, copy=False)
+    A = C @ Q
+    add_product = get_blas_funcs("gemm", dtype=C.dtype)
+    # BLAS sees the transposes, whose columns are contiguous: nothing is copied.
+    D = add_product(-1.0, Q.T, A.T, 1.0, C.T, trans_a=True, overwrite_c=True)
+    return np.asarray(A), np.asarray(D.T)
 
 
 def _require_sound(statistics: Statistics, dtype: np.dtype) -> None:

@@ -61,7 +61,7 @@ class _Gaussian:
         return self.exponents(X, exp=True)
 
     def into(
-        self, out: Array, X: Matrix, minus: Array, largest: Array | None = None, kept: Array | None = None
+        self, out: Array, X: Matrix, minus: Array | None, largest: Array | None = None, kept: Array | None = None
     ) -> float | None:
         return self.exponents.into(out, X, minus, largest, kept)
 

@@ -12,12 +12,17 @@ class Filling(Protocol):
     """The method ``into`` of a function from rows to kernel values that can write them where they are used."""
 
     def __call__(
-        self, out: Array, X: Matrix, minus: Array, largest: Array | None = None, kept: Array | None = None
+        self, out: Array, X: Matrix, minus: Array | None, largest: Array | None = None, kept: Array | None = None
     ) -> float | None: ...
 
 
 def fill(
-    evaluate: Prepared, out: Array, X: Matrix, minus: Array, largest: Array | None = None, kept: Array | None = None
+    evaluate: Prepared,
+    out: Array,
+    X: Matrix,
+    minus: Array | None = None,
+    largest: Array | None = None,
+    kept: Array | None = None,
 ) -> float | None:
     """Fill ``out`` with ``k(X, Z) − minus``; return None, and leave it as it is, where the kernel cannot do so.
 
@@ -27,8 +32,8 @@ def fill(
         The kernel with its landmarks.
     out : array (n, m)
     X : matrix (n, p)
-    minus : array (m,)
-        Rounded to the dtype of ``out``.
+    minus : array (m,), optional
+        Rounded to the dtype of ``out``. Without it there is neither ``largest`` nor ``kept``.
     largest : array (n,), optional
         Filled with the largest of k(x, z) of each row.
     kept : array (n, m), optional

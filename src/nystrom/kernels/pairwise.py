@@ -170,13 +170,16 @@ class _Landmarks:
             self._sharpen(out, X, self.points)
         return out
 
-    def fill(self, out: Array, X: Array, minus: Array, largest: Array | None, kept: Array | None) -> float | None:
+    def fill(
+        self, out: Array, X: Array, minus: Array | None, largest: Array | None, kept: Array | None
+    ) -> float | None:
         """Fill ``out`` with the exponentials of dense rows, minus one number per column; None if that cannot be."""
         dtype = self.norms.dtype
         if issparse(self.rows) or self.points is not None or (kept is not None and kept.dtype != dtype):
             return None
         own = largest if largest is None or largest.dtype == dtype else np.empty(len(out), dtype)
-        squares = self._of_dense.into(out, X, minus.astype(dtype, copy=False), own, kept)
+        less = None if minus is None else minus.astype(dtype, copy=False)
+        squares = self._of_dense.into(out, X, less, own, kept)
         if largest is not None and own is not largest:
             largest[:] = own
         return squares
@@ -237,7 +240,7 @@ class Exponents:
         return self._prepared[key]
 
     def into(
-        self, out: Array, X: Matrix, minus: Array, largest: Array | None = None, kept: Array | None = None
+        self, out: Array, X: Matrix, minus: Array | None, largest: Array | None = None, kept: Array | None = None
     ) -> float | None:
         """Fill ``out`` with the exponentials minus one number per column, as :func:`nystrom.kernels.filling.fill`.
 

@@ -75,7 +75,7 @@ class Exponentials:
         return out
 
     def into(
-        self, out: Array, X: Array, minus: Array, largest: Array | None = None, kept: Array | None = None
+        self, out: Array, X: Array, minus: Array | None, largest: Array | None = None, kept: Array | None = None
     ) -> float:
         """Fill ``out`` with the exponentials minus one number per column; return the sum of all ``‖x − center‖²``.
 
@@ -83,7 +83,7 @@ class Exponentials:
         ----------
         out : ndarray of shape (n, m), of this dtype, its rows contiguous
         X : ndarray of shape (n, p)
-        minus : ndarray of shape (m,), of this dtype
+        minus : ndarray of shape (m,), of this dtype, optional
         largest : ndarray of shape (n,), of this dtype, optional
             Filled with the largest exponential of each row.
         kept : ndarray of shape (n, m), of this dtype, its rows contiguous, optional
