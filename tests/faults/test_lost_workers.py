@@ -72,7 +72,7 @@ def lazy_rows(seconds=0.0):
 
 
 def fit_in_thread(X):
-    """Return what a fit on the cluster raises, or None; fail if it is still silent after a minute."""
+    """Return what a fit on the cluster raises, or None; fail if it is still silent after a minute of waiting."""
     outcome = []
 
     def fit():
@@ -84,7 +84,10 @@ def fit_in_thread(X):
 
     thread = threading.Thread(target=fit, daemon=True)
     thread.start()
-    thread.join(60)
+    for _ in range(600):  # not one join of a minute, which ends too early where all processes are stopped for a while
+        thread.join(0.1)
+        if outcome:
+            break
     assert outcome, "the client waits in silence"
     return outcome[0]
 

@@ -289,7 +289,7 @@ def test_a_wrong_column_count_names_the_row(tmp_path: Path) -> None:
 def test_a_word_among_numbers_names_the_row_and_column(tmp_path: Path) -> None:
     lines = ["a,b", *["1,2"] * 5000, "1,oops"]
     (tmp_path / "X.csv").write_text("\n".join(lines) + "\n")
-    with pytest.raises(DataFileError, match=r"X\.csv, row 5000, column 'b': 'oops' is not a number"):
+    with pytest.raises(DataFileError, match=r"X\.csv, row 5000, column 'b': 'oops' is not a number\. Leave"):
         open_rows(tmp_path / "X.csv")
 
 

@@ -29,6 +29,7 @@ _BATCH_ROWS = 8192
 _BUFFER_BYTES = 2**20
 _CSV_BLOCK_BYTES = 4 * 2**20
 _LONGEST_LINE = 4 * 2**20
+_NO_NUMBERS = "Leave the column out with columns=[...], or encode it (nystrom.preprocessing.TableEncoder)."
 
 
 def import_arrow(module: str = "pyarrow") -> Any:
@@ -162,9 +163,7 @@ def _numbers(column: ArrowColumn, name: str, path: Path) -> Array:
     arrow = import_arrow()
     types = arrow.types
     if not (types.is_floating(column.type) or types.is_integer(column.type) or types.is_boolean(column.type)):
-        raise DataFileError(
-            f"{path}: column {name!r} holds {column.type}, not numbers. Leave it out with columns=[...], or encode it."
-        )
+        raise DataFileError(f"{path}: column {name!r} holds {column.type}, not numbers. {_NO_NUMBERS}")
     if not types.is_floating(column.type):
         column = column.cast(arrow.float64())
     return np.asarray(column.to_numpy(zero_copy_only=False))
@@ -301,7 +300,7 @@ class CsvRows(ArrowRows):
                 if bad is not None:
                     name = self.column_names[bad]
                     raise DataFileError(
-                        f"{path}, row {number}, column {name!r}: {line[bad]!r:.80} is not a number."
+                        f"{path}, row {number}, column {name!r}: {line[bad]!r:.80} is not a number. {_NO_NUMBERS}"
                     ) from error
 
 
