@@ -42,6 +42,9 @@ _MEMORY = 10
 # Least decrease that is taken, as a share of what the slope promises.
 _DECREASE = 1e-4
 _SHORTEST = 1e-10
+# What the steps remember of the Hessian shows about a tenth of what is left to gain where C is large and most rows are
+# far from the boundary: 4 to 20 times less on digits and random rows, C = 100 to 1e6.
+_CAUTION = 10
 _EPS = float(np.finfo(np.float64).eps)
 # Numbers below this have no reciprocal.
 _LEAST = 4 * float(np.finfo(np.float64).tiny)
@@ -328,7 +331,8 @@ class _Search:
                 "the loss is not finite: y, sample_weight or the kernel of the rows is too large. Scale the rows (for "
                 "example with sklearn.preprocessing.StandardScaler), or divide y by a constant."
             )
-        gain = self.objective.dot(self.gradient, self.gradient) / 2
+        dot = self.objective.dot
+        gain = _CAUTION * np.maximum(dot(self.gradient, self.gradient), -dot(self.gradient, self.direction)) / 2
         return np.asarray((gain > tol * self.value) & (self.length > _SHORTEST))
 
     def advance(self, active: Array) -> None:
@@ -357,8 +361,8 @@ def minimise(
 ) -> Solution:
     """Minimise ``C Σ w ℓ + ½‖W‖²`` by limited-memory BFGS; each column of a loss that is not coupled by its own steps.
 
-    It ends where half the squared gradient, in the metric of the steps, is at most ``tol`` times the objective: about
-    the share of the objective that is left to gain. Cost: a pass of O(n m t) per step, beside the kernel values.
+    It ends where ten times half the gradient times the next step, which is about what is left to gain, is at most
+    ``tol`` times the objective. Cost: a pass of O(n m t) per step, beside the kernel values.
 
     Parameters
     ----------
