@@ -8,10 +8,12 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nystrom import Nystroem
+from nystrom import factor as factors
 from nystrom.certificate import certify
 from nystrom.engine import LocalEngine
 from nystrom.engine.survey import Survey
-from nystrom.factor import naive_eigh, optimal, orthonormal_eigh, standard
+from nystrom.factor import naive_eigh, optimal, orthonormal_eigh, prepare, standard
 from nystrom.kernels import Gaussian, Linear, Polynomial
 from nystrom.landmarks.base import Landmarks
 from nystrom.rows import as_blocks
@@ -268,3 +270,13 @@ def test_maps_of_other_landmarks_do_not_merge():
     X = np.random.default_rng(18).normal(size=(50, 4))
     with pytest.raises(ValueError, match="share landmarks"):
         fit(optimal, X, X[:5], 3).merge(fit(optimal, X, X[5:10], 3))
+
+
+@pytest.mark.parametrize("landmarks", ["uniform", "auto"])
+def test_a_fit_and_its_features_prepare_the_landmarks_once(monkeypatch, landmarks):
+    made = []
+    monkeypatch.setattr(factors, "prepare", lambda *each: made.append(each) or prepare(*each))
+    X = np.random.default_rng(0).normal(size=(500, 3))
+    model = Nystroem(n_components=10, landmarks=landmarks, random_state=0).fit(X)
+    model.transform(X)
+    assert len(made) == 1

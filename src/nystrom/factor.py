@@ -23,6 +23,7 @@ from nystrom.exceptions import AccuracyWarning, NotPositiveSemidefiniteError
 from nystrom.feature_sums import Room, Rooms, Statistics
 from nystrom.fold import Fold, Kept, excess, plan_way
 from nystrom.kernels import Kernel, Precomputed
+from nystrom.kernels.base import Prepared
 from nystrom.kernels.filling import fill
 from nystrom.kernels.ranges import kernel_dtype, with_room
 from nystrom.landmarks.base import Landmarks
@@ -137,7 +138,7 @@ class NystromMap:
                 "landmarks=<the same array> and the same kernel with a numeric gamma."
             )
         merged = self.statistics.copy().merge(other.statistics)
-        return _finish(self.landmarks, self.kernel, self.whitening, merged, self.rank)
+        return _finish(self.landmarks, self.kernel, self.evaluate, self.whitening, merged, self.rank)
 
 
 def prepare(kernel: Kernel, landmarks: Landmarks) -> Callable[[Matrix], Array]:
@@ -252,7 +253,7 @@ def _fit(
         statistics = fold.over(survey)
         over = excess(statistics, fold)
         if over <= 1:
-            return _finish(landmarks, kernel, T, statistics, rank)
+            return _finish(landmarks, kernel, evaluate, T, statistics, rank)
         warn_or_refuse(kernel, over)
     raise exceeded(kernel, over)
 
@@ -325,17 +326,21 @@ def extend(fitted: NystromMap, survey: Survey) -> NystromMap:
     over = excess(added, fold)
     if over > 1:
         raise exceeded(kernel, over)
-    return _finish(fitted.landmarks, kernel, T, fitted.statistics.copy().merge(added), fitted.rank)
+    return _finish(fitted.landmarks, kernel, fitted.evaluate, T, fitted.statistics.copy().merge(added), fitted.rank)
 
 
-def _finish(landmarks: Landmarks, kernel: Kernel, T: Array, statistics: Statistics, rank: int | None) -> NystromMap:
+def _finish(
+    landmarks: Landmarks, kernel: Kernel, evaluate: Prepared, T: Array, statistics: Statistics, rank: int | None
+) -> NystromMap:
     eigenvalues, Q = psd_eigh(statistics.gram)
     kept = eigenvalues > 4 * np.finfo(np.float64).eps * max(float(eigenvalues[0]), 0.0)
     r = int(kept.sum()) if rank is None else min(int(kept.sum()), rank)
     rotation = Q[:, :r]
     M = T @ rotation
     signs = column_signs(M)
-    return NystromMap(landmarks, kernel, M * signs, eigenvalues[:r], T, rotation * signs, statistics, rank)
+    fitted = NystromMap(landmarks, kernel, M * signs, eigenvalues[:r], T, rotation * signs, statistics, rank)
+    vars(fitted)["evaluate"] = evaluate  # prepared already
+    return fitted
 
 
 def truncate(fitted: NystromMap, rank: int) -> NystromMap:

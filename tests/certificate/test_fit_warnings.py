@@ -8,6 +8,7 @@ import scipy.sparse as sp
 from sklearn.datasets import load_digits
 
 from nystrom import KernelRidge, Nystroem, load
+from nystrom.certificate import fit_warnings
 from nystrom.exceptions import ApproximationWarning
 
 
@@ -77,3 +78,30 @@ def test_the_certificate_prints_the_pieces_of_time_and_a_saved_one_does_not(tmp_
     assert [name for name, _ in searched.certificate_.stages] == ["search", "factor"]
     features.save(tmp_path / "model.nystrom")
     assert "seconds" not in str(load(tmp_path / "model.nystrom").certificate_)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n_components", [5, 20, 45])
+def test_what_the_rank_cuts_is_counted_alike_by_a_quick_look_and_a_close_one(monkeypatch, dtype, n_components):
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(size=(2000, 3)), rng.normal(size=(30, 3)) * 0.1 + 50]).astype(dtype)
+    Z = X[:: len(X) // 50]
+    model = Nystroem(gamma=0.5, n_components=n_components, landmarks=Z)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ApproximationWarning)
+        quick = model.fit(X).certificate_.n_cut
+        monkeypatch.setattr(fit_warnings, "_CLEARLY_KEPT", np.inf)
+        assert model.fit(X).certificate_.n_cut == quick
+
+
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_matrix])
+def test_rows_are_looked_at_in_the_kernel_values_that_the_fit_has_kept(make):
+    X = make(np.random.default_rng(0).normal(size=(3000, 4)) * 3)
+    model = Nystroem(gamma=1.0, n_components=20, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ApproximationWarning)
+        model.fit(X)
+        alone = model.certificate_
+        model.fit_transform(X)
+    assert alone.n_lost > 0
+    assert (model.certificate_.n_looked, model.certificate_.n_lost) == (alone.n_looked, alone.n_lost)

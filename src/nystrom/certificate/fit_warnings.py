@@ -10,6 +10,7 @@ from nystrom.certificate.trace import Certificate
 from nystrom.exceptions import ApproximationWarning
 from nystrom.factor import NystromMap, landmark_kernel
 from nystrom.kernels import Precomputed
+from nystrom.kernels.ranges import kernel_dtype
 from nystrom.rows.base import RowBlocks
 from nystrom.types import Array
 from nystrom.warn import warn_caller
@@ -31,6 +32,8 @@ _CUT_BELOW = 0.5
 _CUT_LANDMARK = 0.25
 # Relative difference that is rounding.
 _SAME = 1e-6
+# Landmarks of which more is left than this, by a product in the dtype of the rows, need no closer look.
+_CLEARLY_KEPT = 0.3
 # Looking at one row in so many takes a small part of the fit's time.
 _ROWS_PER_LOOK = 16
 # Landmarks whose kernel with all others is below this explain only themselves.
@@ -39,16 +42,25 @@ _NARROW = 1e-3
 _MANY_COLUMNS = 1000
 
 
-def look_at_rows(certificate: Certificate, rows: RowBlocks, fitted: NystromMap) -> Certificate:
-    """Return the certificate with the rows lost by the cut of the rank, and among some spread evenly over all."""
+def look_at_rows(
+    certificate: Certificate, rows: RowBlocks, fitted: NystromMap, kept: Array | None = None
+) -> Certificate:
+    """Return the certificate with the rows lost by the cut of the rank, and among some spread evenly over all.
+
+    ``kept`` is k(X, Z) of all rows, where the fit has kept it.
+    """
     n = rows.shape[0]
     certificate = replace(certificate, n_cut=rows_cut(fitted))
     if rows.on_cluster or not rows.random_access or isinstance(fitted.kernel, Precomputed):
         return certificate
     count = min(_LOOKED_ROWS, max(n // _ROWS_PER_LOOK, min(n, 50)))
-    X = rows.take(np.linspace(0, n - 1, count).astype(np.intp))
+    numbers = np.linspace(0, n - 1, count).astype(np.intp)
+    X = rows.take(numbers)
+    if kept is not None and kernel_dtype(fitted.kernel, fitted.landmarks.points, rows.dtype) != kept.dtype:
+        kept = None
+    C = fitted.evaluate(X) if kept is None else kept[numbers]
     # In float64: features of float32 rows may be beyond its range, which is for `transform` to say.
-    features = fitted.evaluate(X).astype(np.float64, copy=False) @ fitted.projection
+    features = C.astype(np.float64, copy=False) @ fitted.projection
     lost = lost_rows(fitted.residual(X, features), fitted.kernel.diag(X))
     return replace(certificate, n_looked=count, n_lost=int(lost.sum()))
 
@@ -80,6 +92,8 @@ def rows_cut(fitted: NystromMap) -> int:
     """
     if fitted.n_components == fitted.whitening.shape[1] or isinstance(fitted.kernel, Precomputed):
         return 0
+    if _clearly_kept(fitted):
+        return 0
     W = landmark_kernel(fitted.kernel, fitted.landmarks)
     top = float(W[0, 0])
     if top <= 0 or np.ptp(np.diag(W)) > _SAME * top:
@@ -93,6 +107,17 @@ def rows_cut(fitted: NystromMap) -> int:
     _, size, B = np.linalg.svd(cut, full_matrices=False)
     B = B[size > _SAME * size[0]]
     return round(float(np.einsum("ij,ij->", B @ fitted.statistics.gram, B)) / top)
+
+
+def _clearly_kept(fitted: NystromMap) -> bool:
+    """Whether the rank leaves well over a quarter of every landmark, in the dtype of the rows: the usual case."""
+    Z = fitted.landmarks.points
+    C = fitted.evaluate(Z)
+    # What overflows is not clear.
+    with np.errstate(over="ignore", invalid="ignore"):
+        kept = C @ fitted.projection.astype(C.dtype, copy=False)
+        squares = np.einsum("ij,ij->i", kept, kept)
+    return bool((squares > _CLEARLY_KEPT * fitted.kernel.diag(Z)).all() and np.isfinite(squares).all())
 
 
 def warn_if_cut(certificate: Certificate, fitted: NystromMap) -> None:

@@ -202,14 +202,14 @@ class KernelMachine(QualityMixin):
             fitted, apart = self._factorise_all(survey, kernel, landmarks, rank if cut_rank else None, keep)
             self._stages += (StageRecord("factor", survey.n_passes - before, time.perf_counter() - began),)
             self._store_map(fitted)
-            self._certify(rows, fitted, apart)
+            self._certify(rows, fitted, apart, keep)
             warn_if_unexplained(self.certificate_, rows, fitted)
             warn_if_cut(self.certificate_, fitted)
         return fitted, keep
 
-    def _certify(self, rows: RowBlocks, fitted: NystromMap, apart: Apart | None) -> None:
+    def _certify(self, rows: RowBlocks, fitted: NystromMap, apart: Apart | None, keep: Kept) -> None:
         """Store what is known of the fit, with a look at some rows and at those that stand apart."""
-        certificate = look_at_rows(certify(fitted), rows, fitted)
+        certificate = look_at_rows(certify(fitted), rows, fitted, keep.values)
         if apart is not None:
             certificate = count_apart(certificate, fitted, apart)
         self.certificate_ = replace(certificate, stages=tuple((s.name, s.seconds) for s in self._stages))

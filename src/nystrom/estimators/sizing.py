@@ -46,7 +46,7 @@ class GrowingMachine(KernelMachine):
         self.error_, self.sizes_tried_ = found.error, found.tried
         self._stages = (searched, StageRecord("factor", survey.n_passes - passes, time.perf_counter() - middle))
         self._store_map(fitted)
-        self._certify(rows, fitted, apart)
+        self._certify(rows, fitted, apart, keep)
         return fitted, keep
 
     def _warn_not_met(self, found: Sized, tol: float, most: int, n_rows: int) -> None:
