@@ -368,3 +368,40 @@ def test_a_command_names_the_packages_it_needs_before_it_works(
     assert run("reproduce", "digits", "--quick", "--output", str(folder / "report")) == 2
     assert "pip install matplotlib" in capsys.readouterr().err
     assert not (folder / "report").exists()
+
+
+def test_a_wrong_option_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["fit"], ["fit", "houses.csv", "--n-landmarks", "0", "--out", "m"], ["nosuch"], []):
+        with pytest.raises(SystemExit) as stop:
+            run(*words)
+        shown = capsys.readouterr().err
+        assert stop.value.code == 2
+        assert shown.count("\n") == 1
+        assert "--help" in shown
+
+
+def test_a_folder_that_cannot_be_written_to_is_found_before_the_fit(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(**_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("nystrom.commands.options.tempfile.TemporaryFile", refuse)
+    assert run("fit", "nosuch.csv", "--target", "price", "--out", "m.nys") == 2
+    assert "--out m.nys: the folder . cannot be written to (Permission denied)" in capsys.readouterr().err
+
+
+def test_many_columns_are_summed_up(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = [f"c{i}" for i in range(50)]
+    rows = [",".join(f"{value:.3f}" for value in row) for row in rng.normal(size=(40, 50))]
+    (folder / "wide.csv").write_text("\n".join([",".join(["same", *names]), *(f"1,{row}" for row in rows)]))
+    assert run("fit", "wide.csv", "--target", "c0", "--out", "m.nys") == 0
+    shown = capsys.readouterr().out
+    assert "49 × number\n         same: left out" in shown
+    assert "c7" not in shown
+    assert len(re.findall(r"gamma=[\d.]+", shown)[0]) <= len("gamma=0.12345")
+
+
+def test_a_missing_file_is_named_without_a_number(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("inspect", "nosuch.nystrom") == 2
+    assert capsys.readouterr().err == "nystrom: error: nosuch.nystrom: No such file or directory\n"

@@ -337,7 +337,8 @@ def test_ways_to_write_a_csv_give_the_same_rows(
 def test_a_decimal_comma_can_be_said_and_is_not_guessed_in_other_files(tmp_path: Path) -> None:
     path = tmp_path / "t.tsv"
     path.write_text("a\tb\n1,5\t1\n2,5\t3\n3,5\t2\n")
-    assert TableEncoder().fit(path).columns_[0].kind == "category"
+    with pytest.warns(TableWarning, match="'a' looks like numbers with a decimal comma, as in '1,5' .decimal=','; --d"):
+        assert TableEncoder().fit(path).columns_[0].kind == "category"
     assert TableEncoder(decimal=",").fit(path).columns_[0].mean == 2.5
     with pytest.raises(ValueError, match="decimal must be"):
         TableEncoder(decimal=";").fit(path)
@@ -350,7 +351,7 @@ def test_a_word_among_numbers_is_named_wherever_it_stands(at: int, tmp_path: Pat
     path = tmp_path / "t.csv"
     path.write_text("a,b\n" + "".join(f"{value},{i % 5}\n" for i, value in enumerate(values)))
     with pytest.warns(
-        TableWarning, match="because of 'oops', while 9,999 of its 10,000 values are numbers .mend it, or"
+        TableWarning, match="because of 'oops', while 9,999 of its 10,000 values are numbers .mend it, or name it"
     ):
         TableEncoder().fit(path)
     assert TableEncoder(missing_values=["oops"]).fit(path).columns_[0].kind == "number"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,8 @@ _UNSUPERVISED = ("pca", "cluster", "spectral", "features")
 _CLASSIFIERS = ("classifier", "logistic", "svc")
 # Tried in turn where --max-memory is too small for the default of 1,000.
 _FEWER_LANDMARKS = (500, 250, 100, 50)
+# Columns that are listed one by one in the summary.
+_MOST_LINES = 30
 # Encoded rows up to this many bytes (or a quarter of --max-memory) are held; more are spooled to a temporary file.
 _HELD_BYTES = 512 * 2**20
 
@@ -86,7 +90,9 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
     )
     table = parser.add_argument_group("the table")
     table.add_argument("--drop", type=parse_names, default=[], metavar="COLS", help="columns to leave out: a,b,c")
-    table.add_argument("--category", type=parse_names, default=[], metavar="COLS", help="number columns that are codes")
+    table.add_argument(
+        "--category", type=parse_names, default=[], metavar="COLS", help="columns of numbers that are codes, or classes"
+    )
     table.add_argument(
         "--max-categories", type=parse_count, default=30, metavar="N", help="columns per text column (30)"
     )
@@ -264,7 +270,9 @@ def _make_machine(args: argparse.Namespace, choice: str) -> Any:
     given.update(args.set)
     for name in given:
         if name not in allowed:
-            raise ValueError(f"--model {choice} ({kind.__name__}) has no parameter {name!r}; it has {sorted(allowed)}.")
+            raise ValueError(
+                f"--model {choice} ({kind.__name__}) has no parameter {name!r}; it has {', '.join(sorted(allowed))}."
+            )
     return kind(**{**wanted, **given})
 
 
@@ -319,17 +327,33 @@ def _describe(machine: Any, target: str | None, why: str) -> dict[str, Any]:
     return described
 
 
+def _column_lines(columns: list[dict[str, Any]]) -> list[str]:
+    """Return a line per column; of many columns one per kind, and one for each that has a note."""
+    odd = [column for column in columns if column["note"]] if len(columns) > _MOST_LINES else columns
+    lines = [f"{c['name']}: {c['kind']}" + (f" ({c['note']})" if c["note"] else "") for c in odd[:_MOST_LINES]]
+    if len(odd) > _MOST_LINES:
+        lines.append(f"and {len(odd) - _MOST_LINES:,} more; nystrom inspect lists them all")
+    if odd is columns:
+        return lines
+    kinds = Counter(column["kind"] for column in columns if not column["note"])
+    return [", ".join(f"{count:,} × {kind}" for kind, count in kinds.most_common()), *lines]
+
+
+def _rounded(text: str) -> str:
+    """Return a text with its numbers in four digits."""
+    return re.sub(r"\d+\.\d{5,}(?:e[+-]?\d+)?", lambda found: f"{float(found[0]):.4g}", text)
+
+
 def _print_summary(fitted: dict[str, Any]) -> None:
     data = fitted["data"]
     columns = f"{data['columns']} column{'s' * (data['columns'] != 1)}"
     print(f"read     {data['name']}: {data['rows']:,} rows, {columns}, {data['encoded']} when encoded")
-    for column in fitted.get("encoding", ()):
-        note = f" ({column['note']})" if column["note"] else ""
-        print(f"         {column['name']}: {column['kind']}{note}")
+    for line in _column_lines(fitted.get("encoding", [])):
+        print(f"         {line}")
     target = f", target {fitted['target']!r}" if fitted["target"] is not None else ""
     print(f"model    {fitted['model']}{target} ({fitted['why']})")
     factor = f", rank {fitted['rank']}, trace error {fitted['trace_error']:.3g}" if "rank" in fitted else ""
-    print(f"fit      {fitted['landmarks']} landmarks{factor}, {fitted['kernel']}, {fitted['seconds']:.1f} s")
+    print(f"fit      {fitted['landmarks']} landmarks{factor}, {_rounded(fitted['kernel'])}, {fitted['seconds']:.1f} s")
     if "score" in fitted:
         score = fitted["score"]
         print(f"score    {score['name'].replace('R2', 'R²')} {score['value']:.4f} on {score['on']}")

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from nystrom import __version__
+from nystrom.commands.options import Parser
 from nystrom.exceptions import NystromError
 
 COMMANDS = (
@@ -38,7 +39,7 @@ BROKEN_PIPE = 141
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser with every command of ``COMMANDS``."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="nystrom",
         description="Kernel machines at any scale, from a few landmarks.",
         epilog="'nystrom COMMAND --help' explains one command.",
@@ -82,9 +83,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (NystromError, ValueError, TypeError, OSError) as error:
         if args.traceback:
             raise
-        print(f"nystrom: error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"nystrom: error: {_message(error)}", file=sys.stderr)
         return USER_ERROR
     return code
+
+
+def _message(error: Exception) -> str:
+    """Return what went wrong, in one line, without the number that the system gives it."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return " ".join(str(error).split())
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 # What `add_subparsers` returns; argparse has no public name for it.
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 JSON_HELP = "print the summary as JSON; without --out FILE, the rows themselves, one JSON object each"
 _UNITS = {"": 1.0, "B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, and not a page of usage above it."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong, and which command explains it."""
+        self.exit(2, f"nystrom: error: {message}; see {self.prog} --help\n")
 
 
 def parse_count(text: str) -> int:
@@ -105,6 +114,10 @@ def check_output(path: str, allowed: tuple[str, ...]) -> str:
         raise ValueError(f"--out {path}: the folder {place.parent} does not exist.")
     if place.is_dir() and place.suffix.lower() != ".zarr":
         raise ValueError(f"--out {path} is a folder; give the name of a file.")
+    try:
+        tempfile.TemporaryFile(dir=place.parent).close()
+    except OSError as error:
+        raise ValueError(f"--out {path}: the folder {place.parent} cannot be written to ({error.strerror}).") from None
     return path
 
 

@@ -10,15 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nystrom.exceptions import DataFileError
-from nystrom.preprocessing.parse import (
-    as_days,
-    as_numbers,
-    as_text,
-    as_truths,
-    first_bad,
-    guess_date_format,
-    is_number_text,
-)
+from nystrom.preprocessing.hints import date_hint, number_hint
+from nystrom.preprocessing.parse import as_days, as_numbers, as_text, as_truths, first_bad, is_number_text
 from nystrom.rows.arrow import ArrowColumn, import_arrow
 from nystrom.types import Array
 
@@ -31,8 +24,8 @@ COUNTS_ROWS = "counts the rows"
 _FEW_VALUES = 1_000
 # Squares of larger numbers, summed over many rows, overflow.
 _MOST_SIZE = 1e150
-# Frequent values of a text column that are looked at for dates.
-_LOOKED_AT = 200
+# Where values had to be forgotten, the frequent ones must cover this share of the rows to be worth their columns.
+_LEAST_COVERED = 0.01
 # The cycles of a date, in days, and the least span of the dates for which each is told from a trend.
 _CYCLES = {"year": (365.2425, 365.0), "week": (7.0, 7.0), "day": (1.0, 1.0)}
 
@@ -176,6 +169,25 @@ class Summary:
     @property
     def present(self) -> int:
         return self.rows - self.missing
+
+    @property
+    def number_hint(self) -> str:
+        """Why its text was perhaps meant to be numbers; empty if nothing says so."""
+        numbers = self.moments["number"].count + self.numbers_after
+        return number_hint(self.counts, self.stray, numbers, self.present)
+
+    def tells_rows_apart(self, max_categories: int) -> bool:
+        """Whether its values are names of rows and not of groups of them."""
+        if not self.forgot:
+            return len(self.counts) > self.present / 2
+        covered = sum(count for _, count in self.counts.most_common(max_categories))
+        return covered < _LEAST_COVERED * self.present
+
+    @property
+    def variety(self) -> str:
+        """How many different values there are, where they are too many."""
+        distinct = f"more than {_MOST_VALUES:,}" if self.forgot else f"{len(self.counts):,}"
+        return f"nearly every value is different ({distinct} of {self.present:,})"
 
     @property
     def counts_rows(self) -> bool:
@@ -324,24 +336,11 @@ def settle(summary: Summary, forced: str | None, max_categories: int) -> Column:
 
 def _settle_category(summary: Summary, max_categories: int, *, forced: bool) -> Column:
     distinct = len(summary.counts)
-    note = "" if forced else _oddity(summary)
-    if not forced and distinct > max_categories and (distinct > summary.present / 2 or distinct > _MOST_VALUES // 2):
-        note = f"{note and note + '; '}nearly every value is different ({distinct:,} of {summary.present:,})"
-        return Column(summary.name, "left out", note=note)
+    note = "" if forced else summary.number_hint or date_hint(summary.counts)
     ordered = sorted(summary.counts.items(), key=lambda item: (-item[1], item[0]))
     kept = tuple(value for value, _ in ordered[:max_categories])
+    if not forced and distinct > max_categories and summary.tells_rows_apart(max_categories):
+        note = f"{note and note + '; '}{summary.variety}"
+        return Column(summary.name, "left out", note=note)
     other, missing = distinct > max_categories, summary.missing > 0
     return Column(summary.name, "category", categories=kept, other=other, missing=missing, note=note)
-
-
-def _oddity(summary: Summary) -> str:
-    """Return what is odd about a column of text: it was meant to be numbers, or dates."""
-    numbers = summary.moments["number"].count + summary.numbers_after
-    if summary.stray is not None and summary.present > numbers >= 0.9 * summary.present:
-        return (
-            f"taken as text because of {summary.stray!r}, while {numbers:,} of its {summary.present:,} values are "
-            f"numbers (mend it, or name it in missing_values)"
-        )
-    looked_at = [value for value, _ in summary.counts.most_common(_LOOKED_AT)]
-    form = guess_date_format(looked_at)
-    return "" if form is None else f"looks like dates (say how they are written: date_format={form!r})"

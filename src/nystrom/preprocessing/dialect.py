@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import csv
 import gzip
+import lzma
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import IO, Any
 
 from nystrom.exceptions import DataFileError
 
-OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
+OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _DELIMITERS = ",;\t|"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _QUOTED = re.compile(r'"[^"]*"')
@@ -51,17 +52,22 @@ def read_dialect(path: Path) -> Dialect:
         with OPENERS.get(path.suffix, open)(path, "rb") as stream:
             encoding = "utf-16" if stream.read(2) in _UTF16_MARKS else "utf8"
         with _open_text(path, encoding) as stream:
-            lines = [stream.readline(), stream.readline()]
+            lines = [_first_line(stream), stream.readline()]
         delimiter = "\t" if ".tsv" in path.suffixes else _delimiter(lines[0])
         with _open_text(path, encoding) as stream:
-            names = next(csv.reader(stream, delimiter=delimiter))
+            names = next(row for row in csv.reader(stream, delimiter=delimiter) if row)
     except StopIteration:
         raise DataFileError(f"{path} is empty: a table needs a header line with the names of its columns.") from None
-    except (csv.Error, EOFError, OSError, UnicodeError) as error:
+    except (csv.Error, EOFError, OSError, UnicodeError, lzma.LZMAError) as error:
         raise DataFileError(f"{path}: its header cannot be read ({' '.join(str(error).split())[:300]}).") from error
     if "\0" in lines[0]:
         raise DataFileError(f"{path}: its header holds zero bytes, so it is not text in UTF-8; convert it to UTF-8.")
     return Dialect(names, delimiter, encoding, max(len(line.encode()) for line in lines))
+
+
+def _first_line(stream: IO[str]) -> str:
+    """Return the first line that is not empty: the reader of the rows takes it as the header, too."""
+    return next((line for line in stream if line.strip("\r\n")), "")
 
 
 def _delimiter(line: str) -> str:

@@ -34,6 +34,8 @@ _OPEN_KINDS = {
 }
 # A whole-number target with at most so many values is taken as classes.
 MOST_CLASSES = 20
+# Text of more different values is looked at: is it a class label, or the name of a row?
+_MANY_LABELS = 30
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         Values of a text column that get a column of their own; the rest shares one.
     types : dict or None
         What columns hold, by name, where it should not be found out: "number", "category", "boolean", "date" or "drop".
+        The target may be "number", or "category" for classes.
     drop : list of str or None
         Columns to leave out.
     date_format : str or None
@@ -202,7 +205,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             if name not in dropped:
                 allowed = (forced,) if forced else _OPEN_KINDS[kinds[name]]
                 if name == self.target:
-                    allowed = ("number", "category") if kinds[name] in (None, "number") else ("category",)
+                    allowed = _target_kinds(name, forced, kinds[name])
                 found[name] = Summary(name, self.date_format, allowed)
         return found
 
@@ -236,7 +239,13 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         if not any(column.features for column in columns):
             raise ValueError(f"no column of {source} is left to encode: {_listed(columns)}")
         self.columns_ = columns
-        self.target_ = None if self.target is None else _describe_target(self._summaries[self.target], source)
+        self.target_ = (
+            None
+            if self.target is None
+            else _describe_target(self._summaries[self.target], source, forced=self.target in forced)
+        )
+        if self.date_format is not None and not any(column.kind == "date" for column in columns):
+            warn_caller(f"date_format={self.date_format!r} is the form of no column of {source}.", TableWarning)
         odd = [column for column in columns if column.note not in ("", "dropped as asked", COUNTS_ROWS)]
         if odd:
             warn_caller(_listed(odd), TableWarning)
@@ -361,10 +370,37 @@ def _listed(columns: Sequence[Column]) -> str:
     )
 
 
-def _describe_target(summary: Summary, source: str) -> Target:
+def _target_kinds(name: str, forced: str | None, typed: str | None) -> tuple[str, ...]:
+    """Return what a target may turn out to hold, by what was said of it, else by the type of its column."""
+    if forced not in (None, "number", "category"):
+        raise ValueError(f"types[{name!r}] must be 'number' or 'category', because it is the target; got {forced!r}.")
+    if forced:
+        return (forced,)
+    return ("number", "category") if typed in (None, "number") else ("category",)
+
+
+def _check_classes(summary: Summary, source: str) -> None:
+    """Raise where text in the place of a target is no class label: numbers gone wrong, or a value per row."""
+    reason = summary.number_hint
+    if not reason and len(summary.counts) > _MANY_LABELS and summary.tells_rows_apart(_MANY_LABELS):
+        reason = f"it is text, and {summary.variety}, so there are no classes to learn"
+    if reason:
+        raise ValueError(
+            f"the target {summary.name!r} of {source}: {reason}. If these are classes nevertheless, say so with "
+            f"types={{{summary.name!r}: 'category'}} (--category {summary.name} in the shell)."
+        )
+
+
+def _describe_target(summary: Summary, source: str, *, forced: bool) -> Target:
     if summary.present == 0:
         raise ValueError(f"the target {summary.name!r} of {source} has no value in any row.")
+    if not summary.open_kinds:
+        raise ValueError(
+            f"types says that the target {summary.name!r} holds a number in each row, but {summary.stray!r} is none."
+        )
     number = summary.open_kinds[0] == "number"
+    if not number and not forced:
+        _check_classes(summary, source)
     few: Counter[str] = summary.counts
     n_values = 0 if summary.forgot else len(few)
     # Infinity is a gap among numbers, and a word among words.

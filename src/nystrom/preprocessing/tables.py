@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import numpy as np
 from nystrom.exceptions import DataFileError
 from nystrom.preprocessing.dialect import OPENERS, read_dialect
 from nystrom.preprocessing.parse import DECIMAL
-from nystrom.rows.arrow import Batch, import_arrow
+from nystrom.rows.arrow import Batch, import_arrow, open_compressed
 from nystrom.rows.stamp import Stamp, require_file
 
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "null", "NULL", "None", "?")
@@ -70,7 +71,7 @@ class Table:
             for batch in self.read(columns):
                 yield batch
                 row += batch.num_rows
-        except (import_arrow().ArrowException, UnicodeError) as error:
+        except (import_arrow().ArrowException, EOFError, UnicodeError, lzma.LZMAError) as error:
             raise DataFileError(f"{self.name}, in the rows from {row} on: {_short(error)}") from error
         except OSError as error:
             if error.errno is not None:
@@ -171,7 +172,7 @@ def _open_files(path: Path, missing: tuple[str, ...], decimal: str | None) -> Ta
     kind = _kind(paths[0])
     if kind is None:
         raise ValueError(
-            f"{path} is no table: its name must end in one of {', '.join(_SUFFIXES)} (.gz and .bz2 after .csv too)."
+            f"{path} is no table: its name must end in one of {', '.join(_SUFFIXES)} (after .csv also .gz, .bz2, .xz)."
         )
     if kind == "csv":
         return _open_csv(paths, str(path), missing, decimal)
@@ -227,9 +228,12 @@ def _open_csv(paths: list[Path], name: str, missing: tuple[str, ...], decimal: s
     names = dialect.names
     repeated = sorted({column for column in names if names.count(column) > 1})
     if repeated:
-        raise DataFileError(f"{paths[0]}: two columns have the name {repeated[0]!r}.")
+        header = "" if repeated[0].strip() else " Is its first line a header with the names of the columns?"
+        raise DataFileError(f"{paths[0]}: two columns have the name {repeated[0]!r}; rename one of them.{header}")
     block_bytes = max(_CSV_BLOCK_BYTES, _LINES_A_BLOCK * dialect.line_bytes)
     about = {DECIMAL: decimal or dialect.decimal}
+    options = reader.ReadOptions(block_size=block_bytes, use_threads=False, encoding=dialect.encoding)
+    parse = reader.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True)
 
     def read(columns: Sequence[str]) -> Iterator[Batch]:
         convert = reader.ConvertOptions(
@@ -241,14 +245,10 @@ def _open_csv(paths: list[Path], name: str, missing: tuple[str, ...], decimal: s
         for path in paths:
             if read_dialect(path).names != names:
                 raise DataFileError(f"{path}: its header is not that of {paths[0].name}.")
-            batches = reader.open_csv(
-                path,
-                read_options=reader.ReadOptions(block_size=block_bytes, use_threads=False, encoding=dialect.encoding),
-                parse_options=reader.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True),
-                convert_options=convert,
-            )
-            for batch in batches:
-                yield batch.replace_schema_metadata(about)
+            with open_compressed(path) as source:
+                batches = reader.open_csv(source, read_options=options, parse_options=parse, convert_options=convert)
+                for batch in batches:
+                    yield batch.replace_schema_metadata(about)
 
     held = 40 * block_bytes
     return Table(name, names, typed=False, read=read, stamp=Stamp.of(paths), held_bytes=held)
@@ -262,4 +262,6 @@ def _require(path: Path, columns: Sequence[str], names: Sequence[str]) -> None:
 
 def _short(error: BaseException) -> str:
     text = " ".join(str(error).split())[:300]
-    return f"{text}. Convert the file to UTF-8." if "invalid UTF8" in text else text
+    if "invalid UTF8" in text:
+        return f"{text}. Convert the file to UTF-8: iconv -f LATIN1 -t UTF-8 FILE > NEW, or the encoding that it has."
+    return f"{text}. Mend that line: every row has as many values as the header." if "Expected" in text else text

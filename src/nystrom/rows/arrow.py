@@ -5,8 +5,10 @@ from __future__ import annotations
 import bz2
 import csv
 import gzip
+import lzma
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, TypeAlias
@@ -243,7 +245,7 @@ class FeatherRows(ArrowRows):
 
 
 class CsvRows(ArrowRows):
-    """CSV files with a header line, plain, ``.gz`` or ``.bz2``; numbers are read as float64."""
+    """CSV files with a header line, plain, ``.gz``, ``.bz2`` or ``.xz``; numbers are read as float64."""
 
     def __init__(self, paths: Sequence[Path], name: str, **choice: Any) -> None:
         super().__init__(paths, name, **choice)
@@ -277,11 +279,12 @@ class CsvRows(ArrowRows):
         types = {name: arrow.float64() for name in names}
         if self.target_name in types and getattr(self, "_text_target", False):
             types[self.target_name] = arrow.string()
-        yield from csv_module.open_csv(
-            path,
-            read_options=csv_module.ReadOptions(block_size=_CSV_BLOCK_BYTES, use_threads=False),
-            convert_options=csv_module.ConvertOptions(column_types=types, include_columns=names),
-        )
+        with open_compressed(path) as source:
+            yield from csv_module.open_csv(
+                source,
+                read_options=csv_module.ReadOptions(block_size=_CSV_BLOCK_BYTES, use_threads=False),
+                convert_options=csv_module.ConvertOptions(column_types=types, include_columns=names),
+            )
 
     def _explain(self, path: Path, error: Exception) -> None:
         """Find the row that pyarrow's message leaves out: read the lines one by one."""
@@ -313,9 +316,14 @@ def _is_number(word: str) -> bool:
 
 
 def _open_text(path: Path) -> IO[str]:
-    opener: Any = {".gz": gzip.open, ".bz2": bz2.open}.get(path.suffix, open)
+    opener: Any = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}.get(path.suffix, open)
     # Excel marks the beginning of UTF-8 text, which is no part of the first name.
     return opener(path, "rt", newline="", encoding="utf-8-sig")
+
+
+def open_compressed(path: Path) -> AbstractContextManager[Any]:
+    """Give what pyarrow can read: an open file where it does not know the compression, else the path."""
+    return lzma.open(path) if path.suffix == ".xz" else nullcontext(path)
 
 
 def _bounded_lines(stream: IO[str], path: Path) -> Iterator[str]:

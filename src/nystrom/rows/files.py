@@ -43,6 +43,12 @@ _FORMATS = {
     ".svmlight": "libsvm",
 }
 _TABLES: dict[str, Any] = {"parquet": ParquetRows, "feather": FeatherRows, "csv": CsvRows}
+# Files that people try, and what to write instead.
+_NOT_READ = {
+    **dict.fromkeys((".json", ".jsonl", ".xlsx", ".xls", ".ods", ".db", ".sqlite"), "CSV or Parquet"),
+    **dict.fromkeys((".zip", ".zst", ".7z", ".tar"), "a plain file, or compressed as .csv.gz"),
+    **dict.fromkeys((".pkl", ".pickle", ".joblib"), "Parquet or .npy (a pickle can run any code when it is opened)"),
+}
 _COMPRESSED = (".gz", ".bz2", ".xz")
 _LIBSVM_LINE = re.compile(rb"^\s*[-+.\deE]+(\s+(qid:)?\d+:[-+.\deE]+)*\s*(#.*)?$")
 
@@ -65,7 +71,7 @@ def open_rows(
     ----------
     source : path, array, sparse matrix, memmap, callable, iterable or object with ``shape`` and ``iterate``
         A file: ``.npy``, ``.npz`` of :func:`scipy.sparse.save_npz`, LIBSVM text (``.gz``, ``.bz2``, ``.xz`` too),
-        CSV with a header (``.gz``, ``.bz2`` too), Parquet, Feather, ``file.h5::dataset``, ``store.zarr`` or
+        CSV with a header (``.gz``, ``.bz2``, ``.xz`` too), Parquet, Feather, ``file.h5::dataset``, ``store.zarr`` or
         ``store.zarr::array``. A folder of CSV, Parquet or Feather files, read in the order of their names. Or blocks:
         a function that returns a new iterator for every pass, or an object that can be iterated again; a block is X,
         (X, y) or (X, y, weight).
@@ -194,10 +200,12 @@ def _format_of(path: Path) -> str:
         )
     if _looks_like_libsvm(path):
         return "libsvm"
+    if path.suffix.lower() in _NOT_READ:
+        raise ValueError(f"{path}: {path.suffix} files are not read; save it as {_NOT_READ[path.suffix.lower()]}.")
     raise ValueError(
         f"the kind of file of {path} is unknown: its name ends in none of {', '.join(_FORMATS)}, and its first line is "
-        f"not LIBSVM text. Say it with format='csv' or another of {sorted(set(_FORMATS.values()))}; "
-        f"the command line takes a table on standard input, with - in the place of its name."
+        f"not LIBSVM text. Rename it, or tell open_rows with format='csv' or another of "
+        f"{sorted(set(_FORMATS.values()))}; in the shell give a table as standard input, with - for its name."
     )
 
 
@@ -208,7 +216,9 @@ def _looks_like_libsvm(path: Path) -> bool:
     except (OSError, EOFError, ValueError):
         return False
     line = head.split(b"\n", 1)[0]
-    return bool(_LIBSVM_LINE.match(line)) or (len(line) == len(head) and b":" in line[:200])
+    if len(line) == len(head) and b" " in line:
+        line = line.rpartition(b" ")[0]  # a longer line: its last word may be cut
+    return bool(_LIBSVM_LINE.match(line))
 
 
 def _is_apart(target: object) -> bool:

@@ -14,7 +14,7 @@ from nystrom.landmarks.base import Landmarks
 from nystrom.rows import RowBlocks
 from nystrom.solvers.held_out import assign_parts, count_distinct
 from nystrom.solvers.landmark_cg import LandmarkProblem, LandmarkSolution, landmark_problem
-from nystrom.solvers.sample import gather_keys, take_with_targets
+from nystrom.solvers.sample import gather_keys, lowest_marks, numbers_below, take_with_targets
 from nystrom.types import Array
 
 # The rows that judge: a share of all, within these bounds; of few rows a fifth.
@@ -22,6 +22,8 @@ _HELD_OUT_SHARE = 0.05
 _HELD_OUT_MOST = 5000
 _HELD_OUT_LEAST = 500
 _HELD_OUT_PART = 5
+# Of more rows, keys are not held: with what is made of them they take 90 bytes per row.
+_FEW_ROWS = 200_000
 # "auto" goes down from this share of Σ k(x, x) by this factor, while the score improves.
 _AUTO_START = 1e-2
 _AUTO_FACTOR = 10**-0.5
@@ -178,30 +180,52 @@ def _hold_out(
     rows: RowBlocks, engine: Engine, kernel: Kernel, landmarks: Landmarks, rng: np.random.Generator
 ) -> tuple[RowBlocks, HeldOut]:
     """Return the rows with weight 0 for some of them, and those: equal rows together, none of weight 0."""
-    keys, weights = gather_keys(rows, engine)
-    numbers = _held_numbers(keys, weights, rng)
+    weights: Array
+    if rows.shape[0] <= _FEW_ROWS:
+        keys, weights = gather_keys(rows, engine)
+        numbers = _held_numbers(keys, weights, rng)
+    else:
+        numbers = _held_of_many(rows, engine, rng)
+        # A byte per row, where there are no weights.
+        weights = _weights(rows, engine) if rows.has_weight else np.ones(rows.shape[0], np.uint8)
+    # Of rows that are there many times some serve.
+    numbers = numbers if len(numbers) <= _HELD_OUT_MOST else numbers[:: -(-len(numbers) // _HELD_OUT_MOST)]
     block = take_with_targets(rows, engine, numbers)
     judge = HeldOut(
         np.asarray(prepare(kernel, landmarks)(block.X), dtype=np.float64),
         np.asarray(block.y, dtype=np.float64).reshape(len(numbers), -1),
-        weights[numbers],
+        weights[numbers].astype(np.float64),
         float(np.average(kernel.diag(block.X), weights=weights[numbers])),
     )
-    weights[numbers] = 0.0
+    weights[numbers] = 0
     return rows.with_target(None, weights), judge
+
+
+def _weights(rows: RowBlocks, engine: Engine) -> Array:
+    pieces = [weight for _, weight in engine.map(rows, lambda block: block.weight, label="weights")]
+    return np.concatenate(pieces).astype(np.float64)
+
+
+def _held_of_many(rows: RowBlocks, engine: Engine, rng: np.random.Generator) -> Array:
+    """Return the numbers of the rows that judge, of rows too many to hold a key of each: two passes."""
+    salt = int(rng.integers(2**63))
+    marks = lowest_marks(rows, engine, salt, round(_HELD_OUT_MOST / _HELD_OUT_SHARE))
+    return numbers_below(rows, engine, salt, int(marks[_held_size(len(marks)) - 1]))
 
 
 def _held_numbers(keys: Array, weights: Array, rng: np.random.Generator) -> Array:
     """Return the numbers of the rows that judge: 5 % of the distinct ones, within bounds."""
     n = count_distinct(keys, weights)
-    size = min(max(int(_HELD_OUT_SHARE * n), _HELD_OUT_LEAST), _HELD_OUT_MOST, max(n // _HELD_OUT_PART, 1))
+    # Every row that is distinct is a part of its own; the first parts judge.
+    size = _held_size(n)
+    return np.flatnonzero((assign_parts(keys, weights, n, rng) < size) & (weights > 0))
+
+
+def _held_size(n: int) -> int:
+    """Return how many of n distinct rows judge."""
     if n < 2:
         raise ValueError(
             "to choose alpha, or to stop early, at least 2 distinct rows of positive weight are needed: one judges. "
             "Give one alpha."
         )
-    # Every row that is distinct is a part of its own; the first parts judge.
-    parts = assign_parts(keys, weights, n, rng)
-    numbers = np.flatnonzero((parts < size) & (weights > 0))
-    # Of rows that are there many times some serve.
-    return numbers if len(numbers) <= _HELD_OUT_MOST else numbers[:: -(-len(numbers) // _HELD_OUT_MOST)]
+    return min(max(int(_HELD_OUT_SHARE * n), _HELD_OUT_LEAST), _HELD_OUT_MOST, max(n // _HELD_OUT_PART, 1))

@@ -45,6 +45,42 @@ def gather_keys(rows: RowBlocks, engine: Engine) -> tuple[Array, Array]:
     return np.concatenate([keys for keys, _ in found]), np.concatenate([weight for _, weight in found])
 
 
+def lowest_marks(rows: RowBlocks, engine: Engine, salt: int, most: int) -> Array:
+    """Return the lowest marks of the distinct rows of positive weight, sorted, not more than ``most``: one pass.
+
+    A mark is a random number that equal rows share. Fewer than ``most`` are those of all distinct rows.
+    """
+
+    def step(block: Block) -> Array:
+        return np.unique(_marks(block, salt))[:most]
+
+    lowest = np.empty(0, np.uint64)
+    for _, marks in engine.map(rows, step, label="keys"):
+        lowest = np.unique(np.concatenate([lowest, marks]))[:most]
+    return lowest
+
+
+def numbers_below(rows: RowBlocks, engine: Engine, salt: int, mark: int) -> Array:
+    """Return the numbers of the rows of positive weight whose mark is not above ``mark``: one pass."""
+
+    def step(block: Block) -> Array:
+        kept = np.arange(block.X.shape[0]) if block.weight is None else np.flatnonzero(np.asarray(block.weight) > 0)
+        return block.start + kept[_marks(block, salt) <= np.uint64(mark)]
+
+    return np.concatenate([numbers for _, numbers in engine.map(rows, step, label="held-out rows")])
+
+
+def _marks(block: Block, salt: int) -> Array:
+    """Return a random number for each row of positive weight, a hash of its key: the finaliser of splitmix64."""
+    keys = row_keys(block.X) + 0.0  # no minus zero
+    keys[np.isnan(keys)] = np.nan  # one pattern of bits
+    z = keys.view(np.uint64) if block.weight is None else keys[np.asarray(block.weight) > 0].view(np.uint64)
+    z = (z ^ np.uint64(salt)) + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(z ^ (z >> np.uint64(31)))
+
+
 def row_keys(X: Matrix) -> Array:
     """Return the projection of each row to one direction: equal for equal rows, and for no others but by chance.
 
