@@ -26,7 +26,7 @@ def distance(images: np.ndarray) -> float:
     return float(np.sqrt(np.mean((images - clean) ** 2)))
 
 
-figure, axes = plt.subplots(3, 8, figsize=(8, 3.4), layout="constrained")
+figure, axes = plt.subplots(3, 8, figsize=(6.4, 3), layout="constrained")
 titles = ("clean", f"noisy: {distance(noisy):.1f}", f"restored: {distance(restored):.1f}")
 for row, images, title in zip(axes, (clean, noisy, restored), titles, strict=True):
     row[0].set_title(title, loc="left", fontsize="medium")

@@ -20,7 +20,7 @@ model = GaussianProcessRegressor(gamma=2.0, n_landmarks=100, normalize_y=True, r
 grid = np.linspace(-1, 11, 400)
 mean, std = model.predict(grid[:, None], return_std=True)
 
-figure, axis = plt.subplots(figsize=(8, 3.6), layout="constrained")
+figure, axis = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
 axis.scatter(x[:: n // 1500], y[:: n // 1500], s=3, color="0.6", label="some of the rows")
 axis.plot(grid, mean, label="mean")
 axis.fill_between(grid, mean - 2 * std, mean + 2 * std, alpha=0.3, label="two standard deviations of f")

@@ -20,9 +20,9 @@ for metric in (None, "diagonal"):
     model.fit(X[train], y[train])
     errors[metric or "plain"] = np.sqrt(np.mean((model.predict(X[test]) - y[test]) ** 2))
 
-figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained", width_ratios=(3, 1))
+figure, axes = plt.subplots(1, 2, figsize=(6.4, 3), layout="constrained", width_ratios=(3, 1))
 axes[0].bar(range(20), model.feature_importances_, color=["C0"] * 5 + ["0.7"] * 15)
-axes[0].set(xlabel="column", ylabel="importance", title="the first five matter", xticks=range(20))
+axes[0].set(xlabel="column", ylabel="importance", title="the first five matter", xticks=range(0, 20, 5))
 axes[1].bar(list(errors), list(errors.values()))
 axes[1].set_title("test error")
 plt.show()

@@ -20,7 +20,7 @@ for m in sizes:
     model = KernelRidge(0.01, gamma=200.0, n_landmarks=m, solver="cg", tol=1e-5, random_state=0).fit(X, y)
     errors.append(np.sqrt(np.mean((model.predict(fresh) - np.sin(40 * fresh[:, 0] * fresh[:, 1])) ** 2)))
 
-figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+figure, axes = plt.subplots(1, 2, figsize=(6.4, 3), layout="constrained")
 axes[0].plot(sizes, errors, "o-")
 axes[0].set(xscale="log", yscale="log", xlabel="landmarks", ylabel="test error")
 axes[1].semilogy(model.residuals_)

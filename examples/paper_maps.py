@@ -20,7 +20,7 @@ angle = rng.uniform(0, 2 * np.pi, n)
 X += np.where(inside, 0.0, 1.5)[:, None] * np.column_stack([np.cos(angle), np.sin(angle)])
 X *= [1.0, 1.3]
 
-figure, axes = plt.subplots(1, 3, figsize=(10, 3.4), layout="constrained")
+figure, axes = plt.subplots(1, 3, figsize=(7.2, 2.8), layout="constrained")
 axes[0].scatter(*X.T, c=inside, s=2, cmap="coolwarm")
 axes[0].set_title("the points")
 for axis, factor, title in ((axes[1], "standard", "Algorithm 1"), (axes[2], "optimal", "Algorithm 2")):

@@ -17,7 +17,7 @@ labels = {
     "spectral, 300 landmarks": SpectralClustering(2, gamma=40.0, n_landmarks=300, random_state=0).fit_predict(X),
 }
 
-figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained", sharey=True)
+figure, axes = plt.subplots(1, 2, figsize=(6.4, 2.8), layout="constrained", sharey=True)
 for axis, (name, label) in zip(axes, labels.items(), strict=True):
     axis.scatter(*X[::10].T, c=label[::10], s=3, cmap="coolwarm")
     axis.set_title(name)
