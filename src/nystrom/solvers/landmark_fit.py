@@ -12,6 +12,7 @@ from nystrom.factor import prepare
 from nystrom.kernels import Kernel
 from nystrom.landmarks.base import Landmarks
 from nystrom.rows import RowBlocks
+from nystrom.rows.stack import join_arrays
 from nystrom.solvers.held_out import assign_parts, count_distinct
 from nystrom.solvers.landmark_cg import LandmarkProblem, LandmarkSolution, landmark_problem
 from nystrom.solvers.sample import gather_keys, lowest_marks, numbers_below, take_with_targets
@@ -202,8 +203,9 @@ def _hold_out(
 
 
 def _weights(rows: RowBlocks, engine: Engine) -> Array:
+    """Return the weight of every row, of rows that have weights: one pass."""
     pieces = [weight for _, weight in engine.map(rows, lambda block: block.weight, label="weights")]
-    return np.concatenate(pieces).astype(np.float64)
+    return np.asarray(join_arrays(pieces), dtype=np.float64).copy()
 
 
 def _held_of_many(rows: RowBlocks, engine: Engine, rng: np.random.Generator) -> Array:
