@@ -147,6 +147,16 @@ T largest_lane(Vector<T> v)
     return largest;
 }
 
+// Have the lines that a tile is stored in come to the cache while its sums are taken.
+template <class T>
+INLINE void fetch_for_writing(const T *to, Index stride, Index rows, Index columns)
+{
+    for (Index a = 0; a < rows; a++) {
+        __builtin_prefetch(to + a * stride, 1);
+        __builtin_prefetch(to + a * stride + columns - 1, 1);
+    }
+}
+
 template <class T, Finish finish, bool watched>
 double product_of(Rows<T> X, const T *table, Index m, T *out, Index out_stride, Ending<T> end)
 {
@@ -181,6 +191,7 @@ double product_of(Rows<T> X, const T *table, Index m, T *out, Index out_stride, 
                     const T *x = X.data + i * X.stride + k;
                     T *to = out + i * out_stride + j;
                     Vector<T> sums[tile_rows][2];
+                    fetch_for_writing(to, out_stride, rows, columns);
                     if (columns > lanes<T>)
                         tiles<T, 2>(x, X.stride, rows, part, width, ahead, sums);
                     else
