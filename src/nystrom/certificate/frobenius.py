@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.special import ndtri, stdtrit
 
 from nystrom.certificate.estimate import ErrorEstimate, ratio_of, resolution
 from nystrom.certificate.pairs import TILE, kernel_with, pair_sums
@@ -60,8 +60,8 @@ class SquaredNorms:
         What one pair of rows as alike as can be would add to ``error / kernel`` had it been drawn.
     kernel_spread : float
         Standard deviation of the estimate of ``kernel``.
-    freedom : float
-        Degrees of freedom of the spread.
+    freedom, skewness : float
+        Degrees of freedom of the spread, and the skewness of the estimate.
     error_trace, feature_norm : float
         ``tr(K − L Lᵀ)`` and ``‖L Lᵀ‖₂``, where the pass has seen them.
     """
@@ -72,25 +72,31 @@ class SquaredNorms:
     unseen: float = 0.0
     kernel_spread: float = 0.0
     freedom: float = 1.0
+    skewness: float = 0.0
     error_trace: float = np.nan
     feature_norm: float = np.nan
 
     def estimate(self, confidence: float, dtype: np.dtype) -> ErrorEstimate:
         """Return the relative error with its interval.
 
-        The interval is symmetric about the root of the ratio, where counts of rare pairs have an even spread. The
-        pairs not seen are added at its upper end.
+        The interval is that of Student, its ends moved up by the skewness of the estimate: where few pairs hold much,
+        the estimate is low more often than high, and its spread with it. The upper end moves as Johnson (1978) moves
+        the mean's, the lower as the limit of a Poisson count. The upper end is at least where one more pair of
+        identical rows would bring the estimate.
         """
         ratio = max(ratio_of(self.error, self.kernel), 0.0)
         value = float(np.sqrt(ratio))
         if self.spread == 0.0 and self.unseen == 0.0:
             return ErrorEstimate.exact(value, "fro", dtype)
         quantile = float(stdtrit(self.freedom, 0.5 + confidence / 2))
-        half = quantile * self.spread / (2 * value) if value > 0 else 0.0
+        skewness, square = float(np.clip(self.skewness, -1, 1)), float(ndtri(0.5 + confidence / 2)) ** 2
+        sigma = self.spread / (2 * value) if value > 0 else 0.0
         # Even the exact error carries the rounding of the features.
-        half += resolution(dtype) / 10
-        high = float(np.sqrt((value + half) ** 2 + self.unseen))
-        return ErrorEstimate(value, max(value - half, 0.0), high, "fro", confidence).resolved(dtype)
+        rounding = resolution(dtype) / 10
+        low = value - sigma * max(quantile - skewness * (square - 1) / 3, 0.0) - rounding
+        high = value + sigma * max(quantile + skewness * (2 * square + 1) / 6, 0.0)
+        high = max(high, float(np.sqrt(ratio + self.unseen))) + rounding
+        return ErrorEstimate(value, max(low, 0.0), high, "fro", confidence).resolved(dtype)
 
 
 class _Diagonals(NamedTuple):
@@ -224,6 +230,7 @@ def _from_sample(
         ratio_of((1 - ratio) * 2 * largest / s**2, kernel),
         float(np.sqrt(sums.variance(1.0, 1.0))),
         sums.freedom(1 - ratio, -ratio),
+        sums.skewness(1 - ratio, -ratio),
         float(known.left.sum()),
         float(np.linalg.eigvalsh(known.gram)[-1]) if known.gram.size else 0.0,
     )

@@ -65,6 +65,25 @@ class PairSums(NamedTuple):
         own = 16 * float(np.sum((partner - partner.mean()) ** 2))
         return (max(first_order - noise, first_order / 2) + own) / s**4
 
+    def skewness(self, a: float, b: float) -> float:
+        """Return the skewness of the estimate of ``a · error + b · cross``.
+
+        Few pairs that hold much make it positive: the estimate is then low more often than high, and its variance with
+        it. The third moment of a draw is taken from the four draws of two neighbouring strata. As in the variance, the
+        noise of the pairs is in the sums of both draws, and a half of it goes back.
+        """
+        s = len(self.error)
+        sums = a * self.error + b * self.cross
+        four = sums[: s // 4 * 4].reshape(-1, 4)
+        third = 8 * (8 / 3) * float(np.sum((four - four.mean(axis=1, keepdims=True)) ** 3))
+        first_order = 4 * float(np.sum((sums[0::2] - sums[1::2]) ** 2))
+        noise = 2 * float(np.array([a * a, 2 * a * b, b * b]) @ self.contrasts)
+        share = 1 - min(noise / first_order, 0.5) if first_order > 0 else 1.0
+        partner = a * self.partner_error + b * self.partner_cross
+        own = 64 * float(np.sum((partner - partner.mean()) ** 3))
+        spread = self.variance(a, b) ** 1.5 * s**6
+        return (share * third + own) / spread if spread > 0 else 0.0
+
     def freedom(self, a: float, b: float) -> float:
         """Return the degrees of freedom of that variance: one per stratum, fewer where few strata hold most of it.
 
