@@ -57,11 +57,21 @@ def test_every_command_explains_itself(module: str, capsys: pytest.CaptureFixtur
     assert f"nystrom {name}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("argv", [[], ["no-such-command"], ["demo", "--no-such-option"]])
-def test_wrong_words_exit_with_2_and_show_the_usage(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("argv", [["no-such-command"], ["demo", "--no-such-option"], ["fit"]])
+def test_wrong_words_exit_with_2_and_one_line(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         cli.main(argv)
-    assert "usage: nystrom" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert shown.startswith("nystrom: error: ")
+    assert shown.endswith("--help\n")
+    assert shown.count("\n") == 1
+
+
+def test_without_a_command_all_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith("usage: nystrom")
+    assert "fit a model to a data file" in shown
 
 
 @pytest.mark.parametrize(("returned", "code"), [(None, 0), (0, 0), (1, 1)])
@@ -89,7 +99,7 @@ def test_an_error_of_the_user_is_one_line_and_exit_code_2(
     assert out == ""
     assert err.startswith("nystrom: error: ")
     assert err.count("\n") == 1
-    assert str(error).split()[-1] in err
+    assert str(error).split()[-1].strip("'") in err
 
 
 def test_traceback_is_shown_when_asked_for(command: Callable[[Run], None]) -> None:

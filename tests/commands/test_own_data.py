@@ -370,16 +370,6 @@ def test_a_command_names_the_packages_it_needs_before_it_works(
     assert not (folder / "report").exists()
 
 
-def test_a_wrong_option_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["fit"], ["fit", "houses.csv", "--n-landmarks", "0", "--out", "m"], ["nosuch"], []):
-        with pytest.raises(SystemExit) as stop:
-            run(*words)
-        shown = capsys.readouterr().err
-        assert stop.value.code == 2
-        assert shown.count("\n") == 1
-        assert "--help" in shown
-
-
 def test_a_folder_that_cannot_be_written_to_is_found_before_the_fit(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,7 +46,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"nystrom {__version__}")
     parser.add_argument("--traceback", action="store_true", help="on an error, show where in the code it arose")
-    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
     for module in COMMANDS:
         import_module(module).add_parser(subparsers)
     return parser
@@ -65,7 +65,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = argparse.Namespace(traceback=False)
     try:
         # Inside, because it imports the commands, and Ctrl-C may come while that is under way.
-        args = make_parser().parse_args(argv)
+        parser = make_parser()
+        args = parser.parse_args(argv)
+        if not hasattr(args, "run"):
+            parser.print_help(sys.stderr)
+            return USER_ERROR
         run: Callable[[argparse.Namespace], int | None] = args.run
         # The program has its process to itself, so the filters of all threads are its own.
         with warnings.catch_warnings():
