@@ -40,10 +40,15 @@ def raising(error: BaseException) -> Run:
     return run
 
 
-def test_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("name", ["avx2", None])
+def test_version_says_which_loops_are_in_use(
+    name: str | None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nystrom.loops.extension.instruction_set", lambda: name)
     with pytest.raises(SystemExit, match="0"):
         cli.main(["--version"])
-    assert capsys.readouterr().out == f"nystrom {__version__}\n"
+    loops = name or "none, NumPy does their work more slowly"
+    assert capsys.readouterr().out == f"nystrom {__version__}\ncompiled loops: {loops}\n"
 
 
 @pytest.mark.parametrize("module", cli.COMMANDS)

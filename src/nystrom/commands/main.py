@@ -37,6 +37,17 @@ INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
 BROKEN_PIPE = 141
 
 
+class _Version(argparse.Action):
+    """Print the version, and whether the compiled loops are in use: an install without them says nothing."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from nystrom.loops.extension import instruction_set
+
+        loops = instruction_set() or "none, NumPy does their work more slowly"
+        print(f"nystrom {__version__}\ncompiled loops: {loops}")
+        parser.exit()
+
+
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser with every command of ``COMMANDS``."""
     parser = Parser(
@@ -44,7 +55,7 @@ def make_parser() -> argparse.ArgumentParser:
         description="Kernel machines at any scale, from a few landmarks.",
         epilog="'nystrom COMMAND --help' explains one command.",
     )
-    parser.add_argument("--version", action="version", version=f"nystrom {__version__}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and the compiled loops, and exit")
     parser.add_argument("--traceback", action="store_true", help="on an error, show where in the code it arose")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
     for module in COMMANDS:
