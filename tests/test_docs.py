@@ -94,7 +94,7 @@ def test_the_map_in_contributing_names_every_file_in_its_room() -> None:
         for line in lines:
             # A table about one room names it in its header.
             heading = (line if header.startswith("| room") else header).split("|")[1]
-            for room in re.findall(r"`([\w/]+)`", heading) or ["leaves"]:
+            for room in re.findall(r"`([\w/]+)`", heading) or ["top-level files"]:
                 rooms.setdefault(room.rstrip("/"), set()).update(re.findall(r"`([\w/.]+)`", line))
     in_rows_of_their_own = {name for name in rooms if (source / f"{name}.py").is_file()}
     for path in sorted(source.rglob("*")):
@@ -104,7 +104,7 @@ def test_the_map_in_contributing_names_every_file_in_its_room() -> None:
         room = "/".join(place.parts[:-1])
         if room in {"datasets", "experiments", "commands", "engine/dask"}:
             continue
-        named = rooms[room] if room else rooms["leaves"] | in_rows_of_their_own
+        named = rooms[room] if room else rooms["top-level files"] | in_rows_of_their_own
         name = path.name if room == "loops/native" else path.stem
         assert name in named, f"CONTRIBUTING.md does not name {place}"
     for word in (word for words in rooms.values() for word in words if re.search(r"\.(py|hpp|cpp)$", word)):
