@@ -10,6 +10,8 @@ from contextlib import contextmanager
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+FLOP_BOUND = "limit: all flops at peak GEMM rate"
+
 
 def _best(run, repeat: int = 5) -> float:  # type: ignore[no-untyped-def]
     times = []

@@ -8,6 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from benchmarks.limits import FLOP_BOUND
 from benchmarks.measure import Result
 
 STORED = Path(__file__).parent / "ratios.json"
@@ -56,20 +57,25 @@ def check(suite: str, results: list[Result]) -> list[str]:
 
 
 def summary(results: list[Result]) -> str:
-    """Return one Markdown line per case: ours (the first contestant) against the second, and what each costs."""
+    """Return one Markdown line per case: ours (the first contestant) against the second, and what each costs.
+
+    The flop bound stands at the end, where it was taken.
+    """
     lines = [
         "| rows | time, ours ÷ theirs | rounds from … to | seconds | processor seconds | added MB "
-        "| error | error, ours ÷ theirs |",
-        "|---|---|---|---|---|---|---|---|",
+        "| error | error, ours ÷ theirs | flop bound ÷ ours |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for case, group in groupby(results, key=lambda result: result.case):
-        ours, theirs = list(group)[:2]
+        ours, theirs, *others = group
+        bounds = [other for other in others if other.contestant == FLOP_BOUND]
         rounds = [a / b for a, b in zip(ours.times, theirs.times, strict=False)]
         lines.append(
             f"| {case} | {ours.seconds / theirs.seconds:.2f} | {min(rounds):.2f} … {max(rounds):.2f} "
             f"| {ours.seconds:.3f} / {theirs.seconds:.3f} | {ours.processor or 0:.3f} / {theirs.processor or 0:.3f} "
             f"| {ours.added_mb:.0f} / {theirs.added_mb:.0f} | {ours.error or 0:.4g} / {theirs.error or 0:.4g} "
-            f"| {(ours.error or 0) / (theirs.error or 1):.2f} |"
+            f"| {(ours.error or 0) / (theirs.error or 1):.2f} "
+            f"| {f'{bounds[0].seconds / ours.seconds:.0%}' if bounds else ''} |"
         )
     return "\n".join(lines)
 

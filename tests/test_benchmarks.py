@@ -11,6 +11,7 @@ if not (ROOT / "benchmarks").is_dir():
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import ratios  # noqa: E402
+from benchmarks.limits import FLOP_BOUND  # noqa: E402
 from benchmarks.measure import Result, contest  # noqa: E402
 
 
@@ -60,6 +61,16 @@ def test_the_table_is_written_between_its_marks(tmp_path):
     assert text.count("| rows, m=100 | 0.50 | 0.50 … 0.50 |") == 1
     with pytest.raises(ValueError, match="no marks for features"):
         ratios.write("features", "", page)
+
+
+def test_the_table_gives_processor_seconds_memory_and_the_flop_bound_of_each_line():
+    bound = Result("rows, m=100", FLOP_BOUND, 0.36, 0.0, None)
+    other = Result("rows, m=100", "another", 0.1, 0.0, None)
+    *_, line = ratios.summary([*results((0.5, 0.55, 0.45)), other, bound]).splitlines()
+    assert line == (
+        "| rows, m=100 | 0.50 | 0.50 … 0.50 | 0.450 / 0.900 | 0.900 / 0.900 | 3 / 5 | 0.1 / 0.2 | 0.50 | 80% |"
+    )
+    assert ratios.summary(results((0.5,))).endswith("| 0.50 |  |")
 
 
 def test_every_round_is_judged_if_asked():
