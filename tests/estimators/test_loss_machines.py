@@ -14,6 +14,7 @@ from sklearn.svm import LinearSVC, LinearSVR
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from nystrom import KernelLogisticRegression, KernelSVC, KernelSVR, Nystroem, open_rows
+from nystrom.estimators import loss as loss_machine
 from nystrom.exceptions import ConvergenceWarning
 from nystrom.kernels import Gaussian
 from nystrom.rows import as_blocks
@@ -136,6 +137,29 @@ def test_memory_files_dask_and_a_budget_give_the_same_bits(make, tmp_path):
     np.testing.assert_array_equal(expected, scores_of(remote, lazy).compute())
     one_thread = make(n_jobs=1, **options).fit(as_blocks(X, block_rows=70), y)
     np.testing.assert_array_equal(here.landmark_coef_, one_thread.landmark_coef_)
+
+
+@pytest.mark.parametrize("make", MACHINES)
+def test_C_is_chosen_on_a_sample_of_many_rows_with_the_same_bits_from_everywhere(make, tmp_path, monkeypatch):
+    da = pytest.importorskip("dask.array")
+    read = []
+    choose = loss_machine.choose_cost
+    monkeypatch.setattr(loss_machine, "PATH_ROWS", 120)
+    monkeypatch.setattr(
+        loss_machine, "choose_cost", lambda problem, *a, **k: read.append(problem.rows) or choose(problem, *a, **k)
+    )
+    y, options = TARGETS[make], {"n_landmarks": 30, "C": [0.1, 1.0, 10.0], "random_state": 0}
+    np.save(tmp_path / "rows.npy", X)
+    sources = [
+        (as_blocks(X, block_rows=70), y),
+        (open_rows(tmp_path / "rows.npy", block_rows=70), y),
+        (da.from_array(X, chunks=(70, -1)), da.from_array(y, chunks=70)),
+    ]
+    first, *others = [make(**options).fit(*source) for source in sources]
+    assert all(rows.shape == (120, 30) for rows in read)
+    for other in others:
+        np.testing.assert_array_equal(first.C_scores_, other.C_scores_)
+        np.testing.assert_array_equal(first.landmark_coef_, other.landmark_coef_)
 
 
 @pytest.mark.slow

@@ -10,8 +10,10 @@ from nystrom.factor import optimal
 from nystrom.kernels import Gaussian, Laplacian, Matern, Polynomial
 from nystrom.landmarks import Landmarks
 from nystrom.rows import as_blocks
+from nystrom.solvers import metric
 from nystrom.solvers.gradient_outer_products import mean_outer_product
 from nystrom.solvers.metric import check_learnable, kinds_of, learn_metric, metric_root, plain_kernels
+from nystrom.solvers.trial import Sample, Trials
 
 RNG = np.random.default_rng(0)
 X, Z = RNG.normal(size=(60, 3)), RNG.normal(size=(8, 3))
@@ -201,3 +203,49 @@ def test_rough_targets_ask_for_more_landmarks_than_smooth_ones():
         found = learn_metric(survey, [kernel], (), fit_intercept=True, classes=False, rng=np.random.default_rng(0))
         sizes.append(found.n_landmarks)
     assert sizes == [500, 2000]
+
+
+def trials_of(n, *, learn_rows, n_landmarks, weight=None, seed=0):
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(n, 3))
+    y = np.sin(2 * rows[:, :1]) + 0.1 * rng.normal(size=(n, 1))
+    sample = Sample(rows, y, np.ones(n) if weight is None else weight, False)
+    return Trials(sample, np.random.default_rng(1), learn_rows=learn_rows, n_landmarks=n_landmarks, fit_intercept=True)
+
+
+@pytest.mark.parametrize("weight", [None, np.random.default_rng(2).integers(1, 4, size=400).astype(float)])
+def test_a_trial_on_landmarks_that_span_all_rows_is_the_exact_one(weight, monkeypatch):
+    monkeypatch.setattr("nystrom.solvers.trial._JITTER", 0.0)
+    # The last row to learn from is also the last but one: with every landmark but it, the span is the same.
+    trials = trials_of(400, learn_rows=300, n_landmarks=300, weight=weight)
+    trials.splits = [(np.append(learn[:299], learn[298]), held) for learn, held in trials.splits]
+    exact = trials.run(Matern(0.5, 0.3), None)
+    trials.n_landmarks = 299
+    fewer = trials.run(Matern(0.5, 0.3), None)
+    assert fewer.regularisations == exact.regularisations
+    np.testing.assert_allclose(fewer.losses, exact.losses, atol=1e-8)
+
+
+def test_trials_on_landmarks_are_those_of_the_first_of_more_landmarks():
+    trials = trials_of(400, learn_rows=300, n_landmarks=50)
+    alone = trials.run(Gaussian(0.3), None)
+    few, many = trials.losses_with((50, 100), Gaussian(0.3), None)
+    np.testing.assert_allclose(few.losses, alone.losses, rtol=1e-6)
+    assert many.mean < few.mean
+
+
+@pytest.mark.parametrize(("n", "count"), [(300, 4), (1000, 4), (2000, 2), (3990, 1), (4000, 1)])
+def test_as_many_parts_are_held_out_as_hold_a_thousand_rows(n, count):
+    assert len(trials_of(n, learn_rows=100, n_landmarks=100).splits) == count
+
+
+@pytest.mark.parametrize(("targets", "most"), [(1, 700), (7, 1400)])
+def test_many_rows_get_fewer_landmarks_and_more_targets_get_more(targets, most, monkeypatch):
+    monkeypatch.setattr(metric, "_MANY_ROWS", 2000)
+    rng = np.random.default_rng(0)
+    rows = rng.uniform(-2, 2, size=(2500, 2))
+    y = np.sign(np.sin(5 * rows)).prod(axis=1)[:, None] + 0.1 * rng.normal(size=(2500, targets))
+    survey = Survey(as_blocks(rows).with_target(y, None), LocalEngine())
+    kernels = [Matern(0.5, "scale")]
+    found = learn_metric(survey, kernels, (), fit_intercept=True, classes=False, rng=np.random.default_rng(0))
+    assert found.n_landmarks == most

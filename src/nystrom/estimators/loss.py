@@ -16,16 +16,17 @@ from nystrom.estimators.supervised import Link, SupervisedMachine
 from nystrom.factor import NystromMap
 from nystrom.generator import make_generator
 from nystrom.kernels import Kernel, Precomputed
+from nystrom.kmeans.lloyd import draw_rows
 from nystrom.landmarks import Landmarks, make_selector
 from nystrom.memory import Footprint, cg_footprint, fit_footprint
 from nystrom.rows import Block, RowBlocks
 from nystrom.solvers.alpha_path import auto_alphas, leave_one_out, ridge_problem
 from nystrom.solvers.bandwidth import search_gamma
 from nystrom.solvers.choice import factor_takes_long
-from nystrom.solvers.held_out import choose_cost
+from nystrom.solvers.held_out import PATH_ROWS, CostPath, choose_cost
 from nystrom.solvers.lbfgs import Problem, make_landmark_problem, make_problem, minimise
 from nystrom.solvers.losses import Loss
-from nystrom.solvers.sample import gather_keys
+from nystrom.solvers.sample import gather_keys, row_keys, take_with_targets
 from nystrom.solvers.without_factor import UnfactoredMap
 from nystrom.types import Array, Candidates, ClassWeight, Emitted, OutPath, RowsLike
 
@@ -96,9 +97,7 @@ class LossMachine(SupervisedMachine):
             problem = self._problem(rows, y, weight, loss, fitted, target.shape[1])
         self.Cs_ = costs
         if costs is None or len(costs) > 1:
-            rng = make_generator(self.random_state).spawn(1)[0]
-            keys, _ = gather_keys(rows, problem.engine)
-            path = choose_cost(problem, y, weight, costs, keys=keys, strata=strata, max_iter=max_iter, rng=rng)
+            path = self._cost_path(problem, rows, y, weight, costs, strata)
             self.Cs_, self.C_scores_, self.C_ = path.costs, path.scores, path.best
         else:
             self.C_ = float(costs[0])
@@ -107,6 +106,28 @@ class LossMachine(SupervisedMachine):
         self.landmark_coef_ = problem.basis.spread(coefficients)
         self.objective_ = found.objective
         self.n_iter_ = found.n_iter
+
+    def _cost_path(
+        self, problem: Problem, rows: RowBlocks, y: Array, weight: Array | None, costs: Array | None, strata: Array
+    ) -> CostPath:
+        """Return the held-out losses of values of C, on a sample of the rows where there are many: one pass."""
+        rng = make_generator(self.random_state).spawn(1)[0]
+        if rows.shape[0] > PATH_ROWS:
+            drawing, rng = rng.spawn(2)
+            numbers, stands = draw_rows(rows.shape[0], PATH_ROWS, weight, drawing)
+            X = take_with_targets(rows, problem.engine, numbers).X
+            y, strata, weight = y[numbers], strata[numbers], np.ones(len(numbers)) if stands is None else stands
+            problem, keys = problem.for_rows(X, y, weight), row_keys(X)
+        else:
+            keys, _ = gather_keys(rows, problem.engine)
+        max_iter = check_count(self.max_iter, "max_iter")
+        return choose_cost(problem, y, weight, costs, keys=keys, strata=strata, max_iter=max_iter, rng=rng)
+
+    def _path_bytes(self, rows: RowBlocks, m: int) -> int:
+        """Return what the kernel values of the sample take that C is chosen on."""
+        costs = check_candidates(self.C, "C")
+        alone = costs is not None and len(costs) == 1
+        return 0 if alone or rows.shape[0] <= PATH_ROWS else PATH_ROWS * m * 8
 
     def _takes_many_landmarks(self, rows: RowBlocks) -> bool:
         """Whether landmarks are so many that the machine does without a factor."""
@@ -121,7 +142,8 @@ class LossMachine(SupervisedMachine):
     def _footprint(self, rows: RowBlocks, m: int, selection_bytes: int, selection_thread_bytes: int) -> Footprint:
         if not self._takes_many_landmarks(rows):
             return super()._footprint(rows, m, selection_bytes, selection_thread_bytes)
-        return cg_footprint(rows, m, 1, selection_bytes + _bytes_beside(rows, 1), selection_thread_bytes)
+        beside = _bytes_beside(rows, 1) + self._path_bytes(rows, m)
+        return cg_footprint(rows, m, 1, selection_bytes + beside, selection_thread_bytes)
 
     def _landmark_problem(
         self, targeted: RowBlocks, rows: RowBlocks, y: Array, weight: Array | None, loss: Loss, n_columns: int
@@ -144,8 +166,9 @@ class LossMachine(SupervisedMachine):
     def _problem(
         self, rows: RowBlocks, y: Array, weight: Array | None, loss: Loss, fitted: NystromMap, n_columns: int
     ) -> Problem:
-        beside = _bytes_beside(rows, 1 if y.ndim == 1 else y.shape[1])
-        engine = self._engine(rows, fit_footprint(rows, len(fitted.landmarks), beside))
+        m = len(fitted.landmarks)
+        beside = _bytes_beside(rows, 1 if y.ndim == 1 else y.shape[1]) + self._path_bytes(rows, m)
+        engine = self._engine(rows, fit_footprint(rows, m, beside))
         return make_problem(
             rows,
             y,

@@ -23,7 +23,7 @@ from nystrom.kernels import Kernel
 from nystrom.kernels.ranges import kernel_dtype
 from nystrom.landmarks.base import Landmarks
 from nystrom.linalg import algebra_threads
-from nystrom.rows import Block, RowBlocks
+from nystrom.rows import Block, RowBlocks, array_rows
 from nystrom.solvers.alpha_path import ridge_problem
 from nystrom.solvers.landmark_cg import landmark_problem
 from nystrom.solvers.loss_basis import EigenBasis, LandmarkBasis, LossBasis
@@ -60,8 +60,10 @@ class Problem:
     ----------
     rows : RowBlocks
         Kernel values with the landmarks, or rows that ``evaluate`` makes them of; with target and weight beside each.
-    evaluate : callable or None
-        From rows to kernel values; None where ``rows`` are the values.
+    evaluate : callable
+        From rows to kernel values.
+    held : bool
+        Whether ``rows`` are the values.
     engine : Engine
         How a pass runs.
     loss : Loss
@@ -79,7 +81,8 @@ class Problem:
     """
 
     rows: RowBlocks
-    evaluate: Callable[[Matrix], Array] | None
+    evaluate: Callable[[Matrix], Array]
+    held: bool
     engine: Engine
     loss: Loss
     basis: LossBasis
@@ -109,10 +112,15 @@ class Problem:
         share = self.share * total / self.weight
         return replace(self, rows=self.rows.with_target(y, weight), weight=total, share=share)
 
+    def for_rows(self, X: Matrix, y: Array, weight: Array) -> Problem:
+        """Return the same problem for some of the rows, with their kernel values held."""
+        return replace(self, rows=array_rows(self.evaluate(X)), held=True).with_weight(y, weight)
+
     def loss_and_gradient(self, x: Array) -> tuple[Array, Array]:
         """Return ``Σ w ℓ``, of shape (1,) or (t,), and its gradient in the unknowns: one pass."""
         A, c = self.coefficients(x)
-        values, products, sums = self.engine.fold(self.rows, _loss_step(self.loss, A, c, self.evaluate), label="loss")
+        evaluate = None if self.held else self.evaluate
+        values, products, sums = self.engine.fold(self.rows, _loss_step(self.loss, A, c, evaluate), label="loss")
         gradient = self.basis.pull(products) - np.outer(self.offset, sums)
         return values, np.vstack([gradient, sums]) if self.fit_intercept else gradient
 
@@ -179,7 +187,8 @@ def make_problem(
         rows = engine.map_rows(rows, lambda block: evaluate(block.X), m, dtype, label="kernel values")
     return Problem(
         rows.with_target(y, weight),
-        None if held else evaluate,
+        evaluate,
+        held,
         engine,
         loss,
         EigenBasis(fitted.projection @ vectors, shape.values),
@@ -219,7 +228,8 @@ def make_landmark_problem(
     held = ridge.held
     return Problem(
         (rows if held is None else held).with_target(y, weight),
-        prepare(kernel, ridge.landmarks) if held is None else None,
+        prepare(kernel, ridge.landmarks),
+        held is not None,
         engine,
         loss,
         LandmarkBasis(inner, ridge.sizes, centred=fit_intercept, kept=ridge.kept, n_landmarks=ridge.n_landmarks),

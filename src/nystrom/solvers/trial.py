@@ -1,12 +1,12 @@
 """Kernels and metrics on trial: small ridge regressions on a sample of the rows, judged by rows held out from it.
 
-They are exact, with every row that they learn from as a landmark: with few landmarks a rough kernel looks worse than it
-is in a machine with many. Cholesky factors for a few regularisations take less time than one eigendecomposition.
+They are exact where they have as many landmarks as rows: with few landmarks a rough kernel looks worse than it is in a
+machine with many. Cholesky factors for a few regularisations take less time than one eigendecomposition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -25,9 +25,8 @@ from nystrom.solvers.held_out import assign_parts
 from nystrom.solvers.sample import distinct_rows, take_with_targets
 from nystrom.types import Array, Matrix, issparse
 
-# Rows that are drawn, and most rows that a trial learns from: its time grows with their cube.
+# Rows that are drawn.
 SAMPLE_ROWS = 4000
-_LEARN_ROWS = 1000
 # A sample is cut into so many parts; as many of them are held out in turn as hold this number of rows together.
 _PARTS, _HELD_ROWS = 4, 1000
 # Rows whose gradients are averaged.
@@ -148,54 +147,76 @@ class Outcome(HeldOutLosses):
 
 
 class Trials:
-    """Fits on parts of a sample, each judged by the rows it has not seen."""
+    """Fits on parts of a sample, each judged by the rows it has not seen.
 
-    def __init__(self, sample: Sample, rng: np.random.Generator, *, fit_intercept: bool) -> None:
+    They learn from at most ``learn_rows`` rows, of which ``n_landmarks`` are the landmarks: the time of a fit grows
+    with the square of that, or, where all are landmarks, with the cube.
+    """
+
+    def __init__(
+        self, sample: Sample, rng: np.random.Generator, *, learn_rows: int, n_landmarks: int, fit_intercept: bool
+    ) -> None:
         self.sample, self.fit_intercept = sample, fit_intercept
+        self.learn_rows, self.n_landmarks = learn_rows, n_landmarks
         n = len(sample)
         strata = sample.y.argmax(axis=1) + (sample.y[:, 0] > 0) if sample.classes else None
         # The rows are distinct, and their contents decide their order.
         parts = assign_parts(np.arange(n, dtype=np.uint64), None, _PARTS, rng, strata=strata)
-        count = min(_PARTS, -(-_HELD_ROWS * _PARTS // n))
+        # A sample that lacks a few rows, for some were there twice, is held out no more often than a whole one.
+        count = min(_PARTS, int(np.ceil(_HELD_ROWS * _PARTS / n - 0.1)))
         held = [parts == part for part in range(count)]
         # Fits take the first of the rows to learn from, and the order of contents goes along a direction: shuffle it.
         self.splits = [(rng.permutation(np.flatnonzero(~h)), np.flatnonzero(h)) for h in held if 0 < h.sum() < n]
 
-    def run(self, kernel: Kernel, roots: list[Array] | None, *, like: Outcome | None = None) -> Outcome:
-        """Return the outcome of a kernel in a metric for each part, or the plain one: fits to at most 1,000 rows.
+    def run(
+        self, kernel: Kernel, roots: list[Array] | None, *, like: Outcome | None = None, search: bool = True
+    ) -> Outcome:
+        """Return the outcome of a kernel in a metric for each part, or the plain one.
 
-        With ``like``, the regularisations are those of that outcome, which saves the search.
+        The search for regularisations begins at those of ``like``; without a search they are taken as they are.
         """
         found = []
         for i, (learn, held) in enumerate(self.splits):
-            parts = self.sample.take(learn[:_LEARN_ROWS]), self.sample.take(held)
+            parts = self.sample.take(learn[: self.learn_rows]), self.sample.take(held)
             X, new = (part.X if roots is None else to_metric(part.X, roots[i]) for part in parts)
-            system = _exact_system(np.asarray(kernel(X, X), dtype=np.float64), parts[0].weight)
-            values = np.asarray(kernel(new, X), dtype=np.float64)
-            fixed = None if like is None else like.regularisations[i]
-            losses, coefficients, chosen = self._solve(system, values, parts[0].y, parts[1], fixed)
+            Z = X[: self.n_landmarks]
+            system = self._system(kernel, X, Z, parts[0])
+            values = np.asarray(kernel(new, Z), dtype=np.float64)
+            start = _FIRST_ALPHA if like is None else like.regularisations[i]
+            losses, coefficients, chosen = self._solve(system, values, parts[0].y, parts[1], start, search)
             some = slice(0, _GRADIENT_ROWS)
-            found.append((losses, Fitted(kernel, X, coefficients, X[some], parts[0].weight[some]), chosen))
+            found.append((losses, Fitted(kernel, Z, coefficients, X[some], parts[0].weight[some]), chosen))
         weight = np.concatenate([self.sample.weight[held] for _, held in self.splits])
         losses = np.concatenate([part[0] for part in found])
         return Outcome(losses, weight, [part[1] for part in found], [part[2] for part in found])
 
-    def losses_with(self, n_landmarks: int, kernel: Kernel, roots: list[Array] | None) -> HeldOutLosses:
-        """Return the held-out losses of fits to all rows of the sample with some landmarks."""
-        found, weight = [], []
+    def _system(self, kernel: Kernel, X: Matrix, Z: Matrix, part: Sample) -> _System:
+        W = np.asarray(kernel(Z, Z), dtype=np.float64)
+        if len(W) == X.shape[0]:
+            return _exact_system(W, part.weight)
+        C = np.asarray(kernel(X, Z), dtype=np.float64)
+        with algebra_threads(len(W)):
+            return _NormalEquations.of(C, W, part, self.fit_intercept).system(len(W))
+
+    def losses_with(self, sizes: Sequence[int], kernel: Kernel, roots: list[Array] | None) -> list[HeldOutLosses]:
+        """Return the held-out losses of fits to all rows of the sample with some landmarks, for each number of them."""
+        found: list[list[Array]] = [[] for _ in sizes]
         for i, (learn, held) in enumerate(self.splits):
             parts = self.sample.take(learn), self.sample.take(held)
             X, new = (part.X if roots is None else to_metric(part.X, roots[i]) for part in parts)
-            Z = X[:n_landmarks]
-            C, W = np.asarray(kernel(X, Z), dtype=np.float64), np.asarray(kernel(Z, Z), dtype=np.float64)
-            system = _landmark_system(C, W, parts[0].weight)
-            losses, *_ = self._solve(system, np.asarray(kernel(new, Z), dtype=np.float64), parts[0].y, parts[1])
-            found.append(losses)
-            weight.append(parts[1].weight)
-        return HeldOutLosses(np.concatenate(found), np.concatenate(weight))
+            Z = X[: max(sizes)]
+            values = np.asarray(kernel(new, Z), dtype=np.float64)
+            with algebra_threads(max(sizes)):
+                normal = _NormalEquations.of(
+                    np.asarray(kernel(X, Z), dtype=np.float64), np.asarray(kernel(Z, Z)), parts[0], self.fit_intercept
+                )
+            for losses, m in zip(found, sizes, strict=True):
+                losses.append(self._solve(normal.system(m), values[:, :m], parts[0].y, parts[1], _FIRST_ALPHA)[0])
+        weight = np.concatenate([self.sample.weight[held] for _, held in self.splits])
+        return [HeldOutLosses(np.concatenate(losses), weight) for losses in found]
 
     def _solve(
-        self, system: _System, values: Array, y: Array, held: Sample, fixed: int | None = None
+        self, system: _System, values: Array, y: Array, held: Sample, start: int, search: bool = True
     ) -> tuple[Array, Array, int]:
         """Return the losses of the held-out rows and the coefficients, at the regularisation with the least loss."""
 
@@ -206,8 +227,8 @@ class Trials:
                 losses = _losses(values @ coefficients + intercept, held)
             return float(losses @ held.weight), losses, coefficients
 
-        best, last = _FIRST_ALPHA if fixed is None else fixed, len(_ALPHAS) - 1
-        while fixed is None:
+        best, last = start, len(_ALPHAS) - 1
+        while search:
             step = min((best, max(best - 1, 0), min(best + 1, last)), key=lambda i: at(i)[0])
             if step == best:
                 break
@@ -234,25 +255,37 @@ def _exact_system(K: Array, weight: Array) -> _System:
     return solve
 
 
-def _landmark_system(C: Array, W: Array, weight: Array) -> _System:
-    """Return the solver of ``(Cᵀ D C + α W) a = Cᵀ D (y − b)``, D the weights; C is centred for the intercept."""
+@dataclass(frozen=True)
+class _NormalEquations:
+    """``(Cᵀ D C + α W) a = Cᵀ D (y − b)``, D the weights: for the first of the landmarks, however many.
 
-    def solve(alpha: float, y: Array, fit_intercept: bool) -> tuple[Array, Array]:
-        middle = np.average(C, axis=0, weights=weight) if fit_intercept else np.zeros(C.shape[1])
-        target = np.average(y, axis=0, weights=weight) if fit_intercept else np.zeros(y.shape[1])
-        A = moments(fit_intercept) + alpha * W
-        A.flat[:: len(A) + 1] += _JITTER * len(C)
-        right = C.T @ (weight[:, None] * (y - target))
-        found = cho_solve(cho_factor(A, overwrite_a=True, check_finite=False), right)
-        return found, target - middle @ found
+    C, its moments and ``Cᵀ D y`` are centred where there is an intercept.
+    """
 
-    @cache
-    def moments(centred: bool) -> Array:
-        B = C - np.average(C, axis=0, weights=weight) if centred else C
-        B = np.sqrt(weight)[:, None] * B
-        return np.asarray(B.T @ B)
+    moments: Array
+    W: Array
+    right: Array
+    middle: Array
+    target: Array
+    n_rows: int
 
-    return solve
+    @classmethod
+    def of(cls, C: Array, W: Array, sample: Sample, fit_intercept: bool) -> _NormalEquations:
+        weight, y = sample.weight, sample.y
+        middle = weight @ C / weight.sum() if fit_intercept else np.zeros(C.shape[1])
+        target = weight @ y / weight.sum() if fit_intercept else np.zeros(y.shape[1])
+        root = np.sqrt(weight)[:, None]
+        B = root * (C - middle)
+        return cls(B.T @ B, W, B.T @ (root * (y - target)), middle, target, len(C))
+
+    def system(self, m: int) -> _System:
+        def solve(alpha: float, y: Array, fit_intercept: bool) -> tuple[Array, Array]:
+            A = self.moments[:m, :m] + alpha * self.W[:m, :m]
+            A.flat[:: m + 1] += _JITTER * self.n_rows
+            found = cho_solve(cho_factor(A, overwrite_a=True, check_finite=False), self.right[:m])
+            return found, self.target - self.middle[:m] @ found
+
+        return solve
 
 
 def _losses(scores: Array, held: Sample) -> Array:
