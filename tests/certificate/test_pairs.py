@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
+from nystrom import Nystroem
 from nystrom.certificate.frobenius import SquaredNorms
-from nystrom.certificate.pairs import PairSums
+from nystrom.certificate.pairs import TILE, PairSums, pair_sums
+from nystrom.engine import LocalEngine
+from nystrom.rows import as_blocks
 
 
 def no_terms(s):
@@ -63,3 +66,25 @@ def test_the_interval_leans_with_the_estimate_and_allows_for_one_more_pair():
     assert leaning.low < leaning.value
     rare = SquaredNorms(0.04, 1.0, spread=1e-9, unseen=0.0084, freedom=1e6).estimate(0.95, np.dtype(np.float64))
     assert rare.high == pytest.approx(0.22)
+
+
+@pytest.mark.parametrize("s", [2 * TILE + 64, 4])
+def test_sums_over_tiles_are_those_over_the_whole_matrix_of_pairs(s):
+    X = np.random.default_rng(0).normal(size=(600, 3))
+    rows, engine = as_blocks(X), LocalEngine(1)
+    fitted = Nystroem(n_components=10, random_state=0).fit(X).map_
+    drawn = np.random.default_rng(1).integers(600, size=s)
+    weight = np.random.default_rng(2).uniform(1, 3, size=s)
+    phi = fitted.features(X[drawn])
+    product = phi @ phi.T
+    left = np.where(drawn[:, None] == drawn, 0.0, fitted.kernel(X[drawn], X[drawn]) - product)
+    whole = [np.multiply.outer(weight, weight) * T for T in (left**2, 2 * left * product)]
+    strata = np.arange(s) // 2
+    other = strata[:, None] != strata
+    found = pair_sums(rows, fitted, engine, drawn, weight)
+    for sums, own, T in zip(found[:2], found[2:4], whole, strict=True):
+        np.testing.assert_allclose(sums, (T * other).sum(axis=1), atol=1e-10)
+        np.testing.assert_allclose(own, T[np.arange(0, s, 2), np.arange(1, s, 2)], atol=1e-10)
+    e, c = ((T * other)[0::2] - (T * other)[1::2] for T in whole)
+    e, c = (T[:, 0::2] - T[:, 1::2] for T in (e, c))
+    np.testing.assert_allclose(found.contrasts, [np.sum(e * e), np.sum(e * c), np.sum(c * c)], atol=1e-8)

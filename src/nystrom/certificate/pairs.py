@@ -99,51 +99,67 @@ class PairSums(NamedTuple):
 def pair_sums(rows: RowBlocks, fitted: NystromMap, engine: Engine, drawn: Array, inverse: Array) -> PairSums:
     """Return the sums over pairs of draws of the terms times both rows' ``inverse`` probabilities.
 
-    A row with itself counts 0. Cost: O(s² (p + r)) time, and the rows drawn in memory.
+    A row with itself counts 0, and each pair is looked at once: a tile has some draws as columns, and these and all
+    later ones as rows. Cost: O(s² (p + r) / 2) time, and the rows drawn in memory.
     """
     numbers, at = np.unique(drawn, return_inverse=True)
     X = gather(Survey(rows, engine), numbers)
     require_finite(X, rows.name, numbers=numbers)
     X, numbers = X[at], drawn
     phi = fitted.features(X)
-    between = kernel_with(X, numbers, fitted.kernel)
     root = inverse**0.5
     at = at.astype(np.int32)
 
     def step(block: Block) -> tuple[Array, ...]:
-        here = slice(block.start, block.stop)
+        here, later = slice(block.start, block.stop), slice(block.start, None)
         # With the roots of both rows' weights in each factor, products and squares have the whole weight. Squares of
         # squares are taken below: float32 could not hold them.
-        weight = np.multiply.outer(root[here], root)
-        product = phi[here] @ phi.T
-        error = (between(block.X) - product).astype(np.float64)
+        weight = np.multiply.outer(root[later], root[here])
+        product = phi[later] @ phi[here].T
+        between = kernel_with(block.X, numbers[here], fitted.kernel)
+        error = (between(X[later]) - product).astype(np.float64)
         error *= weight
         cross = np.multiply(product, weight, out=weight)
-        error[at[here, None] == at] = 0.0
+        error[at[later, None] == at[here]] = 0.0
         cross *= error
         cross *= 2
         np.square(error, out=error)
-        count = len(cross)
-        even, odd = np.arange(0, count, 2), np.arange(1, count, 2)
-        own = [np.copy(T[even, block.start + odd]) for T in (error, cross)]
+        even, odd = (np.arange(first, cross.shape[1], 2) for first in (0, 1))
+        own = [np.copy(T[even, odd]) for T in (error, cross)]
         for T in (error, cross):
-            T[even, block.start + odd] = T[odd, block.start + even] = 0.0
-        sums = [T.sum(axis=1) for T in (error, cross)]
-        e, c = (_contrasts(T, block.start // 2) for T in (error, cross))
-        return *sums, *own, np.array([np.vdot(e, e), np.vdot(e, c), np.vdot(c, c)])
+            T[even, odd] = T[odd, even] = 0.0
+        e, c = (_contrasts(T) for T in (error, cross))
+        squares = [_both_orders(a, b) for a, b in ((e, e), (e, c), (c, c))]
+        return *(_sums_of_draws(T, len(root)) for T in (error, cross)), *own, np.array(squares)
 
     parts = [part for _, part in engine.map(array_rows(X, block_rows=TILE), step, label="pairs of rows")]
-    error, cross, own_error, own_cross = (np.concatenate([part[i] for part in parts]) for i in range(4))
-    return PairSums(error, cross, own_error, own_cross, np.sum([part[4] for part in parts], axis=0))
+    error, cross, contrasts = (np.sum([part[i] for part in parts], axis=0) for i in (0, 1, 4))
+    own_error, own_cross = (np.concatenate([part[i] for part in parts]) for i in (2, 3))
+    return PairSums(error, cross, own_error, own_cross, contrasts)
 
 
-def _contrasts(terms: Array, first: int) -> Array:
+def _sums_of_draws(terms: Array, s: int) -> Array:
+    """Return what a tile adds to the sums of all s draws: to those of its columns, and of the rows beyond them."""
+    first, count = s - len(terms), terms.shape[1]
+    sums = np.zeros(s)
+    sums[first : first + count] = terms.sum(axis=0)
+    sums[first + count :] = terms[count:].sum(axis=1)
+    return sums
+
+
+def _contrasts(terms: Array) -> Array:
     """Return the interaction contrast a − b − c + d of each 2 × 2 block; 0 for the blocks of a stratum with itself."""
     left = terms[0::2] - terms[1::2]
     left = left[:, 0::2] - left[:, 1::2]
-    here = np.arange(len(left))
-    left[here, first + here] = 0.0
+    here = np.arange(left.shape[1])
+    left[here, here] = 0.0
     return left
+
+
+def _both_orders(a: Array, b: Array) -> float:
+    """Return the sum of products of contrasts over both orders of two strata; a tile's own rows have both already."""
+    own = slice(None, a.shape[1])
+    return float(2 * np.vdot(a, b) - np.vdot(a[own], b[own]))
 
 
 def kernel_with(X: Matrix, numbers: Array, kernel: Kernel) -> Callable[[Matrix], Array]:
