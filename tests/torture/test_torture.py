@@ -81,6 +81,7 @@ FOUND = [
         m=1,
         seed=1,
     ),
+    Case(kernel="sum", machine="GaussianProcessRegressor", container="coo", scale="offset-6", n=6, p=1, m=3, seed=3),
 ]
 
 
