@@ -24,7 +24,7 @@ def test_blocks_use_the_same_memory_one_after_another(monkeypatch):
     assert len(made) == 1
 
 
-def test_a_room_is_lent_to_one_block_at_a_time_and_holds_nothing_once_it_is_sent():
+def test_a_room_is_lent_to_one_block_at_a_time_and_kept_here_alone():
     rooms = Rooms()
     with rooms.one() as first, rooms.one() as second:
         assert first is not second
@@ -33,7 +33,10 @@ def test_a_room_is_lent_to_one_block_at_a_time_and_holds_nothing_once_it_is_sent
         assert not np.shares_memory(held, first.array("others", (2, 2), np.float32))
         assert not np.shares_memory(held, second.array("values", (3, 2), np.float32))
     assert len(rooms._free) == 2
-    assert not pickle.loads(pickle.dumps(rooms))._free
+    sent = pickle.loads(pickle.dumps(rooms))
+    with sent.one() as room:
+        room.array("values", (3, 2), np.float32)
+    assert not sent._free
     rooms.clear()
     assert not rooms._free
 

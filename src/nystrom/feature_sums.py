@@ -176,14 +176,16 @@ class Room:
 class Rooms:
     """Memory that blocks of a pass use one after another: to be handed fresh memory takes long.
 
-    There are as many rooms as blocks at a time. Sent elsewhere, it is empty.
+    There are as many rooms as blocks at a time. Sent to another process, it keeps none: nobody there says when the pass
+    has ended.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, keeps: bool = True) -> None:
+        self._keeps = keeps
         self._free: deque[Room] = deque()
 
-    def __reduce__(self) -> tuple[type[Rooms], tuple[()]]:
-        return Rooms, ()
+    def __reduce__(self) -> tuple[type[Rooms], tuple[bool]]:
+        return Rooms, (False,)
 
     @contextmanager
     def one(self) -> Iterator[Room]:
@@ -193,7 +195,8 @@ class Rooms:
         except IndexError:
             room = Room()
         yield room
-        self._free.append(room)
+        if self._keeps:
+            self._free.append(room)
 
     def clear(self) -> None:
         """Give the memory of all rooms back."""
