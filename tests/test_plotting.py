@@ -12,6 +12,7 @@ import pytest
 import scipy.sparse as sp
 
 from nystrom import plotting
+from nystrom.certificate import ErrorEstimate
 from nystrom.exceptions import MissingDependencyError
 
 pytest.importorskip("matplotlib")
@@ -202,3 +203,16 @@ def test_the_band_of_a_gaussian_process_holds_the_rows() -> None:
     assert labels == {"mean", "± 2 deviations of a new target", "rows"}
     with pytest.raises(ValueError, match="one column of input"):
         GaussianProcessRegressor(n_landmarks=5).fit(np.hstack([X, X]), y).plot()
+
+
+def test_errors_with_intervals_are_drawn_with_them(ax: Any) -> None:
+    rows = [
+        {"selector": "auto", "n_landmarks": m, "error": ErrorEstimate(1 / m, 0.9 / m, 1.2 / m, "fro", 0.95)}
+        for m in (10, 20)
+    ]
+    plotting.plot_error(rows, ax=ax)
+    (band,) = ax.collections
+    ends = band.get_paths()[0].vertices[:, 1]
+    assert ends.min() == pytest.approx(0.9 / 20)
+    assert ends.max() == pytest.approx(1.2 / 10)
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), [1 / 10, 1 / 20])

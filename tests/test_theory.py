@@ -12,6 +12,9 @@ KERNELS = [
     Linear(),
     Polynomial(degree=2, gamma=0.5, coef0=1.0),
     Polynomial(degree=3, gamma=0.2, coef0=1.0),
+    Polynomial(),
+    Polynomial(gamma=None),
+    Gaussian(None),
 ]
 
 
@@ -34,7 +37,7 @@ def test_the_constants_bound_differences_of_kernel_values(kernel):
     rng = np.random.default_rng(1)
     a, b, c, d = (rng.uniform(-1, 1, size=(500, 3)) for _ in range(4))
     radius = np.sqrt(3)
-    eta, stretch = constants(kernel, radius)
+    eta, stretch = constants(kernel, radius, 3)
     values = [
         np.array([kernel(x[None], y[None])[0, 0] for x, y in zip(u, v, strict=True)]) for u, v in ((a, b), (c, d))
     ]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nystrom.certificate import ErrorEstimate
 from nystrom.disk.replace import replacing
 from nystrom.exceptions import MissingDependencyError
 from nystrom.rows import as_blocks
@@ -148,12 +149,13 @@ def plot_error(
     best: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Plot stored errors, one line per method: the mean over repeats, and a band of one standard deviation.
+    """Plot stored errors, one line per method: the mean over repeats, and a band of one standard deviation or interval.
 
     Parameters
     ----------
     rows : iterable of mappings
-        One per run, with the keys ``x``, ``by`` and ``"error"``. Nothing is computed but mean and deviation.
+        One per run, with the keys ``x``, ``by`` and ``"error"``: a number, or an error with its interval
+        (``approximation_error``), whose mean ends are then the band. Nothing else is computed.
     x, by : str
         The key along the axis, and the key that tells methods apart.
     best : float, optional
@@ -164,7 +166,7 @@ def plot_error(
     -------
     matplotlib Axes
     """
-    groups: dict[str, dict[float, list[float]]] = {}
+    groups: dict[str, dict[float, list[Any]]] = {}
     for row in rows:
         groups.setdefault(str(row[by]), {}).setdefault(row[x], []).append(row["error"])
     if not groups:
@@ -172,10 +174,9 @@ def plot_error(
     ax = _axes(ax)
     for i, (name, group) in enumerate(groups.items()):
         at = np.array(sorted(group))
-        mean = np.array([np.mean(group[value]) for value in at])
-        spread = np.array([np.std(group[value]) for value in at])
+        low, mean, high = np.array([_band(group[value]) for value in at]).T
         colour = PALETTE[i % len(PALETTE)]
-        ax.fill_between(at, mean - spread, mean + spread, color=colour, alpha=0.15, linewidth=0)
+        ax.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
         marker = MARKERS[i % len(MARKERS)]
         ax.plot(at, mean, color=colour, marker=marker, markersize=5, linewidth=1.8, label=name)
     if best is not None:
@@ -183,6 +184,13 @@ def plot_error(
     ax.set(xlabel=x.replace("n_", "number of "), ylabel="relative error")
     ax.legend(frameon=False)
     return _tidy(ax)
+
+
+def _band(errors: list[Any]) -> Array:
+    """Return the mean of some errors between the ends of their band."""
+    if all(isinstance(error, ErrorEstimate) for error in errors):
+        return np.mean([(error.low, error.value, error.high) for error in errors], axis=0)
+    return np.mean(errors) + np.std(errors) * np.array([-1.0, 0.0, 1.0])
 
 
 def plot_band(

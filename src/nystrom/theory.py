@@ -105,7 +105,8 @@ def bounds(estimator: Any, X: RowsLike, *, epsilon: float = 0.25, random_state: 
     engine = estimator._engine(rows)
     Z = np.asarray(fitted.landmarks.points, dtype=np.float64)
     total, radius, cells = _quantize(rows, Z, engine)
-    eta, stretch = constants(fitted.kernel, max(radius, float(np.linalg.norm(Z, axis=1).max())))
+    radius = max(radius, float(np.linalg.norm(Z, axis=1).max()))
+    eta, stretch = constants(fitted.kernel, radius, Z.shape[1])
     n, m = rows.shape[0], len(Z)
     values = np.linalg.eigvalsh(landmark_kernel(fitted.kernel, fitted.landmarks))
     kept = values[values > m * np.finfo(np.float64).eps * values[-1]]
@@ -126,8 +127,8 @@ def bounds(estimator: Any, X: RowsLike, *, epsilon: float = 0.25, random_state: 
     )
 
 
-def constants(kernel: Kernel, radius: float) -> tuple[float, float]:
-    """Return η and L of a kernel on a ball of this radius.
+def constants(kernel: Kernel, radius: float, n_features: int = 1) -> tuple[float, float]:
+    """Return η and L of a kernel on a ball of this radius; ``gamma=None`` is one over the number of features.
 
     Gaussian: ``exp(−γ‖u‖²)`` has slope at most ``√(2γ/e)`` in u, so η = 4γ/e; and ``2 (1 − exp(−γd²)) ≤ 2γd²``, so L is
     2γ. Linear: η = 2R², L = 1. Polynomial, with ``t = γR² + c``: η = ``2 (dγ t^(d−1) R)²`` and
@@ -140,12 +141,12 @@ def constants(kernel: Kernel, radius: float) -> tuple[float, float]:
     (18.0, 1.0)
     """
     if isinstance(kernel, Gaussian):
-        gamma = float(kernel.gamma)  # type: ignore[arg-type]
+        gamma = kernel._number(n_features)
         return 4 * gamma / math.e, 2 * gamma
     if isinstance(kernel, Linear):
         return 2 * radius**2, 1.0
     if isinstance(kernel, Polynomial):
-        gamma, d = float(kernel.gamma), float(kernel.degree)  # type: ignore[arg-type]
+        gamma, d = kernel._number(n_features), float(kernel.degree)
         t = gamma * radius**2 + float(kernel.coef0)
         slope = d * gamma * t ** (d - 1)
         return 2 * (slope * radius) ** 2, slope + gamma**2 * d * (d - 1) * t ** (d - 2) * radius**2
