@@ -109,3 +109,10 @@ def test_pictures_show_the_cut_the_best_possible_and_the_lost_rows(rows):
     assert "R²" in found.plot(score=True).get_ylabel()
     with pytest.raises(ValueError, match="no scores"):
         compare(X, **SMALL).plot(score=True)
+
+
+@pytest.mark.parametrize("name", ["selectors", "sizes"])
+@pytest.mark.parametrize("value", ["auto", 50, None, b"x", np.array(2)], ids=repr)
+def test_what_is_no_list_is_named(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be a list"):
+        compare(np.eye(20), **{name: value})

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nystrom import Nystroem
+from nystrom import Nystroem, kernel_eigh
 from nystrom import factor as factors
 from nystrom.certificate import certify
 from nystrom.engine import LocalEngine
@@ -280,3 +280,16 @@ def test_a_fit_and_its_features_prepare_the_landmarks_once(monkeypatch, landmark
     model = Nystroem(n_components=10, landmarks=landmarks, random_state=0).fit(X)
     model.transform(X)
     assert len(made) == 1
+
+
+@pytest.mark.parametrize("factor", ["optimal", "standard"])
+@pytest.mark.parametrize("gamma", [1e3, 1e5, 1e300])
+def test_eigenpairs_of_rows_that_the_landmarks_hardly_see_are_orthonormal_or_refused(factor, gamma):
+    # Eigenvalues that are rounding error once made eigenvectors without a length, and an error of LAPACK's.
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    far, near = X[:20] + 0.1, np.vstack([X[:1], X[1:20] + 0.1])
+    with pytest.raises(ValueError, match="Lower gamma"):
+        kernel_eigh(X, n_components=5, gamma=gamma, landmarks=far, factor=factor)
+    values, vectors = kernel_eigh(X, n_components=20, gamma=gamma, landmarks=near, factor=factor)
+    np.testing.assert_allclose(values, 1.0)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(1), atol=1e-12)

@@ -81,7 +81,7 @@ def test_calibration_measures_the_shape_asked_for(monkeypatch):
 
 
 def test_wrong_sizes_are_named():
-    with pytest.raises(ValueError, match="n_landmarks must be at least 1; got 0"):
+    with pytest.raises(ValueError, match="n_landmarks must be a whole number of at least 1; got 0"):
         plan(10, 5, 0)
 
 
@@ -133,3 +133,28 @@ def test_a_calibration_of_conjugate_gradients_times_its_parts(monkeypatch):
 def test_an_unknown_solver_is_named():
     with pytest.raises(ValueError, match="solver must be one of"):
         plan(100, 2, 10, solver="falkon", calibration=KNOWN)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(
+            (name, value)
+            for name in ("n_rows", "n_features", "n_landmarks")
+            for value in (2.5, True, "3", None, np.inf)
+        ),
+        *((name, value) for name in ("block_rows", "workers", "threads") for value in (0, -1, 2.5, "2")),
+        *((name, value) for name in ("worker_memory", "read_bandwidth") for value in (0, -1.0, np.nan, "1GB")),
+        ("network_bandwidth", None),
+        ("nnz", 10**9),
+        ("nnz", -1),
+        ("nnz", 0.5),
+        ("dtype", np.int32),
+        ("dtype", "bogus"),
+        ("dtype", 0),
+        ("solver", "bogus"),
+    ],
+)
+def test_every_value_of_no_use_is_named(name, value):
+    with pytest.raises(ValueError, match=f"^{name} must be"):
+        plan(**{"n_rows": 1000, "n_features": 100, "n_landmarks": 20, "calibration": KNOWN, name: value})

@@ -22,6 +22,33 @@ def is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_))
 
 
+def check_flag(value: object, name: str) -> bool:
+    """Return True or False; 1 and 0 stand for them.
+
+    Examples
+    --------
+    >>> check_flag(np.True_, "fit_intercept")
+    True
+    """
+    if isinstance(value, (bool, np.bool_)) or (is_whole(value) and value in (0, 1)):
+        return bool(value)
+    raise ValueError(f"{name} must be True or False; got {value!r}.")
+
+
+def check_degree(value: object) -> int:
+    """Return the degree of a polynomial; a float may stand for it if it is whole."""
+    if not is_number(value) or not 1 <= value < math.inf or value % 1:
+        raise ValueError(f"degree must be a whole number, 1 or more; got {value!r}.")
+    return int(value)
+
+
+def check_number(value: object, name: str) -> float:
+    """Return a finite number."""
+    if not is_number(value) or not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number; got {value!r}.")
+    return float(value)
+
+
 def check_count(value: object, name: str, *, least: int = 1, advice: str = "") -> int:
     """Return a whole number of at least ``least``.
 

@@ -164,6 +164,9 @@ def compare(
     >>> len(found.rows), found.best.n_landmarks
     (4, 40)
     """
+    for name, given in (("selectors", selectors), ("sizes", sizes)):
+        if not isinstance(given, (list, tuple, np.ndarray)) or np.ndim(given) == 0:
+            raise ValueError(f"{name} must be a list; got {given!r}.")
     names = [selector if isinstance(selector, str) else type(selector).__name__ for selector in selectors]
     ways = [make_selector(selector) for selector in selectors]
     counts = [check_count(size, "sizes") for size in sizes]

@@ -388,11 +388,11 @@ def orthonormal_eigh(survey: Survey, fitted: NystromMap) -> tuple[Array, Emitted
     if survey.rows.on_cluster:
         for _ in range(_CORRECTIONS):
             projection = correct_orthonormal(projection, survey.fold(step, label="orthonormality")[0])
-    vectors = _emit(survey.rows, survey.engine, project, len(values), np.float64)
+    vectors = _emit(survey.rows, survey.engine, project, projection.shape[1], np.float64)
     if not survey.rows.on_cluster:
         for _ in range(_CORRECTIONS):
             vectors = correct_orthonormal(vectors, gram(vectors))
-    return values, vectors
+    return values[: vectors.shape[1]], vectors
 
 
 def emit_features(rows: RowBlocks, engine: Engine, fitted: NystromMap, *, keep: Kept | None = None) -> Emitted:

@@ -307,7 +307,23 @@ def _rounding_level(W: Array, block_dtype: DTypeLike) -> float:
 
 
 def correct_orthonormal(U: Array, gram: Array) -> Array:
-    """Return ``U R⁻¹`` with ``RᵀR = gram = UᵀU``: one Cholesky-QR step, which takes ‖UᵀU − I‖ to about 1e-15."""
-    R = cholesky(gram)
-    correction = scipy.linalg.solve_triangular(R, np.eye(R.shape[0]), lower=False, check_finite=False)
-    return U @ correction.astype(U.dtype, copy=False)
+    """Return ``U R⁻¹`` with ``RᵀR = gram = UᵀU``: one Cholesky-QR step, which takes ‖UᵀU − I‖ to about 1e-15.
+
+    Columns from the first whose length is not near 1 on are rounding error, and left out.
+    """
+    r = _count_sound(gram)
+    R = cholesky(gram[:r, :r])
+    correction = scipy.linalg.solve_triangular(R, np.eye(r), lower=False, check_finite=False)
+    return np.asarray(U[:, :r] @ correction.astype(U.dtype, copy=False))
+
+
+def _count_sound(gram: Array) -> int:
+    sound = np.abs(gram.diagonal() - 1) < 0.5
+    count = len(sound) if sound.all() else int(np.argmin(sound))
+    if count == 0:
+        raise ValueError(
+            "the landmarks see nothing of the rows: every eigenvalue of the approximation is rounding error. Likely "
+            "cause: gamma is so large that rows resemble only themselves. Lower gamma, or take rows as landmarks "
+            "(landmarks='uniform')."
+        )
+    return count

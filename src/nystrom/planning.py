@@ -5,12 +5,13 @@ Times come from :mod:`nystrom.plan_timing`; all else follows by counting.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from nystrom.checks import check_choice
+from nystrom.checks import check_choice, check_count, check_optional_count, check_positive
 from nystrom.landmarks.auto import sample_size
 from nystrom.memory import machine_memory, room_for_values
 from nystrom.plan_timing import Calibration, calibrate
@@ -142,15 +143,20 @@ def plan(
     2
     """
     for name, value in (("n_rows", n_rows), ("n_features", n_features), ("n_landmarks", n_landmarks)):
-        if not value >= 1:
-            raise ValueError(f"{name} must be at least 1; got {value!r}.")
-    dtype = np.dtype(dtype)
+        check_count(value, name)
+    for name, count in (("block_rows", block_rows), ("workers", workers), ("threads", threads)):
+        check_optional_count(count, name)
+    for name, size in (("worker_memory", worker_memory), ("read_bandwidth", read_bandwidth)):
+        if size is not None:
+            check_positive(size, name)
+    check_positive(network_bandwidth, "network_bandwidth")
+    check_choice(solver, "solver", _SOLVERS)
+    dtype = _float_dtype(dtype)
     m = min(n_landmarks, n_rows)
     row_bytes = _row_bytes(n_rows, n_features, nnz, dtype)
     block_rows = min(block_rows or default_block_rows(row_bytes, n_rows), n_rows)
     density = None if nnz is None else nnz / (n_rows * n_features)
     n_jobs = (threads or 1) if workers else resolve_n_jobs(threads)
-    check_choice(solver, "solver", _SOLVERS)
     choice = choose_solver(n_rows, n_features, m)
     taken = choice.solver if solver == "auto" else solver
     if calibration is None:
@@ -193,7 +199,17 @@ class _Job:
         return min(sample_size(self.m), self.n)
 
 
+def _float_dtype(dtype: DTypeLike) -> np.dtype:
+    for allowed in (np.float64, np.float32):
+        with suppress(TypeError):
+            if np.dtype(dtype) == allowed:
+                return np.dtype(allowed)
+    raise ValueError(f"dtype must be float64 or float32; got {dtype!r}.")
+
+
 def _row_bytes(n: int, p: int, nnz: int | None, dtype: np.dtype) -> float:
+    if nnz is not None and check_count(nnz, "nnz", least=0) > n * p:
+        raise ValueError(f"nnz must be at most n_rows times n_features, {n * p:,}; got {nnz!r}.")
     return float(p * dtype.itemsize) if nnz is None else (dtype.itemsize + 4) * nnz / n
 
 

@@ -265,3 +265,11 @@ def test_many_landmarks_give_the_mean_of_all_and_mostly_a_larger_variance(monkey
     assert (std > 0.8 * least).all()
     monkeypatch.undo()
     assert not hasattr(apart.set_params(gamma=0.5).fit(X, y), "mean_map_")
+
+
+@pytest.mark.parametrize("n_samples", [0, -1, 2.5, "3", None, True])
+def test_a_number_of_draws_of_no_use_is_named(n_samples):
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    process = GaussianProcessRegressor(alpha=0.1, amplitude=1.0, landmarks=X[:5]).fit(X, X[:, 0])
+    with pytest.raises(ValueError, match="n_samples must be"):
+        process.sample_y(X, n_samples)

@@ -5,10 +5,21 @@ from __future__ import annotations
 import inspect
 import re
 
+import numpy as np
 import pytest
 from sklearn.base import clone
 
 import nystrom
+from nystrom import (
+    GaussianProcessRegressor,
+    KernelLogisticRegression,
+    KernelPCA,
+    KernelRidge,
+    KernelRidgeClassifier,
+    KernelSVC,
+    KernelSVR,
+    Nystroem,
+)
 from nystrom.estimators.base import KernelMachine
 from nystrom.landmarks import SketchedKMeans
 
@@ -97,3 +108,38 @@ def test_a_subclass_that_takes_shared_parameters_shows_all_of_its_base():
     assert 'n_landmarks : int, "auto" or None, default=50' in Tuned.__doc__
     assert "alpha : float, list of float" in Tuned.__doc__
     assert clone(Tuned(extra=3, alpha=0.1)).get_params()["alpha"] == 0.1
+
+
+FLAGS = [
+    (Nystroem, "tol_norm"),
+    (KernelRidge, "fit_intercept"),
+    (KernelRidge, "early_stopping"),
+    (KernelRidge, "compute_dual"),
+    (KernelRidge, "tol"),
+    (KernelRidge, "max_iter"),
+    (KernelRidgeClassifier, "fit_intercept"),
+    (KernelLogisticRegression, "fit_intercept"),
+    (KernelSVC, "fit_intercept"),
+    (KernelSVR, "fit_intercept"),
+    (GaussianProcessRegressor, "normalize_y"),
+    (KernelPCA, "fit_inverse_transform"),
+    (KernelPCA, "alpha"),
+]
+
+
+@pytest.mark.parametrize(
+    ("cls", "name"), [*FLAGS, *((cls, name) for cls in ESTIMATORS for name in ("degree", "coef0"))]
+)
+@pytest.mark.parametrize("value", ["bogus", np.nan, -1.5, None, np.array([1, 2])], ids=repr)
+def test_a_value_of_no_use_is_refused_also_where_this_fit_would_not_use_it(cls, name, value):
+    if name == "coef0" and isinstance(value, float) and value < 0:
+        value = -np.inf  # Negative ones are of use to the sigmoid kernel.
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    with pytest.raises(ValueError, match=rf"{name} must be"):
+        cls(**{name: value}).fit(X, X[:, 0] > 0)
+
+
+def test_flags_may_be_numpys_or_0_and_1():
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    for yes in (True, np.True_, 1):
+        assert KernelRidge(fit_intercept=yes, landmarks=X[:5]).fit(X, X[:, 0] + 5).intercept_[0] > 1

@@ -180,6 +180,10 @@ class KernelMachine(QualityMixin):
     def _kernel(self) -> Kernel:
         return make_kernel(self.kernel, gamma=self.gamma, degree=self.degree, coef0=self.coef0)
 
+    def _check_parameters(self) -> None:
+        self._kernel()
+        check_choice(self.factor, "factor", FACTORS)
+
     def _settle_metric(
         self, survey: Survey, kernel: Kernel, n_landmarks: int, rng: np.random.Generator
     ) -> tuple[Kernel, int]:

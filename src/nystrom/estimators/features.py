@@ -103,6 +103,10 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GrowingMachine
         self.tol = tol
         self.tol_norm = tol_norm
 
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_choice(self.tol_norm, "tol_norm", NORMS)
+
     def fit(self, X: RowsLike, y: TargetLike = None) -> Nystroem:
         """Choose landmarks and fit the map: two or three passes over X."""
         self._fit_map(self._check_X(X, reset=True))
@@ -122,7 +126,7 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GrowingMachine
     def _fit_map(self, rows: RowBlocks, *, keep_kernel: bool = False, cut_rank: bool = True) -> tuple[NystromMap, Kept]:
         if self.tol is None:
             return super()._fit_map(rows, keep_kernel=keep_kernel, cut_rank=cut_rank)
-        tol, norm = check_positive(self.tol, "tol"), check_choice(self.tol_norm, "tol_norm", NORMS)
+        tol, norm = check_positive(self.tol, "tol"), self.tol_norm
         return self._fit_to_tolerance(rows, tol, norm, keep_kernel=keep_kernel)
 
     def _solve_merged(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from nystrom.checks import check_positive, check_variance
+from nystrom.checks import check_count, check_flag, check_positive, check_variance
 from nystrom.engine.survey import Survey
 from nystrom.estimators.base import resolve_sizes
 from nystrom.estimators.parameters import CommonParameters
@@ -162,9 +162,12 @@ class GaussianProcessRegressor(KernelRegressor):
         cross = fitted.rotation.T @ s.cross / deviation
         return replace(problem, cross=cross, squares=s.target_scatter / deviation**2), s.target_mean, deviation
 
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_flag(self.normalize_y, "normalize_y")
+
     def fit(self, X: RowsLike, y: TargetLike = None) -> GaussianProcessRegressor:
         """Fit to the rows X and the target y, which may be None where the rows hold it."""
-        self._covariance_asked()
         rows, y, _ = self._check_X_y(X, y)
         rows = rows if y is None else rows.with_target(y)
         self.__dict__.pop("mean_map_", None)
@@ -342,6 +345,7 @@ class GaussianProcessRegressor(KernelRegressor):
         array of shape (n, n_samples) or (n, t, n_samples)
         """
         check_is_fitted(self)
+        n_samples = check_count(n_samples, "n_samples")
         rng = make_generator(random_state)
         rows = self._check_X(X, reset=False)
         n, t = rows.shape[0], self.landmark_coef_.shape[1]

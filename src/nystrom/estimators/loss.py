@@ -7,7 +7,7 @@ from typing import Unpack
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from nystrom.checks import check_candidates, check_count, check_tolerance
+from nystrom.checks import check_candidates, check_count, check_flag, check_tolerance
 from nystrom.engine.survey import Survey
 from nystrom.estimators.base import resolve_sizes
 from nystrom.estimators.classes import KernelClassifier
@@ -71,6 +71,10 @@ class LossMachine(SupervisedMachine):
         self.fit_intercept = fit_intercept
         self.tol = tol
         self.max_iter = max_iter
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_flag(self.fit_intercept, "fit_intercept")
 
     def _settle_kernel(self, survey: Survey, kernel: Kernel, landmarks: Landmarks, rng: np.random.Generator) -> Kernel:
         if not (isinstance(self.gamma, str) and self.gamma == "auto"):

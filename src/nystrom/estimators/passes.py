@@ -45,9 +45,14 @@ class PassMixin(DisplayMixin):
 
     def _check_X(self, X: RowsLike, *, reset: bool) -> RowBlocks:
         """Return the rows of X, checked for shape, dtype and number of columns; finiteness is checked in the pass."""
+        if reset:
+            self._check_parameters()
         rows = as_blocks(X, owner=self)
         check_columns(self, rows, reset=reset, from_file=isinstance(X, RowBlocks))
         return place_rows(rows, self.engine)
+
+    def _check_parameters(self) -> None:
+        """Raise for values that no fit can use, also where this one would not: each class checks its own."""
 
     def _emit(
         self,

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from nystrom.checks import check_optional_count
+from nystrom.checks import check_flag, check_optional_count, check_tolerance
 from nystrom.engine.survey import Survey
 from nystrom.estimators.base import KernelMachine
 from nystrom.estimators.parameters import CommonParameters
@@ -78,6 +78,11 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
         super().__init__(kernel=kernel, gamma=gamma, n_components=n_components, **shared)
         self.fit_inverse_transform = fit_inverse_transform
         self.alpha = alpha
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_flag(self.fit_inverse_transform, "fit_inverse_transform")
+        check_tolerance(self.alpha, "alpha")
 
     def fit(self, X: RowsLike, y: TargetLike = None) -> KernelPCA:
         """Fit the map and find the components: the passes of the map alone."""

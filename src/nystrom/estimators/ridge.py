@@ -8,7 +8,7 @@ from typing import Self, Unpack
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from nystrom.checks import check_alphas, check_choice
+from nystrom.checks import check_alphas, check_choice, check_count, check_flag, check_tolerance
 from nystrom.engine.survey import Survey
 from nystrom.estimators.iterative import IterativeMachine
 from nystrom.estimators.parameters import SupervisedParameters
@@ -92,6 +92,16 @@ class RidgeMachine(IterativeMachine):
         self.early_stopping = early_stopping
         self.compute_dual = compute_dual
 
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_alphas(self.alpha)
+        check_choice(self.selection, "selection", _SELECTIONS)
+        check_choice(self.solver, "solver", _SOLVERS)
+        check_tolerance(self.tol, "tol")
+        check_count(self.max_iter, "max_iter")
+        for name in ("fit_intercept", "early_stopping", "compute_dual"):
+            check_flag(getattr(self, name), name)
+
     def _settle_kernel(self, survey: Survey, kernel: Kernel, landmarks: Landmarks, rng: np.random.Generator) -> Kernel:
         if not (isinstance(self.gamma, str) and self.gamma == "auto"):
             return super()._settle_kernel(survey, kernel, landmarks, rng)
@@ -125,9 +135,6 @@ class RidgeMachine(IterativeMachine):
 
     def _fit_ridge(self, bare: RowBlocks, y: Array | None, weight: Array | None) -> None:
         """Fit the map of the rows, choose the regularisation, and solve."""
-        check_alphas(self.alpha)
-        check_choice(self.selection, "selection", _SELECTIONS)
-        check_choice(self.solver, "solver", _SOLVERS)
         rows = bare if y is None and weight is None else bare.with_target(y, weight)
         n_targets = 1 if y is None or y.ndim == 1 else y.shape[1]
         self.solver_, self.solver_reason_ = self._choose_solver(rows, n_targets)

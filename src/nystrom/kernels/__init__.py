@@ -11,6 +11,7 @@ from typing import TypeAlias, cast
 
 import numpy as np
 
+from nystrom.checks import check_degree, check_number
 from nystrom.kernels.base import Gamma, Kernel, Prepared, Product, Scaled, Sum, check_gamma
 from nystrom.kernels.custom import FromCallable, KernelFunction, Precomputed
 from nystrom.kernels.distance import Gaussian, Laplacian, Matern
@@ -91,6 +92,8 @@ def make_kernel(
     >>> make_kernel(2.0 * Gaussian(0.5) + Linear())
     2.0 * Gaussian(gamma=0.5) + Linear()
     """
+    check_degree(degree)
+    check_number(coef0, "coef0")
     if isinstance(kernel, Kernel):
         return kernel
     if isinstance(kernel, str):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-import numbers
 from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
 
+from nystrom.checks import check_degree, check_number
 from nystrom.kernels.base import Gamma, Kernel, PlainGammaKernel, Prepared
 from nystrom.kernels.pairwise import InnerProducts, as_matrix, quick_norms, squared_norms
 from nystrom.types import Array, Matrix, issparse
@@ -40,9 +39,8 @@ class Polynomial(PlainGammaKernel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (isinstance(self.degree, numbers.Real) and self.degree >= 1 and self.degree % 1 == 0):
-            raise ValueError(f"degree must be a whole number, 1 or more; got {self.degree!r}.")
-        if not (isinstance(self.coef0, numbers.Real) and 0 <= self.coef0 < math.inf):
+        check_degree(self.degree)
+        if check_number(self.coef0, "coef0") < 0:
             raise ValueError(
                 f"coef0 must be a finite number, 0 or more; got {self.coef0!r}. "
                 "With a negative coef0 the kernel is not positive semidefinite."

@@ -88,7 +88,9 @@ class _InMetric:
 def to_metric(X: Matrix, root: Array) -> Matrix:
     """Return ``X A``, in the dtype of X: each column times its scale, or rows times the matrix."""
     if X.shape[1] != root.shape[0]:
-        raise ValueError(f"the metric is for rows of {root.shape[0]} columns; these have {X.shape[1]}.")
+        raise ValueError(
+            f"the metric, or gamma as an array, is for rows of {root.shape[0]} columns; these have {X.shape[1]}."
+        )
     if root.ndim == 2:
         if issparse(X):
             raise ValueError("sparse rows take a diagonal metric only: give one scale per column, or dense rows.")
