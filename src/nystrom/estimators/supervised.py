@@ -31,7 +31,7 @@ from nystrom.solvers.metric import (
 )
 from nystrom.solvers.sizing import Grown, grow_by_score
 from nystrom.solvers.without_factor import UnfactoredMap
-from nystrom.types import Array, RowsLike, TargetLike
+from nystrom.types import Array, RowsLike, TargetLike, issparse
 
 
 def gather_target(rows: RowBlocks, engine: Engine) -> Array:
@@ -187,7 +187,13 @@ class SupervisedMachine(KernelMachine):
             if not rows.has_target:
                 raise ValueError(self._needs_y())
         elif not (is_dask_collection(y) and numeric and rows.on_cluster):  # else it stays there, beside the rows
+            _check_kind(y)
             y = np.asarray(_check_y(y, multi_output=multi_output, y_numeric=numeric, estimator=self))
+            if numeric and y.dtype.kind not in "fiub":
+                raise ValueError(
+                    f"y holds {y.dtype}, such as {y.flat[0]!r}, which are not numbers; the target of a regression must "
+                    f"be numbers. Convert it, or take a classifier."
+                )
             if len(y) != rows.shape[0]:
                 raise ValueError(f"y has {len(y)} entries, but X has {rows.shape[0]} rows; there must be one per row.")
         return rows, cast("Array | None", y), None if sample_weight is None else self._check_weight(sample_weight, rows)
@@ -228,3 +234,17 @@ class SupervisedMachine(KernelMachine):
             return y
         rows = self._check_X(X, reset=False)
         return gather_target(rows, self._engine(rows))
+
+
+def _check_kind(y: Any) -> None:
+    """Raise for a target that scikit-learn's check does not expect: no array, a sparse one, or one with gaps."""
+    if issparse(y):
+        raise ValueError("y is a sparse matrix; give it as an array, with y.toarray().")
+    if np.ndim(y) == 0:
+        raise ValueError(f"y must be an array with one entry per row; got {type(y).__name__}.")
+    if is_dask_collection(y) or not callable(getattr(y, "isna", None)):
+        return
+    gaps = y.isna()
+    if np.any(gaps):
+        row = int(np.argmax(np.asarray(gaps).reshape(len(y), -1).any(axis=1)))
+        raise ValueError(f"Input y contains NaN (first in row {row}): drop the rows without a target.")
