@@ -240,9 +240,11 @@ def _check_kind(y: Any) -> None:
     """Raise for a target that scikit-learn's check does not expect: no array, a sparse one, or one with gaps."""
     if issparse(y):
         raise ValueError("y is a sparse matrix; give it as an array, with y.toarray().")
-    if np.ndim(y) == 0:
+    if is_dask_collection(y):
+        return
+    if np.asarray(y).ndim == 0:
         raise ValueError(f"y must be an array with one entry per row; got {type(y).__name__}.")
-    if is_dask_collection(y) or not callable(getattr(y, "isna", None)):
+    if not callable(getattr(y, "isna", None)):
         return
     gaps = y.isna()
     if np.any(gaps):
