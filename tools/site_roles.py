@@ -16,8 +16,10 @@ def on_page_content(html: str, page: Any, config: Any, **_: Any) -> str:
 
     def link(found: re.Match[str]) -> str:
         dotted = found[1].lstrip("~")
-        last = dotted.rpartition(".")[2]
-        shown = last if found[1].startswith("~") or last in names else dotted
-        return f'<a href="{up}api/{last}/"><code>{shown}</code></a>' if last in names else f"<code>{shown}</code>"
+        package, _, last = dotted.rpartition(".")
+        # Names of other packages may be those of ours.
+        ours = last in names and package.partition(".")[0] in ("", "nystrom")
+        shown = last if found[1].startswith("~") or ours else dotted
+        return f'<a href="{up}api/{last}/"><code>{shown}</code></a>' if ours else f"<code>{shown}</code>"
 
     return _ROLE.sub(link, html)

@@ -395,3 +395,30 @@ def test_many_columns_are_summed_up(folder: Path, capsys: pytest.CaptureFixture[
 def test_a_missing_file_is_named_without_a_number(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("inspect", "nosuch.nystrom") == 2
     assert capsys.readouterr().err == "nystrom: error: nosuch.nystrom: No such file or directory\n"
+
+
+def test_the_file_that_is_read_is_never_written_over(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--target", "price", "--drop", "kind", "--n-landmarks", "20"]
+    assert run("fit", "houses.csv", *words, "--out", "m.nys") == 0
+    before = {name: (folder / name).read_bytes() for name in ("houses.csv", "new.csv", "m.nys")}
+    assert run("fit", "houses.csv", *words, "--out", "./houses.csv") == 2
+    assert run("predict", "m.nys", "new.csv", "--out", "new.csv") == 2
+    assert "--out new.csv is the file that is read" in capsys.readouterr().err
+    assert {name: (folder / name).read_bytes() for name in before} == before
+
+
+def test_an_empty_standard_input_is_told(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    assert run("fit", "-", "--target", "price", "--out", "m.nys") == 2
+    assert capsys.readouterr().err == "nystrom: error: standard input is empty; it should be a table.\n"
+
+
+def test_progress_is_told_of_the_fit_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--target", "price", "--drop", "kind", "--n-landmarks", "20", "--verbose"]
+    assert run("fit", "houses.csv", *words, "--out", "m.nys") == 0
+    shown = "".join(capsys.readouterr())
+    assert "400 of 400 rows" in shown
+    assert "predict" not in shown
+    assert nystrom.load("m.nys")[1].verbose == 0

@@ -133,7 +133,7 @@ def other_array(raw: bytes, rng: np.random.Generator, canary: Path) -> bytes:
         lambda: _npy("'<M8[s]'", array.shape, whole),
         lambda: _npy("'<U4'", (2,), rng.bytes(32)),
         lambda: _npy("'<f8', " + "1" * 60_000, array.shape, whole),
-        lambda: _saved(array[:-1]),
+        lambda: _saved(np.atleast_1d(array)[:-1]),
         lambda: _saved(np.full(array.shape, np.nan)),
         lambda: _saved(np.ones(array.shape, np.int64)),
         lambda: _saved(np.zeros((0, *array.shape[1:]))),

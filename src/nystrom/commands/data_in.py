@@ -63,6 +63,8 @@ def open_source(text: str) -> Iterator[Source]:
             shutil.copyfileobj(sys.stdin.buffer, stream)
         with path.open("rb") as stream:
             start = stream.read(4)
+        if not start:
+            raise ValueError("standard input is empty; it should be a table.")
         suffix = next((_MAGIC[mark] for mark in _MAGIC if start.startswith(mark)), ".csv")
         named = path.rename(path.with_suffix(suffix))
         if suffix != ".npy":

@@ -116,7 +116,7 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Fit and save; print what was done."""
-    check_output(args.out, ())
+    check_output(args.out, (), inputs=[args.data])
     if args.out == "-":
         raise ValueError("--out must be a file: a model is not text for standard output.")
     if args.model not in ("auto", *_UNSUPERVISED) and args.target is None:
@@ -168,6 +168,7 @@ def _fit_table(args: argparse.Namespace, source: Source, scratch: Path) -> dict[
     encoded = EncodedRows(encoder, table, has_target=supervised, labels=labels, fitted=True)
     rows = _near(encoded, args.max_memory, scratch)
     machine = _fit_machine(machine, rows, given=args.n_landmarks is not None)
+    machine.set_params(verbose=0)  # what --verbose tells of is the fit, neither its score nor later predictions
     score = _score(machine, rows) if supervised else {}
     if labels is not None:
         machine.classes_ = labels[machine.classes_]
@@ -213,6 +214,7 @@ def _fit_matrix(args: argparse.Namespace, source: Source) -> dict[str, Any]:
         few = y.dtype.kind not in "f" or (np.all(y == np.rint(y)) and len(np.unique(y)) <= 20)
         choice, why = ("classifier", "the target has few values") if few else ("ridge", "the target is numbers")
     machine = _fit_machine(_make_machine(args, choice), rows, given=args.n_landmarks is not None)
+    machine.set_params(verbose=0)
     score = _score(machine, rows) if supervised else {}
     described = {
         "data": {"name": source.name, "rows": rows.shape[0], "columns": rows.shape[1], "encoded": rows.shape[1]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
@@ -101,11 +102,17 @@ def parse_words(text: str) -> list[str]:
     return text.split(",")
 
 
-def check_output(path: str, allowed: tuple[str, ...]) -> str:
-    """Return the path of an output that can be written, or raise before any work is done; "-" is standard output."""
+def check_output(path: str, allowed: tuple[str, ...], *, inputs: Sequence[str] = ()) -> str:
+    """Return the path of an output that can be written, or raise before any work is done; "-" is standard output.
+
+    It must not be one of the files that are read, ``inputs``.
+    """
     if path == "-":
         return path
     place = Path(path)
+    for name in inputs:
+        if place.exists() and Path(name).exists() and place.samefile(name):
+            raise ValueError(f"--out {path} is the file that is read, which would be lost; give another name.")
     if allowed and place.suffix.lower() not in allowed:
         raise ValueError(
             f"--out {path}: its name must end in one of {', '.join(allowed)}, or be - for standard output."

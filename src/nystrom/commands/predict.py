@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     """Predict and write."""
     from nystrom import GaussianProcessRegressor, load
 
-    check_output(args.out, TABLE_SUFFIXES)
+    check_output(args.out, TABLE_SUFFIXES, inputs=[args.data, args.model])
     encoder, machine = split_model(load(args.model))
     kind = type(machine).__name__
     if not hasattr(machine, "predict"):

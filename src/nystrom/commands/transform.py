@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     """Transform and write."""
     from nystrom import load
 
-    check_output(args.out, TABLE_SUFFIXES)
+    check_output(args.out, TABLE_SUFFIXES, inputs=[args.data, args.model])
     encoder, machine = split_model(load(args.model))
     if not hasattr(machine, "transform"):
         kind = type(machine).__name__

@@ -257,7 +257,11 @@ def _try_one_row(model: Any, row: Any) -> None:
         with np.errstate(all="ignore"):
             method = "predict" if hasattr(trial, "predict") else "transform"
             result = np.asarray(getattr(trial, method)(row))
+            shares = np.asarray(trial.predict_proba(row)) if hasattr(trial, "predict_proba") else np.empty((1, 0))
     except Exception as error:
         raise ValueError(f"its parts do not fit together ({error})") from error
-    if result.shape[:1] != (1,):
+    if result.shape[:1] != (1,) or result.ndim > 2 or not result.size:
         raise ValueError("its parts do not fit together")
+    classes = getattr(trial, "classes_", None)
+    if isinstance(classes, np.ndarray) and (classes.ndim != 1 or shares.shape not in ((1, 0), (1, len(classes)))):
+        raise ValueError("classes_ does not fit the rest")

@@ -219,8 +219,9 @@ class Unpacker:
     def _object(self, node: Node, depth: int) -> object:
         name = node["$object"]
         if name not in self._kinds:
-            known = ", ".join(sorted(self._kinds))
-            self._container.fail(f"it holds an object of the unknown type {str(name)[:80]!r}; known are {known}.")
+            self._container.fail(
+                f"it holds an object of the type {str(name)[:80]!r}, which this version of nystrom does not know."
+            )
         given = {str(key): self.unpack(value, depth) for key, value in node["fields"].items()}
         return self._kinds[name].build(given)
 

@@ -36,6 +36,8 @@ _LEAST_SHARE = 0.02
 # At most this share of the landmarks is given away, and none of few.
 _MOST_GIVEN = 1 / 3
 _LEAST_LANDMARKS = 20
+# What is left is updated this many rows at a time: a copy of it would be 32 MB.
+_TILE_ROWS = 128
 
 
 class Apart(NamedTuple):
@@ -49,7 +51,11 @@ class Apart(NamedTuple):
 def rows_apart(survey: Survey, largest: Array) -> Apart | None:
     """Return the rows that resemble no landmark, by the largest kernel value of each row; None if every row does."""
     rare = int(_RARE * len(largest))
-    reached = float(np.partition(largest, rare)[rare])
+    # In half the memory of the values themselves, which are as many as the rows.
+    ordered = largest.astype(np.float32)
+    ordered.partition(rare)
+    reached = float(ordered[rare])
+    del ordered
     unlike = np.flatnonzero(largest < min(float(np.sqrt(_UNLIKE)), _APART * reached))
     if not 0 < len(unlike) <= max(_RARE * len(largest), 1):
         return None
@@ -103,11 +109,16 @@ def count_apart(certificate: Certificate, fitted: NystromMap, apart: Apart) -> C
 def _left(fitted: NystromMap, X: Matrix) -> Array:
     """Return the kernel between these rows, without what all directions of the landmarks explain."""
     features = np.asarray(fitted.evaluate(X), dtype=np.float64) @ fitted.whitening
-    return np.asarray(fitted.kernel(X, X), dtype=np.float64) - features @ features.T
+    left = np.asarray(fitted.kernel(X, X), dtype=np.float64)
+    left -= features @ features.T
+    return left
 
 
 def _worthwhile(left: Array, least: float, most: int) -> list[int]:
-    """Return the rows that, one after another, explain most of what is left, while that is at least ``least``."""
+    """Return the rows that, one after another, explain most of what is left, while that is at least ``least``.
+
+    ``left`` is overwritten.
+    """
     pivots: list[int] = []
     while len(pivots) < most:
         diagonal = np.diag(left)
@@ -117,7 +128,9 @@ def _worthwhile(left: Array, least: float, most: int) -> list[int]:
             break
         pivots.append(best)
         column = left[:, best] / np.sqrt(diagonal[best])
-        left = left - np.multiply.outer(column, column)
+        for first in range(0, len(left), _TILE_ROWS):
+            tile = slice(first, first + _TILE_ROWS)
+            left[tile] -= np.multiply.outer(column[tile], column)
     return pivots
 
 
