@@ -1,9 +1,8 @@
 """
-A Gaussian process on many rows
-===============================
+A Gaussian process on a million rows
+====================================
 
-The band of a Gaussian process fitted to 200,000 rows, in seconds. Where there are no rows, it widens to the prior.
-Raise ``n`` to a million: time grows in proportion.
+The band of a Gaussian process fitted to a million rows, in seconds. Where there are no rows, it widens to the prior.
 """
 
 import matplotlib.pyplot as plt
@@ -11,7 +10,7 @@ import numpy as np
 
 from nystrom import GaussianProcessRegressor
 
-n = 200_000
+n = 1_000_000
 rng = np.random.default_rng(0)
 x = np.concatenate([rng.uniform(0, 3, n // 2), rng.uniform(7, 10, n // 2)])
 y = np.sin(2 * x) + 0.3 * x + 0.4 * rng.normal(size=n)
