@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nystrom.certificate import ErrorEstimate
 from nystrom.disk.replace import replacing
 from nystrom.exceptions import MissingDependencyError
 from nystrom.rows import as_blocks
@@ -188,6 +187,8 @@ def plot_error(
 
 def _band(errors: list[Any]) -> Array:
     """Return the mean of some errors between the ends of their band."""
+    from nystrom.certificate import ErrorEstimate  # on use: the shell imports this file before it knows its command
+
     if all(isinstance(error, ErrorEstimate) for error in errors):
         return np.mean([(error.low, error.value, error.high) for error in errors], axis=0)
     return np.mean(errors) + np.std(errors) * np.array([-1.0, 0.0, 1.0])
