@@ -53,9 +53,9 @@ _ERRORS = 1.5
 _FEW_LANDMARKS = (400, 300)
 _GAINS = (0.01, 0.03)
 _SIZES = (500, 1000, 2000)
-# Most landmarks taken by themselves for one target where there are many rows: a fit to 15,000 rows then takes about a
-# second. Each further target costs as much time in the solver, so they grow with the root of the number of targets.
-_MANY_ROWS_LANDMARKS = 700
+# Most landmarks taken by themselves where there are many rows, for one target and for several: a fit to 15,000 rows and
+# one target then takes about a second, and each pass of a solver takes time in proportion to landmarks and targets.
+_MANY_ROWS_LANDMARKS = (700, 1000)
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -310,7 +310,5 @@ def _enough_landmarks(trials: Trials, best: _Candidate, n_rows: int) -> int | No
     once, twice = trials.losses_with((few, 2 * few), best.kernel, best.roots)
     gain, error = twice.gain_over(once)
     share = gain / max(once.mean, _TINY) if gain > _ERRORS * error else 0.0
-    most = n_rows
-    if n_rows > _MANY_ROWS:
-        most = int(_MANY_ROWS_LANDMARKS * np.sqrt((1 + trials.sample.y.shape[1]) / 2))
+    most = _MANY_ROWS_LANDMARKS[trials.sample.y.shape[1] > 1] if n_rows > _MANY_ROWS else n_rows
     return min(_SIZES[int(np.searchsorted(_GAINS, share))], most)
