@@ -345,3 +345,22 @@ def test_an_absent_package_gives_the_install_command(tmp_path: Path, monkeypatch
 
 def test_open_rows_is_public() -> None:
     assert nystrom.open_rows is open_rows
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((name, value) for name in ("block_rows", "n_features") for value in (0, -1, 2.5, True, "", "3", np.nan, [])),
+        *(("columns", value) for value in (0, 2.5, True, "a", b"x", np.array(2))),
+        *(("target", value) for value in (2.5, True, b"x", np.nan, {}, np.array(2))),
+        *(("dtype", value) for value in ("bogus", 0, 2.5, ())),
+        *(("spool", value) for value in (0, 2.5, b"x", [], None)),
+        *(("fill_missing", value) for value in ("yes", 2.5, None)),
+        *(("format", value) for value in ("bogus", 3, np.array([1, 2]))),
+    ],
+    ids=repr,
+)
+def test_a_choice_of_no_use_is_named(tmp_path, name, value):
+    np.save(tmp_path / "rows.npy", np.eye(5))
+    with pytest.raises(ValueError, match=f"^{name} must be"):
+        open_rows(tmp_path / "rows.npy", **{name: value})

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from nystrom.checks import check_flag, check_optional_count, is_whole
 from nystrom.disk.scratch import sweep
 from nystrom.exceptions import DataFileError
 from nystrom.rows.arrow import ArrowRows, CsvRows, FeatherRows, ParquetRows
@@ -116,8 +117,12 @@ def open_rows(
     ((4, 2), array([ 2.,  5.,  8., 11.]))
     """
     sweep()
-    if format is not None and format not in _FORMATS.values():
+    if format is not None and (not isinstance(format, str) or format not in _FORMATS.values()):
         raise ValueError(f"format must be one of {sorted(set(_FORMATS.values()))} or None; got {format!r}.")
+    check_optional_count(n_features, "n_features")
+    check_optional_count(block_rows, "block_rows")
+    check_flag(fill_missing, "fill_missing")
+    _check_choice(target, columns, dtype, spool)
     choice = {"columns": columns, "target": target, "dtype": dtype, "block_rows": block_rows}
     if isinstance(source, (str, os.PathLike)):
         rows = _open_path(os.fspath(source), format, n_features, spool, fill_missing, choice)
@@ -126,6 +131,22 @@ def open_rows(
         raise ValueError("columns= and target=<a column> choose among the columns of a file; select them in the array.")
     rows = _open_object(source, dtype, block_rows)
     return rows if target is None else rows.with_target(_read_target(target, rows))
+
+
+def _check_choice(target: Any, columns: Any, dtype: Any, spool: Any) -> None:
+    """Raise for values that name no column, no folder or no dtype of any file."""
+    if columns is not None and (isinstance(columns, (str, bytes)) or np.ndim(columns) != 1):
+        raise ValueError(f"columns must be a list of names or numbers; got {columns!r}.")
+    named = target is None or target is False or is_whole(target) or isinstance(target, (str, os.PathLike))
+    if not named and (not np.iterable(target) or isinstance(target, (bytes, dict, set))):
+        raise ValueError(f"target must be a column's name or number, a path, an array, or False; got {target!r}.")
+    if not isinstance(spool, (bool, str, os.PathLike)):
+        raise ValueError(f"spool must be True, False or a folder; got {spool!r}.")
+    if dtype is not None:
+        try:
+            np.dtype(dtype)
+        except TypeError:
+            raise ValueError(f"dtype must be float32, float64 or None; got {dtype!r}.") from None
 
 
 def _open_object(source: object, dtype: DTypeLike | None, block_rows: int | None) -> RowBlocks:
