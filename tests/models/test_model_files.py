@@ -308,6 +308,11 @@ def test_damaged_and_forged_files_are_refused_in_one_line(name: str, tmp_path: P
     check_forgeries(tmp_path, name, 120, seed=1)
 
 
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"the folder .*nowhere does not exist"):
+        nystrom.save(fitted("KernelRidge"), tmp_path / "nowhere" / "model")
+
+
 def test_classes_of_another_shape_are_refused(tmp_path: Path) -> None:
     """Found by forging: predictions without a value, which the shell could not write."""
     path = tmp_path / "model"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from sklearn.base import BaseEstimator
@@ -59,6 +60,8 @@ def save(model: Any, path: str | os.PathLike[str], *, full: bool = False) -> Non
         "full": bool(full),
         "model": packer.pack(model, ""),
     }
+    if not Path(path).parent.is_dir():
+        raise FileNotFoundError(f"cannot save {path}: the folder {Path(path).parent} does not exist.")
     write_container(path, manifest, packer.arrays)
 
 

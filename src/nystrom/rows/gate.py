@@ -30,7 +30,7 @@ _READERS: list[tuple[Callable[[object], bool], Reader]] = []
 
 # Column types of pandas, polars and pyarrow that are numbers, by the beginning of their names.
 _NUMBER = re.compile(r"^(u?int\d|float|double|half|bool|sparse\[|decimal|null)", re.IGNORECASE)
-_ENCODE = "Encode such columns as numbers (for example with sklearn.preprocessing.OneHotEncoder) or drop them."
+_ENCODE = "Encode such columns with nystrom.preprocessing.TableEncoder, which takes text, dates and gaps, or drop them."
 
 
 def register_reader(recognises: Callable[[object], bool], read: Reader) -> None:
