@@ -401,3 +401,23 @@ def test_labels_are_those_of_the_target() -> None:
     assert encoder.class_labels().tolist() == ["a", "b"]
     assert TableEncoder(target="c").fit({"a": [1, 2, 3], "c": [10, 9, np.inf]}).class_labels().tolist() == [9, 10]
     assert TableEncoder(target="c").fit({"a": [1, 2, 3], "c": [1.5, 9, 10]}).class_labels() is None
+
+
+def test_columns_left_out_for_one_reason_are_named_together_and_not_all_of_them() -> None:
+    frame = pd.DataFrame({f"c{j}": np.zeros(20) for j in range(30)} | {"x": np.arange(20.0) ** 2, "gaps": [None] * 20})
+    told = r"^30 columns are left out: every value is the same.* \('c0', .*'c9', …\); column 'gaps' is left out: every"
+    with pytest.warns(TableWarning, match=told):
+        TableEncoder().fit(frame)
+
+
+def test_long_lines_come_in_larger_blocks_that_are_counted(tmp_path: Path) -> None:
+    """A column of a block costs the same however few lines it has."""
+    width, rows = 800, 700
+    path = tmp_path / "wide.csv"
+    line = ",".join("1" for _ in range(width))
+    path.write_text(",".join(f"c{j}" for j in range(width)) + "\n" + "\n".join([line] * rows), encoding="utf-8")
+    table = open_table(path)
+    lengths = [batch.num_rows for batch in table.read(table.names)]
+    assert sum(lengths) == rows
+    assert max(lengths) >= 500
+    assert table.held_bytes > 50e6

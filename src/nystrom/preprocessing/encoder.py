@@ -34,6 +34,8 @@ _OPEN_KINDS = {
 }
 # A whole-number target with at most so many values is taken as classes.
 MOST_CLASSES = 20
+# Columns of which the same is said are named up to so many.
+_NAMED = 10
 # Text of more different values is looked at: is it a class label, or the name of a row?
 _MANY_LABELS = 30
 
@@ -365,9 +367,20 @@ def near_names(name: str, names: Sequence[str]) -> str:
 
 
 def _listed(columns: Sequence[Column]) -> str:
-    return (
-        "; ".join(f"column {c.name!r} {'is left out: ' if c.kind == 'left out' else ''}{c.note}" for c in columns) + "."
-    )
+    """Return what is said of columns: those left out for one reason together, and not more than some by name."""
+    said = [f"column {column.name!r} {column.note}" for column in columns if column.kind != "left out"]
+    reasons: dict[str, list[str]] = {}
+    for column in columns:
+        if column.kind == "left out":
+            reasons.setdefault(column.note, []).append(column.name)
+    for reason, names in reasons.items():
+        shown = ", ".join(map(repr, names[:_NAMED])) + (", …" if len(names) > _NAMED else "")
+        said.append(
+            f"column {shown} is left out: {reason}"
+            if len(names) == 1
+            else f"{len(names)} columns are left out: {reason} ({shown})"
+        )
+    return "; ".join(said) + "."
 
 
 def _target_kinds(name: str, forced: str | None, typed: str | None) -> tuple[str, ...]:
