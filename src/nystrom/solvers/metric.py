@@ -29,7 +29,8 @@ _LEAST_ROWS = 20
 _MANY_ROWS = 7000
 # Most rows that a trial learns from, and its landmarks, for other tables and for those of many rows. Exact fits do
 # narrow kernels justice, which many landmarks can make use of. With few of them it is worth more to learn from more
-# rows: ggplot2's diamonds had 1.16 times the error of boosted trees after exact fits to 800, 1.01 times after these.
+# rows: ggplot2's diamonds had 1.16 times the error of boosted trees after exact fits to 800, 1.01 times after these
+# (one split).
 _LEARN_ROWS = (1000, 3000)
 _TRIAL_LANDMARKS = (1000, 300)
 _STEPS = 3
