@@ -32,6 +32,7 @@ ORDER = [
     "landmarks",
     "feature_sums",
     "fold",
+    "excess",
     "factor",
     "certificate",
     "theory",

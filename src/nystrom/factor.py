@@ -19,9 +19,10 @@ from numpy.typing import DTypeLike
 
 from nystrom.engine.base import Engine, Sums
 from nystrom.engine.survey import Survey
-from nystrom.exceptions import AccuracyWarning, NotPositiveSemidefiniteError
+from nystrom.exceptions import NotPositiveSemidefiniteError
+from nystrom.excess import CAUTIONS, exceeded, excess, rounding_tolerance, warn_or_refuse
 from nystrom.feature_sums import Room, Rooms, Statistics
-from nystrom.fold import Fold, Kept, excess, plan_way
+from nystrom.fold import Fold, Kept, plan_way
 from nystrom.kernels import Kernel, Precomputed
 from nystrom.kernels.base import Prepared
 from nystrom.kernels.filling import fill
@@ -32,15 +33,10 @@ from nystrom.rows.arrays import ArrayRows
 from nystrom.rows.base import Block, RowBlocks
 from nystrom.rows.finite import require_finite
 from nystrom.types import Array, Emitted, Matrix, issparse, to_dense
-from nystrom.warn import warn_caller
 
 # Cholesky whitening is used up to this condition of W, where ε64 cond(W) is a tenth of what is promised. In float32 the
 # cut-off on eigenvalues comes first.
 _CHOLESKY_LIMIT = {"float32": np.inf, "float64": 5e6}
-# Factors on the cut-off of the landmarks' eigenvalues, tried until no row's features exceed its kernel.
-CAUTIONS = (1.0, 10.0, 100.0, 1000.0)
-# An excess of this many times the possible rounding comes from the kernel itself; a higher cut-off would hide it.
-_CLEARLY = 1e3
 # Kernel values below this have lost digits, or are about to in products.
 _LEAST_KERNEL = 1e-300
 # Bytes of float64 kernel values that `features` takes at a time, and the rows that it takes at least.
@@ -258,30 +254,6 @@ def _fit(
     raise exceeded(kernel, over)
 
 
-def warn_or_refuse(kernel: Kernel, over: float) -> None:
-    """Warn that a pass is repeated with a higher cut-off, or raise where rounding cannot be the reason."""
-    if over > _CLEARLY and not kernel.is_psd:
-        raise exceeded(kernel, over)
-    warn_caller(
-        f"rounding made the approximation exceed the kernel, by {over:.2g} times what is expected; the cut-off on "
-        f"the landmarks' eigenvalues is raised tenfold and the pass repeated. float64 rows avoid this.",
-        AccuracyWarning,
-    )
-
-
-def exceeded(kernel: Kernel, over: float) -> NotPositiveSemidefiniteError:
-    advice = (
-        "Its values are too inexact: give the rows as float64, or scale them."
-        if kernel.is_psd
-        else "A Nyström approximation needs k(x, y) to be an inner product; use a positive definite kernel such as "
-        "'gaussian', or shift a precomputed one (add a constant to its diagonal)."
-    )
-    return NotPositiveSemidefiniteError(
-        f"the kernel is not positive semidefinite on the rows: for some row k(x, x) is negative, or below what the "
-        f"landmarks explain of it, by {over:.2g} times what rounding can do. {advice}"
-    )
-
-
 def _make_fold(
     kernel: Kernel,
     evaluate: Callable[[Matrix], Array],
@@ -294,8 +266,7 @@ def _make_fold(
 ) -> Fold:
     # The means of the landmarks' own kernel are near the column means of C.
     shift = W.mean(axis=0).astype(dtype).astype(np.float64)
-    tolerance = float(np.sqrt(np.finfo(dtype).eps) * len(W) ** 0.25)
-    top = float(np.max(np.diag(W)))
+    tolerance, top = rounding_tolerance(kernel, W, T, dtype), float(np.max(np.diag(W)))
     way, leading = plan_way(W, T, kernel, dtype, n_rows, norm)
     return Fold(kernel, evaluate, T, shift, top, tolerance, way, keep, leading)
 

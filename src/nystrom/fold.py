@@ -350,16 +350,3 @@ def _require_sound(statistics: Statistics, dtype: np.dtype) -> None:
             return
         raise NotPositiveSemidefiniteError(f"the Gram matrix of the features is asymmetric by {asymmetry:.3g}.")
     raise overflow_error(dtype)
-
-
-def excess(statistics: Statistics, fold: Fold) -> float:
-    """Return by how many times the tolerance the features exceed the kernel; at most 1 is rounding.
-
-    Looks at the row that exceeds it most, where rows were looked at, and at the sum of all.
-    """
-    s = statistics
-    left = s.trace - s.spanned
-    # The rows' scales add up to at most this, by the inequality of Cauchy and Schwarz.
-    scale = np.sqrt(s.trace) * np.sqrt(s.trace + s.weight * fold.top) + s.weight * fold.tolerance * fold.top
-    margin = min(s.margin, left / scale if scale > 0 else 0.0)
-    return float(-margin / fold.tolerance)

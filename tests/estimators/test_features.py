@@ -267,3 +267,14 @@ def test_opened_rows_print_what_they_are(tmp_path):
     shown = repr(open_rows(tmp_path / "rows.npy"))
     assert "rows.npy" in shown
     assert "1,200 × 3 float32, 1 block>" in shown
+
+
+def test_landmarks_are_found_under_the_names_of_scikit_learn() -> None:
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    assert not hasattr(Nystroem(), "components_")
+    rows = Nystroem(n_components=10, landmarks="uniform", random_state=0).fit(X)
+    np.testing.assert_array_equal(X[rows.component_indices_], rows.components_)
+    means = Nystroem(n_components=10, random_state=0).fit(X)
+    assert means.components_ is means.landmarks_
+    with pytest.raises(AttributeError, match=r"means of rows.*landmarks='uniform'"):
+        _ = means.component_indices_

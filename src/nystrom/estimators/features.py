@@ -16,7 +16,7 @@ from nystrom.factor import NystromMap, emit_features
 from nystrom.fold import Kept
 from nystrom.kernels import GammaLike, KernelLike
 from nystrom.rows import RowBlocks
-from nystrom.types import Emitted, OutPath, RowsLike, TargetLike
+from nystrom.types import Array, Emitted, Matrix, OutPath, RowsLike, TargetLike
 
 
 def _keep_written_rows(cls: type[Nystroem]) -> type[Nystroem]:
@@ -102,6 +102,21 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GrowingMachine
         super().__init__(kernel=kernel, gamma=gamma, n_components=n_components, **shared)
         self.tol = tol
         self.tol_norm = tol_norm
+
+    @property
+    def components_(self) -> Matrix:
+        """The landmarks, under scikit-learn's name for them."""
+        return self.landmarks_
+
+    @property
+    def component_indices_(self) -> Array:
+        """The row numbers of the landmarks, under scikit-learn's name for them."""
+        if self.landmark_indices_ is None:
+            raise AttributeError(
+                "component_indices_ is not there: the landmarks are means of rows. They are in landmarks_; "
+                "landmarks='uniform' takes rows."
+            )
+        return self.landmark_indices_
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

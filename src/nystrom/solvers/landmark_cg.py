@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from nystrom.engine.base import Engine, Sums
-from nystrom.factor import CAUTIONS, exceeded, landmark_kernel, prepare, warn_or_refuse
+from nystrom.excess import CAUTIONS, exceeded, rounding_tolerance, warn_or_refuse
+from nystrom.factor import landmark_kernel, prepare
 from nystrom.feature_sums import margin_of
 from nystrom.kernels import Kernel
 from nystrom.landmarks.base import Landmarks
@@ -325,14 +326,15 @@ def _hold_whitened(
 ) -> tuple[Array, RowBlocks, Array | None]:
     """Return the whitening T, the features ``C T`` of all rows, none of which exceeds its kernel, and the weights."""
     W = landmark_kernel(kernel, landmarks)
-    top, tolerance = float(np.max(np.diag(W))), float(np.sqrt(np.finfo(rows.dtype).eps) * len(W) ** 0.25)
+    top = float(np.max(np.diag(W)))
     for caution in CAUTIONS:
         T = whiten(W, block_dtype=rows.dtype, caution=caution).T
+        tolerance = rounding_tolerance(kernel, W, T, rows.dtype)
 
         def features(X: Matrix, T: Array = T) -> Array:
             return np.asarray(evaluate(X).astype(np.float64, copy=False) @ T)
 
-        def margin(X: Matrix, F: Array) -> float:
+        def margin(X: Matrix, F: Array, tolerance: float = tolerance) -> float:
             return margin_of(F, kernel.diag(X), top, tolerance)
 
         held, weight, least = _hold(rows, engine, features, T.shape[1], np.dtype(np.float64), margin)
