@@ -25,7 +25,7 @@ from nystrom.linalg import cholesky
 from nystrom.rows.base import Block, RowBlocks
 from nystrom.types import Array, Matrix
 
-_TILE_BYTES = 16 * 2**20
+_TILE_BYTES = 12 * 2**20
 # Sums of squares of kernel values stay within float64 for kernels of this size.
 _SQUARABLE = (1e-140, 1e140)
 _TINY = float(np.finfo(np.float64).tiny)
