@@ -30,14 +30,15 @@ TARGETS = {KernelLogisticRegression: THREE, KernelSVC: THREE, KernelSVR: VALUES}
 EXACT = {"gamma": 0.2, "landmarks": X, "tol": 1e-14}
 
 
-# With few rows every one is a landmark: weights are then repetitions exactly.
-@parametrize_with_checks([machine(gamma=None, tol=1e-12) for machine in MACHINES])
+# With few rows every one is a landmark: weights are then repetitions exactly. Weights of 1e3 beside 1e-4, as in one of
+# the checks, take more than its 1,000 passes to 1e-12.
+@parametrize_with_checks([machine(gamma=None, tol=1e-10) for machine in MACHINES])
 def test_scikit_learn_accepts_the_estimator(estimator, check):
     check(estimator)
 
 
 @parametrize_with_checks(
-    [KernelLogisticRegression("auto", gamma=None, tol=1e-12), KernelSVC("auto"), KernelSVR("auto")]
+    [KernelLogisticRegression("auto", gamma=None, tol=1e-10), KernelSVC("auto"), KernelSVR("auto")]
 )
 def test_scikit_learn_accepts_a_choice_of_C(estimator, check):
     check(estimator)

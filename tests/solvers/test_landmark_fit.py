@@ -49,7 +49,10 @@ def test_many_rows_choose_alpha_as_few_do(monkeypatch):
         monkeypatch.setattr(landmark_fit, "_FEW_ROWS", 100)
         many = KernelRidge("auto", solver="cg", n_landmarks=100, random_state=0).fit(X, y, sample_weight=given)
         monkeypatch.undo()
-        assert 0.1 <= many.alpha_ / few.alpha_ <= 10
+        # The scores are flat towards small alpha, so that two good choices may be far apart: the score decides.
+        order = np.argsort(few.alphas_)
+        taken = np.interp(np.log(many.alpha_), np.log(few.alphas_[order]), few.alpha_scores_[order])
+        assert taken <= 1.02 * few.alpha_scores_.min()
         assert many.alpha_scores_.min() == pytest.approx(few.alpha_scores_.min(), rel=0.15)
         np.testing.assert_allclose(many.predict(X), few.predict(X), atol=0.1)
 
