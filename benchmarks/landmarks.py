@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.datasets import load_breast_cancer, load_digits
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
 
 from nystrom.datasets import DataUnavailableError, load
 from nystrom.engine import LocalEngine
@@ -117,6 +117,53 @@ def roll() -> np.ndarray:
     return np.column_stack(sheet).astype(np.float32)
 
 
+def two_widths() -> np.ndarray:
+    """Two round clouds about one point, one five times as wide as the other."""
+    rng = np.random.default_rng(31)
+    return (rng.normal(size=(MOST_ROWS, 10)) * rng.choice([1.0, 5.0], size=(MOST_ROWS, 1))).astype(np.float32)
+
+
+def tight_and_loose() -> np.ndarray:
+    """Ten tight groups and ten loose ones, as many rows in each."""
+    rng = np.random.default_rng(36)
+    label = rng.integers(20, size=MOST_ROWS)
+    centres, width = 2 * rng.normal(size=(20, 15)), np.repeat([0.3, 3.0], 10)
+    return (centres[label] + width[label, None] * rng.normal(size=(MOST_ROWS, 15))).astype(np.float32)
+
+
+def lognormal_columns() -> np.ndarray:
+    """Columns of amounts: each lognormal, of different spread."""
+    rng = np.random.default_rng(32)
+    return np.exp(rng.normal(size=(MOST_ROWS, 8)) * rng.uniform(0.5, 1.5, size=8)).astype(np.float32)
+
+
+def ragged_clusters() -> np.ndarray:
+    """15 clusters with tails of Student's t with 2 degrees of freedom."""
+    rng = np.random.default_rng(33)
+    centres = 4 * rng.normal(size=(15, 20))
+    return (centres[rng.integers(15, size=MOST_ROWS)] + rng.standard_t(2, size=(MOST_ROWS, 20))).astype(np.float32)
+
+
+def counts() -> np.ndarray:
+    """Counts whose mean is a gamma variable of the row and of the column."""
+    rng = np.random.default_rng(34)
+    mean = rng.gamma(0.7, 3.0, size=(MOST_ROWS, 1)) * rng.gamma(1.0, 1.0, size=40)
+    return rng.poisson(mean).astype(np.float32)
+
+
+def noisy_spiral() -> np.ndarray:
+    """A thin spiral in the plane, and one row in twenty anywhere in a box ten times as wide."""
+    rng = np.random.default_rng(35)
+    angle = 3 * np.pi * np.sqrt(rng.random(MOST_ROWS))
+    X = np.column_stack([angle * np.cos(angle), angle * np.sin(angle)]) + 0.1 * rng.normal(size=(MOST_ROWS, 2))
+    X[: MOST_ROWS // 20] = rng.uniform(-100, 100, size=(MOST_ROWS // 20, 2))
+    return X.astype(np.float32)
+
+
+def diabetes() -> np.ndarray:
+    return load_diabetes(return_X_y=True)[0].astype(np.float32)
+
+
 def digits() -> np.ndarray:
     return load_digits(return_X_y=True)[0].astype(np.float32)
 
@@ -150,9 +197,6 @@ CASES = [
     Case("outliers", outliers, scale, 100, 50),
     Case("outliers, median", outliers, median, 100, 100),
     Case("rings, narrow", rings, lambda X: Gaussian(4.0), 150, 150),
-]
-# No rule was chosen by these.
-HELD_BACK = [
     Case("scale mixture", scale_mixture, scale, 100, 50),
     Case("scale mixture, median", scale_mixture, median, 100, 100),
     Case("contaminated", contaminated, scale, 100, 50),
@@ -162,6 +206,20 @@ HELD_BACK = [
     Case("rolled sheet, narrow", roll, lambda X: Gaussian(0.1), 150, 150),
     Case("digits", digits, scale, 100, 50),
     Case("tumours", tumours, scale, 60, 60),
+    Case("two widths", two_widths, scale, 100, 50),
+    Case("two widths, median", two_widths, median, 100, 100),
+]
+# No rule was chosen by these.
+HELD_BACK = [
+    Case("tight and loose groups", tight_and_loose, scale, 100, 50),
+    Case("tight and loose groups, median", tight_and_loose, median, 100, 100),
+    Case("lognormal columns", lognormal_columns, scale, 100, 50),
+    Case("lognormal columns, median", lognormal_columns, median, 100, 100),
+    Case("ragged clusters", ragged_clusters, scale, 100, 50),
+    Case("ragged clusters, median", ragged_clusters, median, 100, 100),
+    Case("counts, median", counts, median, 100, 100),
+    Case("noisy spiral, narrow", noisy_spiral, lambda X: Gaussian(0.5), 150, 150),
+    Case("diabetes", diabetes, scale, 40, 40),
 ]
 
 

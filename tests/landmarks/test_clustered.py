@@ -132,6 +132,52 @@ def test_auto_is_not_misled_by_outliers():
     assert mean_error("auto") < 1.1 * mean_error("rpcholesky+lloyd")
 
 
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_matrix], ids=["dense", "sparse"])
+@pytest.mark.parametrize("seed", [41, 42, 43])
+def test_auto_spends_its_landmarks_where_the_kernel_is_if_rows_differ_in_scale(make, seed):
+    # Half the rows are nearer to the middle than the kernel is wide, and hold nearly all of it; the others are alone.
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((2000, 12)) * rng.lognormal(0, 1, size=(2000, 1))
+    kernel = Gaussian(1 / np.median(np.square(X).sum(axis=1)))
+
+    def of(method):
+        Z = select_landmarks(make(X), 60, method=method, kernel=kernel, random_state=seed).points
+        return error(X, kernel, Z.toarray() if sp.issparse(Z) else Z)
+
+    assert of("auto") < of("uniform")
+
+
+@pytest.mark.parametrize("seed", [45, 46])
+def test_auto_spends_its_landmarks_where_the_kernel_is_if_no_row_is_far_out(seed):
+    # The wide cloud has no tiny clusters, and yet the kernel hardly feels it.
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((2000, 10)) * rng.choice([1.0, 5.0], size=(2000, 1))
+    kernel = Gaussian(1 / np.median(np.square(X).sum(axis=1)))
+    ours, theirs = (
+        error(X, kernel, select_landmarks(X, 60, method=name, kernel=kernel, random_state=seed).points)
+        for name in ("auto", "uniform")
+    )
+    assert ours < theirs
+
+
+def test_auto_counts_weights_as_repetitions_where_it_looks_for_what_the_kernel_feels():
+    rng = np.random.default_rng(44)
+    X = rng.standard_normal((900, 8)) * rng.lognormal(0, 1, size=(900, 1))
+    weight = rng.integers(1, 4, size=900)
+    kernel = Gaussian(1 / np.median(np.square(X).sum(axis=1)))
+    repeated = np.repeat(X, weight, axis=0)
+
+    def of(X, weight, seed):
+        survey = Survey(as_blocks(X).with_target(None, weight), LocalEngine(2))
+        return error(repeated, kernel, Auto().select(survey, 50, kernel, np.random.default_rng(seed)).points)
+
+    by_weight, by_rows = (
+        np.mean([of(rows, counts, s) for s in range(5)])
+        for rows, counts in ((X, weight.astype(float)), (repeated, None))
+    )
+    np.testing.assert_allclose(by_weight, by_rows, rtol=0.05)
+
+
 @pytest.mark.parametrize("p", [4, 100])
 def test_auto_is_as_good_as_kmeans_on_ordinary_rows(p):
     X = groups(n=1200, p=p, k=50) / 10

@@ -13,16 +13,14 @@ from nystrom.engine.survey import Survey
 from nystrom.kernels import Kernel, Precomputed
 from nystrom.kernels.pairwise import squared_norms
 from nystrom.kmeans.lloyd import KMeansResult, draw_rows
-from nystrom.landmarks.base import Landmarks, Selector, gather, resolve, row_weights
-from nystrom.landmarks.clustered import AllColumns, cluster, cluster_means, labelled_means, thin_means
-from nystrom.landmarks.means import lloyd
-from nystrom.landmarks.pivoted import RPCholesky, cholesky_pivots
+from nystrom.landmarks.base import Landmarks, Selector, evaluator, gather, kernel_diagonal, resolve, row_weights
+from nystrom.landmarks.clustered import AllColumns, cluster, labelled_means, thin_means
+from nystrom.landmarks.pivoted import RPCholesky
 from nystrom.linalg import whiten
 from nystrom.moments import block_moments
 from nystrom.rows.arrays import TakenRows, array_rows
 from nystrom.rows.base import Block, RowBlocks
 from nystrom.rows.finite import require_finite
-from nystrom.rows.stack import stack_rows
 from nystrom.sketch import PCASketch, Sketch
 from nystrom.threads import blas_threads
 from nystrom.types import Array, Matrix, issparse, to_dense
@@ -54,6 +52,8 @@ _FLOAT32_SIZES = (1e-15, 1e15)
 # choice is made again by what the kernel sees.
 _TINY = 1 / 16
 _TINY_CLUSTERS = 0.05
+# The same where the kernel is too narrow to feel the rows of clusters; some clusters of ordinary rows have little, too.
+_UNLIKE_CLUSTERS = 0.25
 # Rows of tiny clusters are outliers if their squared distance from the middle is so many times the usual one.
 _FAR_SHARE = 8.0
 _TRIAL_ROWS = 1000
@@ -62,8 +62,8 @@ _TRIAL_ROWS = 1000
 _LOST = 0.002
 # The trial takes m² rows and m³ operations: beyond so many landmarks it would take longer than the fit.
 _TRIAL_LANDMARKS = 4096
-# One step fewer than in rpcholesky+lloyd: taking the means of the sample counts as its third.
-_TRIAL_LLOYD = 2
+# How much the kernel feels a row is estimated from its values with so many others.
+_LIKENESS_ROWS = 128
 
 
 def sample_size(m: int) -> int:
@@ -85,8 +85,8 @@ class Auto(Selector):
     2. With more than 64 columns, sketch them by the 20 leading principal directions of 500 of them.
     3. K-means on the sketch of the sample; the landmarks are the means of the clusters' rows.
     4. If many clusters hold next to no rows, k-means has spent them on outliers, which a bounded kernel hardly feels.
-       Then, with at most 4,096 landmarks, draw some of the sample by randomly pivoted Cholesky with three Lloyd steps,
-       and keep whichever of the two leaves the smaller part of the kernel's diagonal unexplained on 1,000 of its rows.
+       Then, with at most 4,096 landmarks, cluster once more with each row weighted by its mean kernel value with the
+       others, and keep whichever of the two leaves the smaller part of the diagonal unexplained on 1,000 rows.
 
     A precomputed kernel has no coordinates, and goes to :class:`RPCholesky`.
 
@@ -133,10 +133,10 @@ class Auto(Selector):
             sketched = survey.engine.map_rows(sample, step, sketch.dim, sample.dtype, label="sketch of the sample")
             found = cluster_sample(sketched, m, survey.engine, rng, self._steps(sample.shape[0], m), weight)
             points = _means(sample, survey.engine, found, kernel, weight)
-        suspect = m <= _TRIAL_LANDMARKS and spent_on_outliers(found.counts)
+        suspect = m <= _TRIAL_LANDMARKS and (spent_on_outliers(found.counts) or _unlike(points, found.counts, kernel))
         if suspect and (not sample.is_sparse or _far_out(sample, found)):
             inside = Survey(sample if weight is None else sample.with_target(None, weight), survey.engine)
-            points = _better_for_kernel(points, inside, sketched, sketch, kernel, rng)
+            points = _better_for_kernel(points, inside, sketched, kernel, rng, self._steps(sample.shape[0], m))
         return Landmarks(points, None)
 
     def _steps(self, n_rows: int, m: int) -> int:
@@ -240,10 +240,22 @@ def _in_float64(sketched: RowBlocks) -> RowBlocks:
     return array_rows(rows / farthest if farthest > 0 else rows)
 
 
-def spent_on_outliers(counts: Array) -> bool:
+def spent_on_outliers(counts: Array, most: float = _TINY_CLUSTERS) -> bool:
     """Whether many clusters hold next to no rows although an even share would be many."""
     even = counts.sum() / len(counts)
-    return bool(np.mean(counts <= _TINY * even) > _TINY_CLUSTERS)
+    return bool(np.mean(counts <= _TINY * even) > most)
+
+
+def _unlike(points: Matrix, counts: Array, kernel: Kernel) -> bool:
+    """Whether many clusters hold next to nothing of the kernel between all rows, seen as copies of their means.
+
+    Only for a kernel of a given width: "scale" is as wide as the rows spread.
+    """
+    if kernel.needs_moments or len(counts) != points.shape[0]:
+        return False
+    with np.errstate(over="ignore", invalid="ignore"):
+        held = counts * (np.abs(np.asarray(kernel(points, points), dtype=np.float64)) @ counts)
+    return bool(np.isfinite(held).all() and held.any() and spent_on_outliers(held, _UNLIKE_CLUSTERS))
 
 
 def _far_out(sample: RowBlocks, found: KMeansResult) -> bool:
@@ -264,33 +276,43 @@ def _far_out(sample: RowBlocks, found: KMeansResult) -> bool:
 
 
 def _better_for_kernel(
-    points: Matrix, inside: Survey, sketched: RowBlocks, sketch: Sketch, kernel: Kernel, rng: np.random.Generator
+    points: Matrix, inside: Survey, sketched: RowBlocks, kernel: Kernel, rng: np.random.Generator, n_iter: int
 ) -> Matrix:
-    """Return k-means' landmarks or those grown from Cholesky pivots, whichever explain more of the sample's kernel."""
+    """Return k-means' landmarks, or those with rows weighted by the kernel, whichever explain more of the sample."""
     kernel = resolve(kernel, inside)
-    m = points.shape[0]
-    pivots = cholesky_pivots(inside, kernel, m, rng)
-    if len(pivots) < m:
-        return points
     weight = row_weights(inside)
-    weighted = sketched if weight is None else sketched.with_target(None, weight)
-    grown = lloyd(Survey(weighted, inside.engine), sketched.take(pivots), _TRIAL_LLOYD)
-    others = _filled(cluster_means(inside, sketch, to_dense(grown)), inside.rows, pivots, kernel)
-    size = inside.rows.shape[0]
-    some = np.arange(0, size, max(1, size // _TRIAL_ROWS))
-    trial, masses = inside.rows.take(some), np.ones(len(some)) if weight is None else weight[some]
-    better = _unexplained(kernel, trial, masses, others) < _unexplained(kernel, trial, masses, points)
+    masses = np.ones(inside.rows.shape[0]) if weight is None else weight
+    felt = masses * _likeness(inside, kernel, masses)
+    found = cluster_sample(sketched, points.shape[0], inside.engine, rng, n_iter, felt)
+    others = _means(inside.rows, inside.engine, found, kernel, felt)
+    if others.shape[0] < points.shape[0]:
+        return points
+    some = _spread(len(masses), _TRIAL_ROWS)
+    trial = inside.rows.take(some)
+    better = _unexplained(kernel, trial, masses[some], others) < _unexplained(kernel, trial, masses[some], points)
     return others if better else points
 
 
-def _filled(points: Matrix, rows: RowBlocks, pivots: Array, kernel: Kernel) -> Matrix:
-    """Return as many points as pivots: for clusters that were left without, the pivots' rows most unlike the points."""
-    missing = len(pivots) - points.shape[0]
-    if not missing:
-        return points
-    grown_from = rows.take(pivots)
-    likeness = np.asarray(kernel(grown_from, points)).max(axis=1)
-    return stack_rows([points, grown_from[np.argsort(likeness, kind="stable")[:missing]]])
+def _likeness(inside: Survey, kernel: Kernel, masses: Array) -> Array:
+    """Return the mean of |k(x, y)| over the rows y, estimated from some of them: hardly anything for outliers."""
+    n = len(masses)
+    some = _spread(n, _LIKENESS_ROWS)
+    points, counts = inside.rows.take(some), masses[some]
+    evaluate = evaluator(kernel, points, some)
+
+    def step(block: Block) -> Array:
+        return np.abs(np.asarray(evaluate(block.X), dtype=np.float64)) @ counts
+
+    sums = np.concatenate([part for _, part in inside.map(step, label="likeness of rows")])
+    own = np.abs(kernel_diagonal(inside, kernel))
+    # A row is itself one of all rows, and not a share of those looked at.
+    sums[some] -= counts * own[some]
+    return np.maximum(sums, 0.0) / counts.sum() + own * masses / masses.sum()
+
+
+def _spread(n: int, count: int) -> Array:
+    """Return the numbers of about ``count`` of n rows, evenly spread."""
+    return np.arange(0, n, max(1, n // count))
 
 
 def _unexplained(kernel: Kernel, X: Matrix, masses: Array, points: Matrix) -> float:
