@@ -125,7 +125,7 @@ def test_groups_within_groups_and_circles_of_them_are_searched_once(tmp_path: Pa
     np.testing.assert_array_equal(_all(tmp_path / "x.h5"), X)
     with h5py.File(tmp_path / "x.h5", "a") as file:
         file["a/Y"] = X
-    with pytest.raises(ValueError, match=r"holds 2 datasets.*\['a/Y', 'a/b/X'\]"):
+    with pytest.raises(ValueError, match=r"holds 2 datasets.* one of 'a/Y', 'a/b/X'\."):
         _all(tmp_path / "x.h5")
 
 
@@ -259,6 +259,43 @@ def test_a_dataset_behind_an_external_link_is_read_from_its_own_file(tmp_path: P
         file["noise"] = np.ones((2000, 10))
         file["X"] = h5py.ExternalLink("other.h5", "/X")
     np.testing.assert_array_equal(_all(f"{tmp_path / 'x.h5'}::X"), X)
+
+
+@pytest.mark.parametrize(
+    "link, where",
+    [
+        (h5py.ExternalLink("gone.h5", "/X"), r"'/X' of the file 'gone\.h5'"),
+        (h5py.SoftLink("/nothing"), "'/nothing'"),
+        (h5py.SoftLink("/link"), "'/link'"),
+    ],
+    ids=["file gone", "nothing there", "circle"],
+)
+def test_a_file_of_links_says_where_they_lead(link: Any, where: str, tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["link"] = link
+    with pytest.raises(ValueError, match=rf"x\.h5 holds no datasets\. There is a link, 'link', to {where}; no link is"):
+        open_rows(tmp_path / "x.h5")
+    with pytest.raises(DataFileError, match=rf"x\.h5::link is a link to {where}, and there is nothing to read there"):
+        open_rows(f"{tmp_path / 'x.h5'}::link")
+
+
+def test_many_datasets_are_not_all_named(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        for number in range(300):
+            file[f"d{number:03}"] = X
+    with pytest.raises(ValueError, match=r"holds 300 datasets.*'d019' and 280 more\.$"):
+        open_rows(tmp_path / "x.h5")
+
+
+def test_an_array_in_a_group_of_a_group_is_found(tmp_path: Path) -> None:
+    group = zarr.open_group(str(tmp_path / "x.zarr"), mode="w").create_group("a")
+    group.create_array("X", data=X)
+    np.testing.assert_array_equal(_all(tmp_path / "x.zarr"), X)
+    group.create_array("Y", data=X)
+    with pytest.raises(ValueError, match=r"holds 2 arrays.* one of 'a/X', 'a/Y'\."):
+        open_rows(tmp_path / "x.zarr")
+    with pytest.raises(DataFileError, match="is one array, with none inside it; leave '::Z' out of the path"):
+        open_rows(f"{tmp_path / 'x.zarr' / 'a' / 'X'}::Z")
 
 
 def test_integers_with_an_offset_are_read_by_value(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +14,22 @@ from nystrom.rows.target_column import Columns
 from nystrom.types import Array
 
 _SLAB_BYTES = 8 * 2**20
+_MOST_NAMES = 20  # in a message
 
 
 def slab_rows(chunk_rows: int, row_bytes: int) -> int:
     """Return the rows to decode at a time: whole chunks, about 8 MiB of them."""
     return int(chunk_rows * max(1, _SLAB_BYTES // max(chunk_rows * row_bytes, 1)))
+
+
+def which_one(path: Path, word: str, inside: str, names: Sequence[str]) -> str:
+    """Return the message for a file that does not have the one matrix that is asked for, or not just one."""
+    asked = f"has no {word} {inside!r}" if inside else f"holds {len(names) or 'no'} {word}s"
+    if not names:
+        return f"{path} {asked}{', nor any other' if inside else ''}."
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    said = ", ".join(map(repr, names[:_MOST_NAMES]))
+    return f"{path} {asked}; write the path as '{path.name}::{word}' with one of {said}{more}."
 
 
 class ChunkedRows(StreamRows):

@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike
 from nystrom.exceptions import DataFileError, MissingDependencyError
 from nystrom.rows.base import RowBlocks
 from nystrom.rows.binary import BinaryFile, matrix_rows
-from nystrom.rows.chunked import ChunkedRows, slab_rows
+from nystrom.rows.chunked import ChunkedRows, slab_rows, which_one
 from nystrom.rows.reading import reading
 from nystrom.rows.stamp import Stamp
 from nystrom.rows.target_column import check_dtype, choose_columns
@@ -84,24 +84,30 @@ def _dataset(path: Path, inside: str, fill_missing: bool) -> Iterator[Any]:
         file = h5py.File(path, "r")
     with file:
         with reading(path):
-            names = _names(file)
+            names, links = _contents(file)
+            _require_target(path, file, inside, links)
             found = file[inside] if inside and inside in file else None
             if not inside and len(names) == 1:
                 found = file[names[0]]
         if not isinstance(found, h5py.Dataset):
-            asked = f"has no dataset {inside!r}" if inside else f"holds {len(names)} datasets"
-            raise ValueError(f"{path} {asked}; write the path as '{path.name}::dataset' with one of {names}.")
+            raise ValueError(f"{which_one(path, 'dataset', inside, names)}{_describe(path, links)}")
         with reading(path):
             _require_stored(found, f"{path}::{inside or names[0]}", fill_missing)
         yield found
 
 
-def _names(group: Any, prefix: str = "", seen: frozenset[int] = frozenset()) -> list[str]:
-    """Return the names of all datasets in a group. HDF5's own walk does not end on some damaged files."""
+def _contents(group: Any, prefix: str = "", seen: frozenset[int] = frozenset()) -> tuple[list[str], dict[str, str]]:
+    """Return the names of all datasets in a group, and its links with where they lead, without following one.
+
+    HDF5's own walk does not end on some damaged files.
+    """
     h5py = _h5py()
     names: list[str] = []
+    links: dict[str, str] = {}
     for name in group:
-        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+        link = group.get(name, getlink=True)
+        if not isinstance(link, h5py.HardLink):
+            links[prefix + name] = _leads_to(link)
             continue
         item = group[name]
         if isinstance(item, h5py.Dataset):
@@ -109,8 +115,39 @@ def _names(group: Any, prefix: str = "", seen: frozenset[int] = frozenset()) -> 
         elif isinstance(item, h5py.Group):
             place = int(h5py.h5o.get_info(item.id).addr)
             if place not in seen:  # a group may hold one that it lies in
-                names += _names(item, f"{prefix}{name}/", seen | {place})
-    return names
+                below = _contents(item, f"{prefix}{name}/", seen | {place})
+                names += below[0]
+                links |= below[1]
+    return names, links
+
+
+def _leads_to(link: Any) -> str:
+    outside = getattr(link, "filename", None)
+    return f"{link.path!r}" if outside is None else f"{link.path!r} of the file {outside!r}"
+
+
+def _describe(path: Path, links: dict[str, str]) -> str:
+    if not links:
+        return ""
+    first, *others = links
+    more = f", and {len(others)} more" if others else ""
+    return (
+        f" There is a link, {first!r}, to {links[first]}{more}; no link is followed unless it is named, as in "
+        f"'{path.name}::{first}'."
+    )
+
+
+def _require_target(path: Path, file: Any, inside: str, links: dict[str, str]) -> None:
+    """Raise if what is asked for is a link that leads nowhere, or around in a circle."""
+    link = links.get(inside.strip("/"))
+    if link is None:
+        return
+    try:
+        file[inside]
+    except (KeyError, OSError, RuntimeError) as error:
+        raise DataFileError(
+            f"{path}::{inside} is a link to {link}, and there is nothing to read there ({error.args[0]})."
+        ) from error
 
 
 def _require_stored(stored: Any, name: str, fill_missing: bool) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from nystrom.exceptions import DataFileError, MissingDependencyError
-from nystrom.rows.chunked import ChunkedRows, slab_rows
+from nystrom.rows.chunked import ChunkedRows, slab_rows, which_one
 from nystrom.rows.reading import reading
 from nystrom.rows.stamp import Stamp
 from nystrom.rows.target_column import check_dtype, choose_columns
@@ -131,12 +131,14 @@ def _open(path: Path, inside: str) -> Any:
     with reading(path):
         found = zarr.open(str(path), mode="r")
         if hasattr(found, "shape"):
+            if inside:
+                raise DataFileError(f"{path} is one array, with none inside it; leave '::{inside}' out of the path.")
             return found
-        names = list(found.array_keys())
-        if not inside and len(names) == 1:
-            return found[names[0]]
+        arrays = [(name, member) for name, member in found.members(max_depth=None) if hasattr(member, "shape")]
+        if not inside and len(arrays) == 1:
+            return arrays[0][1]
         if inside in found:
             found = found[inside]
     if not hasattr(found, "shape"):
-        raise ValueError(f"{path} is a group; write the path as '{path.name}::array' with one of {names}.")
+        raise ValueError(which_one(path, "array", inside, sorted(name for name, _ in arrays)))
     return found
