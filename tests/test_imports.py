@@ -19,6 +19,7 @@ ORDER = [
     "checks",
     "generator",
     "threads",
+    "machine",
     "loops",
     "moments",
     "rows",

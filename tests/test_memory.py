@@ -13,7 +13,17 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from nystrom import KernelKMeans, KernelRidge, Nystroem, SpectralClustering, open_rows
+from nystrom import (
+    KernelKMeans,
+    KernelRidge,
+    Nystroem,
+    SpectralClustering,
+    best_possible,
+    compare,
+    kernel_eigh,
+    open_rows,
+    select_landmarks,
+)
 from nystrom.engine import LocalEngine, local
 from nystrom.engine.storage import hold
 from nystrom.exceptions import MemoryBudgetError
@@ -265,3 +275,38 @@ def test_a_fit_that_this_machine_cannot_hold_is_refused_and_auto_avoids_it(rows:
         Nystroem(n_components=2, n_landmarks=2000).fit(X)
     model = KernelRidge(n_landmarks=2000, landmarks="uniform", tol=1e-3, random_state=0).fit(X, X[:, 0])
     assert (model.solver_, "this machine" in model.solver_reason_) == ("cg", True)
+
+
+def wide_rows(n: int, columns: int) -> sp.csr_matrix:
+    rng = np.random.default_rng(0)
+    indptr = np.arange(0, 3 * n + 1, 3)
+    return sp.csr_matrix((rng.random(3 * n), rng.integers(0, columns, 3 * n), indptr), shape=(n, columns))
+
+
+@pytest.mark.parametrize("columns", [2**34, 2**62])
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda X, y: Nystroem(n_components=2).fit(X),
+        lambda X, y: KernelRidge(landmarks="uniform", gamma=0.1).fit(X, y),
+        lambda X, y: KernelRidge(solver="exact").fit(X, y),
+        lambda X, y: KernelKMeans(2).fit(X),
+        lambda X, y: select_landmarks(X, 3),
+        lambda X, y: kernel_eigh(X, n_components=2),
+        lambda X, y: best_possible(X, 2),
+        lambda X, y: compare(X, y, sizes=[5]),
+    ],
+    ids=["features", "ridge", "exact", "clusters", "landmarks", "eigenvalues", "best", "compare"],
+)
+def test_more_columns_than_this_machine_has_memory_for_are_refused_by_name(use: Any, columns: int) -> None:
+    with pytest.raises(MemoryBudgetError, match=rf"X has {columns} columns, .*Leave out columns without entries"):
+        use(wide_rows(20, columns), np.arange(20.0))
+
+
+def test_a_budget_counts_the_means_of_sparse_columns() -> None:
+    with pytest.raises(MemoryBudgetError, match=r"at least max_memory='\d+MB'\. Most of it is for the columns: leave"):
+        KernelRidge(max_memory="100MB").fit(wide_rows(300, 2**22), np.arange(300.0))
+
+
+def test_the_exact_solver_does_not_count_sparse_rows_as_dense() -> None:
+    KernelRidge(solver="exact", max_memory="500MB").fit(wide_rows(300, 2**21), np.arange(300.0))

@@ -15,7 +15,9 @@ import numpy as np
 
 from nystrom.checks import is_number
 from nystrom.exceptions import MemoryBudgetError
+from nystrom.machine import machine_memory
 from nystrom.rows.base import RowBlocks
+from nystrom.rows.sparse import FEWER_COLUMNS
 
 _UNITS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
 _BINARY_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -69,14 +71,6 @@ def format_memory(count: float) -> str:
     return f"{int(np.ceil(count))}B"
 
 
-def machine_memory() -> float | None:
-    """Return the bytes of memory of this machine; None where the system does not tell."""
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, OSError, ValueError):
-        return None
-
-
 def room_for_values(room: int | None) -> float:
     """Return the bytes in which kernel values may be held: the room of a budget, or a third of the free memory."""
     if room is not None:
@@ -90,10 +84,14 @@ def room_for_values(room: int | None) -> float:
 
 @dataclass(frozen=True)
 class Footprint:
-    """What work adds to the process: ``fixed`` bytes, and ``per_thread`` for each block in flight."""
+    """What work adds to the process: ``fixed`` bytes, and ``per_thread`` for each block in flight.
+
+    ``for_columns`` of these are numbers per column of sparse rows: fewer landmarks or smaller blocks do not help there.
+    """
 
     fixed: int
     per_thread: int
+    for_columns: int = 0
 
     @property
     def least(self) -> int:
@@ -102,7 +100,14 @@ class Footprint:
 
     def joined(self, other: Footprint) -> Footprint:
         """Return what suffices for both, one after the other."""
-        return Footprint(max(self.fixed, other.fixed), max(self.per_thread, other.per_thread))
+        return Footprint(
+            max(self.fixed, other.fixed),
+            max(self.per_thread, other.per_thread),
+            max(self.for_columns, other.for_columns),
+        )
+
+    def _advice(self, usual: str) -> str:
+        return f"Most of it is for the columns: {FEWER_COLUMNS}" if 2 * self.for_columns > self.least else usual
 
     def threads(self, budget: int, wanted: int, *, advice: str) -> int:
         """Return how many threads the budget allows, at most ``wanted``.
@@ -115,7 +120,7 @@ class Footprint:
         if budget < self.least:
             raise MemoryBudgetError(
                 f"max_memory={format_memory(budget)} is too small: this needs at least "
-                f"max_memory={format_memory(self.least)!r}. {advice}"
+                f"max_memory={format_memory(self.least)!r}. {self._advice(advice)}"
             )
         return max(1, min(wanted, (budget - self.fixed) // max(self.per_thread, 1)))
 
@@ -123,10 +128,13 @@ class Footprint:
         """Raise if this machine has not enough memory for even one thread: its system would end the process."""
         has = machine_memory()
         if has is not None and self.least > has:
+            usual = (
+                "Take fewer landmarks, or solver='cg' in KernelRidge and KernelRidgeClassifier, which takes one m × m "
+                "matrix instead of a dozen."
+            )
             raise MemoryBudgetError(
                 f"this needs about {format_memory(self.least)} of memory, and this machine has {format_memory(has)}. "
-                f"Take fewer landmarks, or solver='cg' in KernelRidge and KernelRidgeClassifier, which takes one m × m "
-                f"matrix instead of a dozen; max_memory={format_memory(self.least)!r} tries all the same."
+                f"{self._advice(usual)} max_memory={format_memory(self.least)!r} tries all the same."
             )
 
     def room(self, budget: int, threads: int) -> int:
@@ -156,7 +164,7 @@ def fit_footprint(
     )
     values = rows.block_rows * m * (2 * rows.dtype.itemsize + (8 if rows.dtype == np.float32 else 0))
     work = max(values + 2 * square, selection_thread_bytes)
-    return Footprint(fixed, _THREAD_BYTES + _work_on_rows(rows) + work)
+    return _with_columns(rows, Footprint(fixed, _THREAD_BYTES + _work_on_rows(rows) + work))
 
 
 def landmark_bytes(rows: RowBlocks, m: int) -> int:
@@ -193,7 +201,7 @@ def cg_footprint(
     )
     tiles = 4 * max(2 * 2**20, 64 * m * 8)
     work = max(tiles + 3 * 8 * m * n_targets, selection_thread_bytes)
-    return Footprint(fixed, _THREAD_BYTES + _work_on_rows(rows) + work)
+    return _with_columns(rows, Footprint(fixed, _THREAD_BYTES + _work_on_rows(rows) + work))
 
 
 def emit_footprint(rows: RowBlocks, n_landmarks: int, n_columns: int, *, held: int = 0) -> Footprint:
@@ -223,8 +231,23 @@ def exact_footprint(rows: RowBlocks, n_components: int, n_targets: int, *, tile_
     waiting = 2 + int(np.log2(n // tile_rows + 1))
     copy = rows.block_bytes * rows.n_blocks if rows.is_sparse else 8 * n * p
     fixed = _PASS_BYTES + rows.held_bytes + (copy if rows.in_memory else 0) + (12 + waiting) * vectors + 4 * 8 * r * r
-    tile = 8 * tile_rows * (3 * tile_rows + 3 * p) + 2 * vectors
+    rows_of_tile = _sparse_tile_bytes(rows, tile_rows) if rows.is_sparse else 8 * tile_rows * p
+    tile = 8 * tile_rows * 3 * tile_rows + 3 * rows_of_tile + 2 * vectors
     return Footprint(fixed, _THREAD_BYTES + tile + _block_rows_bytes(rows) + 3 * 8 * rows.block_rows * r)
+
+
+def _with_columns(rows: RowBlocks, work: Footprint) -> Footprint:
+    """Return the footprint with the means of sparse rows, which are dense: of all, of each block, of those merged."""
+    if not rows.is_sparse:
+        return work
+    vector = 8 * rows.shape[1]
+    fixed, per_thread = (1 + int(np.log2(rows.n_blocks))) * vector, 2 * vector
+    return Footprint(work.fixed + fixed, work.per_thread + per_thread, fixed + per_thread)
+
+
+def _sparse_tile_bytes(rows: RowBlocks, tile_rows: int) -> int:
+    # In float64, where an entry with its index takes at most twice what it takes in the rows.
+    return 2 * rows.block_bytes * min(tile_rows, rows.block_rows) // rows.block_rows
 
 
 def _block_rows_bytes(rows: RowBlocks) -> int:

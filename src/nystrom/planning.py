@@ -13,7 +13,8 @@ from numpy.typing import DTypeLike
 
 from nystrom.checks import check_choice, check_count, check_optional_count, check_positive
 from nystrom.landmarks.auto import sample_size
-from nystrom.memory import machine_memory, room_for_values
+from nystrom.machine import machine_memory
+from nystrom.memory import room_for_values
 from nystrom.plan_timing import Calibration, calibrate
 from nystrom.progress import format_seconds
 from nystrom.rows import default_block_rows

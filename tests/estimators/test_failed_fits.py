@@ -15,6 +15,7 @@ from nystrom import (
     Nystroem,
     SpectralClustering,
 )
+from nystrom.kernels import Gaussian
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(80, 3))
@@ -80,3 +81,18 @@ def test_the_other_ways_to_fit_are_whole_too(name):
     with pytest.raises(ValueError, match="row 77"):
         getattr(machine, name)(with_nan()[:, :3])
     assert unchanged(machine, before)
+
+
+@pytest.mark.parametrize("name", ["fit", "fit_transform"])
+def test_a_lack_of_memory_says_what_to_do(name, monkeypatch):
+    def no_memory(*args, **kwargs):
+        raise MemoryError("Unable to allocate 32.0 GiB")
+
+    monkeypatch.setattr(Gaussian, "__call__", no_memory)
+    monkeypatch.setattr(Gaussian, "resolve", no_memory)
+    machine = Nystroem(n_components=5, random_state=0)
+    with pytest.raises(
+        MemoryError, match=r"^Nystroem\.\w+ found no memory .*allocate 32\.0 GiB\)\. Fewer landmarks"
+    ) as told:
+        getattr(machine, name)(X)
+    assert str(told.value).count("found no memory") == 1

@@ -262,7 +262,7 @@ def test_a_dataset_behind_an_external_link_is_read_from_its_own_file(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "link, where",
+    ("link", "where"),
     [
         (h5py.ExternalLink("gone.h5", "/X"), r"'/X' of the file 'gone\.h5'"),
         (h5py.SoftLink("/nothing"), "'/nothing'"),

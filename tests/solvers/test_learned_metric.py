@@ -1,5 +1,7 @@
 """The learned metric: gradients that are slopes, outer products over blocks, and steps that held-out rows pick."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -11,7 +13,7 @@ from nystrom.kernels import Gaussian, Laplacian, Matern, Polynomial
 from nystrom.landmarks import Landmarks
 from nystrom.rows import as_blocks
 from nystrom.solvers import metric
-from nystrom.solvers.gradient_outer_products import mean_outer_product
+from nystrom.solvers.gradient_outer_products import mean_outer_product, sum_outer_products
 from nystrom.solvers.metric import check_learnable, kinds_of, learn_metric, metric_root, plain_kernels
 from nystrom.solvers.trial import Sample, Trials
 
@@ -51,6 +53,22 @@ def test_outer_products_of_weighted_rows_are_those_of_repeated_ones():
     found = mean_outer_product(fitted, COEFFICIENTS, weighted, LocalEngine(), "full")
     repeated = mean_outer_product(fitted, COEFFICIENTS, as_blocks(np.repeat(X, times, 0)), LocalEngine(), "full")
     np.testing.assert_allclose(found, repeated, rtol=1e-10)
+
+
+@pytest.mark.parametrize("kernel", [Gaussian(0.4), Matern(1.5, 0.4), Laplacian(0.4)])
+def test_columns_without_entries_cost_nothing_and_change_nothing(kernel):
+    rows = sp.random(50, 400, 0.01, format="csr", random_state=0)
+    points, weight = rows[:8], RNG.random(50)
+    found = sum_outer_products(kernel, points, COEFFICIENTS, rows, weight, "diagonal")
+    expected = sum_outer_products(kernel, points.toarray(), COEFFICIENTS, rows.toarray(), weight, "diagonal")
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-15)
+    wide = 10**7
+    rows.resize(50, wide), points.resize(8, wide)
+    tracemalloc.start()
+    widened = sum_outer_products(kernel, points, COEFFICIENTS, rows, weight, "diagonal")
+    assert tracemalloc.get_traced_memory()[1] < 2 * 8 * wide
+    tracemalloc.stop()
+    np.testing.assert_array_equal(widened[:400], found)
 
 
 def survey_of(n, p, function, seed=0):

@@ -1,4 +1,7 @@
-"""A fit that ends in an error, or by Ctrl-C, leaves the estimator as it was: fitted as before, or not at all."""
+"""A fit that ends in an error, or by Ctrl-C, leaves the estimator as it was: fitted as before, or not at all.
+
+A lack of memory that no count foresaw is told with what to do about it.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,15 @@ def _restoring(method: Callable[..., Any]) -> Callable[..., Any]:
         before = dict(vars(self))
         try:
             return method(self, *args, **kwargs)
-        except BaseException:
+        except BaseException as error:
             # No fit changes a result of an earlier one in place, so the references are enough.
             vars(self).clear()
             vars(self).update(before)
+            if isinstance(error, MemoryError) and error.__cause__ is None:
+                raise MemoryError(
+                    f"{type(self).__name__}.{method.__name__} found no memory for a part of its work ({error}). Fewer "
+                    f"landmarks or fewer columns of X need less; max_memory= tells before the work how much it needs."
+                ) from error
             raise
 
     return fit

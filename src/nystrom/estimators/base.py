@@ -32,7 +32,8 @@ from nystrom.landmarks import Landmarks, LandmarksLike, Selector, make_selector
 from nystrom.landmarks.auto import Auto
 from nystrom.landmarks.in_metric import select_in_metric
 from nystrom.linalg import algebra_threads
-from nystrom.memory import Footprint, fit_footprint, machine_memory, parse_memory
+from nystrom.machine import machine_memory
+from nystrom.memory import Footprint, fit_footprint, parse_memory
 from nystrom.rows import RowBlocks
 from nystrom.rows.arrays import ArrayRows
 from nystrom.solvers.rare_clusters import Apart, can_watch, count_apart, rows_apart, with_rare_rows

@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike
 from nystrom.rows.arrays import array_rows
 from nystrom.rows.base import RowBlocks
 from nystrom.rows.binary import matrix_rows, memmap_file
-from nystrom.rows.sparse import canonical
+from nystrom.rows.sparse import canonical, require_room_for_columns
 from nystrom.rows.target_column import check_dtype
 from nystrom.types import Array, Matrix, RowsLike, issparse
 
@@ -72,6 +72,8 @@ def as_blocks(
     (3, 2)
     """
     rows = _rows_of(X, block_rows, dtype, name, owner)
+    if rows.is_sparse and not rows.on_cluster:
+        require_room_for_columns(rows.shape[1], rows.name)
     return rows if y is None and weight is None else rows.with_target(y, weight)
 
 

@@ -9,10 +9,16 @@ import scipy.sparse as sp
 
 from nystrom import loops
 from nystrom.checks import is_whole
+from nystrom.exceptions import MemoryBudgetError
+from nystrom.machine import machine_memory
 from nystrom.types import Array, SparseMatrix
 
 # The same kind of matrix in and out.
 M = TypeVar("M", Array, SparseMatrix, Array | SparseMatrix)
+
+# Dense numbers per column that every pass over sparse rows has at one time, at the least.
+_COLUMN_NUMBERS = 3
+FEWER_COLUMNS = "leave out columns without entries, as in X[:, numpy.unique(X.indices)], or hash columns to fewer."
 
 
 def canonical(X: SparseMatrix, name: str = "X", *, start: int = 0) -> SparseMatrix:
@@ -69,6 +75,17 @@ def canonical(X: SparseMatrix, name: str = "X", *, start: int = 0) -> SparseMatr
         X = _as_pairs(X, name)
     X = X.tocsr()
     return csr_rows(X.data, X.indices, X.indptr, (n, p), name, start=start)
+
+
+def require_room_for_columns(n_columns: int, name: str) -> None:
+    """Raise if this machine cannot hold the mean of sparse rows, which is dense, however few their entries are."""
+    has = machine_memory()
+    needed = _COLUMN_NUMBERS * 8 * n_columns
+    if has is not None and needed > has:
+        raise MemoryBudgetError(
+            f"{name} has {n_columns} columns, and {_COLUMN_NUMBERS} numbers for each, such as their mean, take "
+            f"{needed / 1e9:.3g} GB; this machine has {has / 1e9:.3g} GB. {FEWER_COLUMNS[0].upper()}{FEWER_COLUMNS[1:]}"
+        )
 
 
 def csr_rows(

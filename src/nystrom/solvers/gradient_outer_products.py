@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.sparse as sp
 
 from nystrom.engine import Engine, Sums
 from nystrom.factor import NystromMap
 from nystrom.kernels import Gaussian, Kernel, Laplacian, Matern
 from nystrom.rows import Block, RowBlocks
-from nystrom.types import Array, Matrix, issparse, to_dense
+from nystrom.types import Array, Matrix, SparseMatrix, issparse, to_dense
 
 _TILE_NUMBERS = 2**20
 _TINY = float(np.finfo(np.float64).tiny)
@@ -42,6 +43,13 @@ def sum_outer_products(
     """
     A = np.asarray(coefficients, dtype=np.float64)
     p = Z.shape[1]
+    if kind == "diagonal" and issparse(X) and issparse(Z):
+        # In a column without entries every gradient is 0.
+        used = np.union1d(X.indices, Z.indices)
+        if 2 * len(used) < p:
+            whole = np.zeros(p)
+            whole[used] = sum_outer_products(kernel, _among(used, Z), A, _among(used, X), weight, kind)
+            return whole
     total: Array = np.zeros(p if kind == "diagonal" else (p, p))
     tile = max(_TILE_NUMBERS // max(p, len(A)), 16)
     for start in range(0, X.shape[0], tile):
@@ -58,6 +66,11 @@ def sum_outer_products(
             gradient = gradient if w is None else w * gradient
             total += np.einsum("ij,ij->j", gradient, gradient) if kind == "diagonal" else gradient.T @ gradient
     return total
+
+
+def _among(used: Array, X: SparseMatrix) -> SparseMatrix:
+    """Return the columns ``used`` of CSR rows that have entries in no other."""
+    return sp.csr_matrix((X.data, np.searchsorted(used, X.indices), X.indptr), shape=(X.shape[0], len(used)))
 
 
 def _sum_of_signs(kernel: Laplacian, Z: Matrix, A: Array, X: Matrix, w: Array | None) -> Array:
