@@ -169,6 +169,17 @@ class TestNative:
             native.seed(A, squares[:5], uniform, chosen)
         with pytest.raises(ValueError, match="there must be a row"):
             native.seed(A[:0], squares[:0], uniform, chosen)
+        with pytest.raises(ValueError, match="n_threads must be at least 1"):
+            native.seed(A, squares, uniform, chosen, 0)
+
+    @pytest.mark.parametrize("n_threads", [2, 3, 40])
+    def test_seeds_are_the_same_for_any_number_of_threads(self, native, dtype, n_threads, rng):
+        A = rng.normal(size=(1000, 3)).astype(dtype)
+        squares, uniform = np.sum(A**2, axis=1), rng.random((99, 3))
+        alone, together = np.zeros(100, np.int64), np.zeros(100, np.int64)
+        assert native.seed(A, squares, uniform, alone) == 100
+        assert native.seed(A, squares, uniform, together, n_threads) == 100
+        assert np.array_equal(alone, together)
 
     @pytest.mark.parametrize("draw", [-1e300, -1.0, 1.0, 1e300, np.inf, -np.inf, np.nan])
     def test_draws_outside_0_to_1_still_name_rows(self, native, dtype, draw, rng):

@@ -109,6 +109,11 @@ class Writing(Protocol):
 class Engine(Protocol):
     """How a pass runs."""
 
+    @property
+    def n_jobs(self) -> int:
+        """Threads of this process that the caller's own work may take."""
+        ...
+
     def spare(self, rows: RowBlocks) -> Engine | None:
         """Return an engine for a pass over these rows beside the caller's own work; None without a thread for it."""
         ...

@@ -40,6 +40,10 @@ class CountedEngine:
         self._count = count or PassCount()
 
     @property
+    def n_jobs(self) -> int:
+        return self.engine.n_jobs
+
+    @property
     def n_passes(self) -> int:
         return self._count.value
 

@@ -179,6 +179,7 @@ def kmeans(
                 rng,
                 most_candidates=most_candidates,
                 weight=near_weight,
+                n_threads=engine.n_jobs,
             )
         runs.append(_lloyd(_Clustering(_weighted(part, part_weight), engine, shift), seeds, wanted, n_iter, tol))
     best = min(runs, key=lambda run: run.inertia)

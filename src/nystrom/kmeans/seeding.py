@@ -21,6 +21,7 @@ def seed(
     *,
     most_candidates: int | None = None,
     weight: Array | None = None,
+    n_threads: int = 1,
 ) -> Matrix:
     """Return up to ``n_clusters`` rows of ``A`` drawn by k-means++ (Arthur and Vassilvitskii, 2007), in float64.
 
@@ -43,7 +44,8 @@ def seed(
         n_candidates = min(n_candidates, most_candidates)
     first = int(rng.integers(n)) if weight is None else int(rng.choice(n, p=weight / weight.sum()))
     uniform = rng.random((n_clusters - 1, n_candidates))
-    return A[loops.draw_seeds(A, _short_squares(A), first, uniform, n_clusters, weight)].astype(np.float64)
+    drawn = loops.draw_seeds(A, _short_squares(A), first, uniform, n_clusters, weight, n_threads=n_threads)
+    return A[drawn].astype(np.float64)
 
 
 def _short_squares(A: Matrix) -> Array:

@@ -9,10 +9,19 @@ from nystrom.types import Array, Matrix, issparse
 
 # Weights that a draw looks at as one.
 _STRETCH = 128
+# Fewer numbers are passed over by one thread before a second has begun.
+_MANY_NUMBERS = 2**18
 
 
 def draw_seeds(
-    A: Matrix, squares: Array, first: int, uniform: Array, n_clusters: int, weight: Array | None = None
+    A: Matrix,
+    squares: Array,
+    first: int,
+    uniform: Array,
+    n_clusters: int,
+    weight: Array | None = None,
+    *,
+    n_threads: int = 1,
 ) -> Array:
     """Return the numbers of up to ``n_clusters`` rows of ``A`` drawn by k-means++, the first of them given.
 
@@ -29,6 +38,8 @@ def draw_seeds(
         Draws from [0, 1).
     weight : ndarray of shape (n,), optional
         How often each row counts; NumPy then does the work.
+    n_threads : int
+        Of the compiled loop, where there are enough rows for more than one. The draws do not depend on it.
     """
     if uniform.ndim != 2 or uniform.shape[0] != n_clusters - 1 or uniform.shape[1] < 1:
         raise ValueError(
@@ -44,7 +55,7 @@ def draw_seeds(
     chosen = np.empty(n_clusters, np.int64)
     chosen[0] = first
     squares, uniform = np.ascontiguousarray(squares, A.dtype), np.ascontiguousarray(uniform, np.float64)
-    return chosen[: native.seed(A, squares, uniform, chosen)]
+    return chosen[: native.seed(A, squares, uniform, chosen, n_threads if A.size >= _MANY_NUMBERS else 1)]
 
 
 def _draw_by_products(

@@ -106,6 +106,10 @@ class DaskEngine:
         self.local = LocalEngine(n_jobs, progress)
         self._client = active_client()
 
+    @property
+    def n_jobs(self) -> int:
+        return self.local.n_jobs
+
     def spare(self, rows: RowBlocks) -> LocalEngine | None:
         return None if rows.on_cluster else self.local.spare(rows)
 

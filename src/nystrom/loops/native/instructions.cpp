@@ -26,7 +26,8 @@ constexpr Loops<T> loops()
             product<T>,
             nearest<T>,
             sums<T>,
-            seed<T>,
+            try_candidates<T>,
+            choose<T>,
             normal<T>,
             sparse_loops<T, std::int32_t>(),
             sparse_loops<T, std::int64_t>()};

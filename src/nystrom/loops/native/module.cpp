@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "boundary.hpp"
+#include "team.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -111,12 +112,13 @@ double cluster_sums(const InstructionSet &set, Matrix<T> X, Vector<std::int32_t>
 // Returns how many of `chosen` were found.
 template <class T>
 std::int64_t seed(const InstructionSet &set, Matrix<T> A, Vector<T> squares, Matrix<double> uniform,
-                  OutVector<std::int64_t> chosen)
+                  OutVector<std::int64_t> chosen, Index n_threads)
 {
     const Loops<T> &own = loops<T>(set);
     const Index n = Index(A.shape(0)), p = Index(A.shape(1)), wanted = Index(chosen.size());
     const Index n_candidates = Index(uniform.shape(1));
     require(n >= 1 && wanted >= 1, "there must be a row, and a seed to draw.");
+    require(n_threads >= 1, "n_threads must be at least 1.");
     require(n_candidates >= 1, "uniform must have a column per candidate, and at least one; got 0.");
     require(Index(uniform.shape(0)) == wanted - 1, "uniform must have a row per seed but the first.");
     require(wanted == 1 || n_candidates == 1 || (uniform.stride(1) == 1), "uniform must be contiguous.");
@@ -127,19 +129,23 @@ std::int64_t seed(const InstructionSet &set, Matrix<T> A, Vector<T> squares, Mat
     const T *from = aligned(A, "A"), *norms = aligned(squares, "squares");
     const double *draws = aligned(uniform, "uniform");
     const Index down = Index(A.stride(0)), along = Index(A.stride(1));
-    const Index width = (n + own.stretch - 1) / own.stretch * own.stretch;
+    const Index width = (n + own.stretch - 1) / own.stretch * own.stretch, panel = own.panel;
     auto points = room<T>(width, p + 1), lengths = room<T>(1, width), closest = room<T>(1, width);
-    auto nearer = room<T>(n_candidates, width), space = room<T>(nystrom::most_at_once, p);
-    auto totals = room<double>(1, n_candidates), ends = room<double>(1, width / own.stretch);
+    auto nearer = room<T>(n_candidates, width);
+    auto totals = room<double>(n_candidates, width / own.stretch), ends = room<double>(1, width / own.stretch);
     auto candidates = room<std::int64_t>(1, n_candidates);
     nb::gil_scoped_release released;
-    for (Index k = 0; k < p; k++)
-        for (Index i = 0; i < n; i++)
-            points[k * width + i] = from[i * down + k * along];
+    for (Index start = 0; start < n; start += panel)
+        for (Index k = 0; k < p; k++) {
+            T *row = points.get() + start * p + k * panel;
+            for (Index i = start; i < std::min(start + panel, n); i++)
+                row[i - start] = from[i * down + k * along];
+        }
     std::copy(norms, norms + n, lengths.get());
     std::fill(closest.get(), closest.get() + n, std::numeric_limits<T>::infinity());
-    return std::int64_t(own.seed({points.get(), n, width, p, lengths.get(), draws, wanted, n_candidates, to,
-                                  candidates.get(), totals.get(), closest.get(), nearer.get(), space.get(), ends.get()}));
+    nystrom::Seeds<T> seeds = {points.get(), n, width, p, lengths.get(), draws, wanted, n_candidates, to,
+                      candidates.get(), totals.get(), closest.get(), nearer.get(), ends.get()};
+    return std::int64_t(nystrom::draw_seeds(own, seeds, n_threads));
 }
 
 template <class T>
@@ -179,7 +185,7 @@ void bind(nb::class_<InstructionSet> &set)
     set.def("cluster_sums", &cluster_sums<T>, nb::arg("X").noconvert(), nb::arg("labels").noconvert(),
             nb::arg("shift").noconvert().none(), nb::arg("sums").noconvert(), nb::arg("counts").noconvert());
     set.def("seed", &seed<T>, nb::arg("A").noconvert(), nb::arg("squares").noconvert(), nb::arg("uniform").noconvert(),
-            nb::arg("chosen").noconvert());
+            nb::arg("chosen").noconvert(), "n_threads"_a = 1);
     set.def("normal_product", &normal_product<T>, nb::arg("C").noconvert(), nb::arg("V").noconvert(),
             nb::arg("weights").noconvert().none(), nb::arg("U").noconvert(), nb::arg("out").noconvert());
 }

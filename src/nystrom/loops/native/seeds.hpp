@@ -8,31 +8,42 @@ namespace nystrom::NYSTROM_SET {
 // Weights that a draw looks at as one; a multiple of every panel.
 constexpr Index stretch = 128;
 
-// For `count` candidates: nearer[c, i] = min(closest[i], |points[:, i] - points[:, candidates[c]]|^2), and totals[c] its
-// sum over i.
-template <class T, int count>
-INLINE void nearer_of(Seeds<T> s, const std::int64_t *candidates, T *nearer, double *totals)
+// Where coordinate k of point i stands: panels of points, one after the other, so that a pass reads memory in order.
+template <class T>
+INLINE Index place_of(Index p, Index i, Index k)
 {
+    return (i / panel<T> * p + k) * panel<T> + i % panel<T>;
+}
+
+// For `count` candidates from number `first` on, and the points of some stretches: nearer[c, i] =
+// min(closest[i], |point i - candidate c|^2), and totals[c, stretch] its sum over each stretch. `space` has room for the
+// candidates' coordinates.
+template <class T, int count>
+INLINE void nearer_of(Seeds<T> s, Index first, Index begin_stretch, Index end_stretch, T *space)
+{
+    const Index n_stretches = s.width / stretch;
+    T own[count], *nearer = s.nearer + first * s.width;
     for (int a = 0; a < count; a++) {
-        totals[a] = 0;
+        const Index candidate = s.candidates[first + a];
+        own[a] = s.squares[candidate];
         for (Index k = 0; k < s.p; k++)
-            s.space[k * count + a] = s.points[k * s.width + candidates[a]];
+            space[k * count + a] = s.points[place_of<T>(s.p, candidate, k)];
     }
-    for (Index from = 0; from < s.width; from += stretch) {
+    for (Index number = begin_stretch; number < end_stretch; number++) {
         Vector<T> parts[count] = {};
-        for (Index i = from; i < from + stretch; i += panel<T>) {
+        for (Index i = number * stretch; i < (number + 1) * stretch; i += panel<T>) {
             Vector<T> sums[count][2];
             for (Index begin = 0; begin == 0 || begin < s.p; begin += chain) {
                 Index end = begin + chain < s.p ? begin + chain : s.p;
                 Vector<T> kept[count][2] = {};
                 for (Index k = begin; k < end; k++) {
-                    const T *row = s.points + k * s.width + i;
-                    Vector<T> first = load(row), second = load(row + lanes<T>);
+                    const T *row = s.points + i * s.p + k * panel<T>;
+                    Vector<T> left = load(row), right = load(row + lanes<T>);
 #pragma GCC unroll 16
                     for (int a = 0; a < count; a++) {
-                        Vector<T> x = splat(s.space[k * count + a]);
-                        kept[a][0] += x * first;
-                        kept[a][1] += x * second;
+                        Vector<T> x = splat(space[k * count + a]);
+                        kept[a][0] += x * left;
+                        kept[a][1] += x * right;
                     }
                 }
                 for (int a = 0; a < count; a++)
@@ -40,20 +51,18 @@ INLINE void nearer_of(Seeds<T> s, const std::int64_t *candidates, T *nearer, dou
                         sums[a][v] = begin ? sums[a][v] + kept[a][v] : kept[a][v];
             }
 #pragma GCC unroll 16
-            for (int a = 0; a < count; a++) {
-                Vector<T> own = splat(s.squares[candidates[a]]);
+            for (int a = 0; a < count; a++)
                 for (int v = 0; v < 2; v++) {
                     Index place = i + v * lanes<T>;
-                    Vector<T> far = (load(s.squares + place) + own) - (sums[a][v] + sums[a][v]);
+                    Vector<T> far = (load(s.squares + place) + splat(own[a])) - (sums[a][v] + sums[a][v]);
                     Vector<T> limit = load(s.closest + place);
                     Vector<T> low = far < limit ? far : limit;
                     store(nearer + a * s.width + place, low);
                     parts[a] += low;
                 }
-            }
         }
         for (int a = 0; a < count; a++)
-            totals[a] += double(total<T>(parts[a]));
+            s.totals[(first + a) * n_stretches + number] = double(total<T>(parts[a]));
     }
 }
 
@@ -88,23 +97,23 @@ Index draw(const T *weights, const double *ends, Index n_stretches, double unifo
     return low * stretch + last;
 }
 
+// The distances of all `tried` candidates from the points of some stretches.
 template <class T>
-void try_candidates(Seeds<T> s, Index tried)
+void try_candidates(Seeds<T> s, Index tried, Index begin, Index end, T *space)
 {
     for (Index c = 0; c < tried;) {
         Index left = tried - c;
-        T *to = s.nearer + c * s.width;
         if (left >= most_at_once) {
-            nearer_of<T, int(most_at_once)>(s, s.candidates + c, to, s.totals + c);
+            nearer_of<T, int(most_at_once)>(s, c, begin, end, space);
             c += most_at_once;
         } else if (left >= 4) {
-            nearer_of<T, 4>(s, s.candidates + c, to, s.totals + c);
+            nearer_of<T, 4>(s, c, begin, end, space);
             c += 4;
         } else if (left >= 2) {
-            nearer_of<T, 2>(s, s.candidates + c, to, s.totals + c);
+            nearer_of<T, 2>(s, c, begin, end, space);
             c += 2;
         } else {
-            nearer_of<T, 1>(s, s.candidates + c, to, s.totals + c);
+            nearer_of<T, 1>(s, c, begin, end, space);
             c += 1;
         }
     }
@@ -130,29 +139,32 @@ double keep(Seeds<T> s, const T *nearer)
     return reached;
 }
 
-// Each next point is drawn in proportion to its squared distance from those chosen, n_candidates times, and the one that
-// leaves the least sum of distances is kept. Returns how many were chosen: fewer than wanted if no point is left at a
+// Choose, as number `found`, the candidate that leaves the least sum of distances, and draw the next candidates in
+// proportion to the squared distances from the points chosen. False if no more are wanted, or no point is left at a
 // distance.
 template <class T>
-Index seed(Seeds<T> s)
+bool choose(Seeds<T> s, Index tried, Index found)
 {
-    Index tried = 1;
-    s.candidates[0] = s.chosen[0];
-    for (Index found = 1;; found++) {
-        try_candidates(s, tried);
-        Index best = 0;
-        for (Index c = 1; c < tried; c++)
-            if (s.totals[c] < s.totals[best])
-                best = c;
-        s.chosen[found - 1] = s.candidates[best];
-        if (found == s.wanted || !(keep(s, s.nearer + best * s.width) > 0))
-            return found;
-        tried = s.n_candidates;
-        for (Index c = 0; c < tried; c++) {
-            Index drawn = draw(s.closest, s.ends, s.width / stretch, s.uniform[(found - 1) * tried + c]);
-            s.candidates[c] = drawn < s.n ? drawn : s.n - 1;
+    const Index n_stretches = s.width / stretch;
+    Index best = 0;
+    double least = 0;
+    for (Index c = 0; c < tried; c++) {
+        double sum = 0;
+        for (Index k = 0; k < n_stretches; k++)
+            sum += s.totals[c * n_stretches + k];
+        if (c == 0 || sum < least) {
+            best = c;
+            least = sum;
         }
     }
+    s.chosen[found] = s.candidates[best];
+    if (found + 1 == s.wanted || !(keep(s, s.nearer + best * s.width) > 0))
+        return false;
+    for (Index c = 0; c < s.n_candidates; c++) {
+        Index drawn = draw(s.closest, s.ends, n_stretches, s.uniform[found * s.n_candidates + c]);
+        s.candidates[c] = drawn < s.n ? drawn : s.n - 1;
+    }
+    return true;
 }
 
 }  // namespace nystrom::NYSTROM_SET

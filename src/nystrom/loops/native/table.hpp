@@ -48,17 +48,16 @@ struct Ending {
 
 template <class T>
 struct Seeds {
-    const T *points;        // p × width; width is a multiple of `stretch`, and columns from n on are zeros
+    const T *points;        // width / panel panels of p × panel; width is a multiple of `stretch`; zeros from point n on
     Index n, width, p;
     const T *squares;       // width
     const double *uniform;  // (wanted - 1) × n_candidates, in [0, 1)
     Index wanted, n_candidates;
     std::int64_t *chosen;      // wanted; chosen[0] is given
     std::int64_t *candidates;  // room for n_candidates or 1
-    double *totals;            // the same
+    double *totals;            // the same × width / stretch
     T *closest;                // width: infinity for points, 0 beyond them
     T *nearer;                 // max(n_candidates, 1) × width
-    T *space;                  // most_at_once × p
     double *ends;              // width / stretch
 };
 
@@ -106,7 +105,8 @@ struct Loops {
     double (*product)(Rows<T> X, const T *table, Index m, T *out, Index out_stride, Ending<T>);
     void (*nearest)(Rows<T> X, const T *shift, const T *table, const T *half, Index m, T *space, std::int32_t *labels);
     double (*sums)(Rows<T> X, const T *shift, const std::int32_t *labels, double *sums, std::int64_t *counts);
-    Index (*seed)(Seeds<T>);
+    void (*try_candidates)(Seeds<T>, Index tried, Index begin_stretch, Index end_stretch, T *space);
+    bool (*choose)(Seeds<T>, Index tried, Index found);
     void (*normal)(Rows<T> C, const double *V, Index t, const double *weights, double *U, double *out);
     SparseLoops<T, std::int32_t> sparse32;
     SparseLoops<T, std::int64_t> sparse64;
