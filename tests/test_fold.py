@@ -74,6 +74,25 @@ def value_error(Z, gamma, dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("width", [1e-3, 1e-2, 1e-1])
+@pytest.mark.parametrize("n_landmarks", [2, 5, 40])
+def test_the_promise_holds_with_all_landmarks_in_one_of_two_far_clusters(dtype, width, n_landmarks):
+    rng = np.random.default_rng(n_landmarks)
+    near, far = rng.normal(size=(60, 3)) * width, 20 + rng.normal(size=(40, 3)) * width
+    X, gamma = np.concatenate([near, far]).astype(dtype), 1e-2
+    found = optimal(survey_of(X), Gaussian(gamma), Landmarks(X[:n_landmarks]), None)
+    Z = X[:n_landmarks].astype(np.longdouble)
+    C = np.exp(-gamma * ((X.astype(np.longdouble)[:, None] - Z) ** 2).sum(axis=2))
+    features = C @ found.whitening.astype(np.longdouble)
+    exact = np.linalg.eigvalsh((features.T @ features).astype(np.float64))[::-1][: found.n_components]
+    # In the whitened basis a value's error is multiplied by the columns of T.
+    rounding = value_error(X[:n_landmarks].astype(np.float64), gamma, dtype) + 4 * np.finfo(dtype).eps * n_landmarks
+    moved = rounding * np.sqrt(len(X)) * np.abs(found.whitening).sum(axis=0).max()
+    allowed = 2 * moved * np.sqrt(exact) + moved**2 + fold.PROMISE[np.dtype(dtype).name] * exact
+    assert (np.abs(found.eigenvalues - exact) <= allowed).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("name", SETS)
 def test_every_eigenvalue_keeps_the_promise_through_all_bandwidths(name, dtype):
     promise = fold.PROMISE[np.dtype(dtype).name]

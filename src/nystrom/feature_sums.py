@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import DTypeLike
 
+from nystrom.linalg import congruent
 from nystrom.rows.base import Block
 from nystrom.types import Array
 
@@ -121,8 +122,7 @@ class Statistics:
 
     def in_basis(self, T: Array) -> Statistics:
         """Return the statistics of the features ``f T``."""
-        scatter = T.T @ self.scatter @ T
-        return replace(self, mean=self.mean @ T, scatter=(scatter + scatter.T) / 2, cross=T.T @ self.cross)
+        return replace(self, mean=self.mean @ T, scatter=congruent(self.scatter, T), cross=T.T @ self.cross)
 
     def moved(self, shift: Array) -> Statistics:
         """Return the statistics of the features ``f + shift``."""

@@ -4,7 +4,7 @@ import copy
 import os
 import pickle
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nystrom import Nystroem
-from nystrom.engine import LocalEngine, Sums, TreeMerger
+from nystrom.engine import LocalEngine, Sums, TreeMerger, local
 from nystrom.rows import as_blocks
 from nystrom.threads import resolve_n_jobs
 
@@ -34,6 +34,31 @@ def test_a_map_yields_every_block_in_order():
     found = list(LocalEngine(3).map(as_blocks(X, block_rows=64), lambda block: block.X[:, 0], label="first"))
     assert [start for start, _ in found] == list(range(0, 1000, 64))
     np.testing.assert_array_equal(np.concatenate([part for _, part in found]), X[:, 0])
+
+
+def test_a_block_that_ends_as_patience_does_is_no_error():
+    class Late(Future):
+        def result(self, timeout=None):
+            if timeout is not None:
+                raise TimeoutError  # and the block is done before anybody looks
+            return super().result()
+
+    class Pool:
+        def submit(self, function, argument):
+            future = Late()
+            future.set_running_or_notify_cancel()
+            future.set_result(function(argument))
+            return future
+
+    assert local._Job(Pool(), lambda value: value + 1, 2).result(0.0) == 3
+
+
+def test_a_timeout_of_the_step_itself_reaches_the_caller():
+    def step(block):
+        raise TimeoutError("the file server does not answer")
+
+    with pytest.raises(TimeoutError, match="file server"):
+        LocalEngine(2).fold(as_blocks(X, block_rows=64), step, label="gram")
 
 
 @pytest.mark.parametrize("n_columns", [None, 2])

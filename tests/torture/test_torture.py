@@ -94,6 +94,16 @@ FOUND = [
         seed=1,
     ),
     Case(kernel="sum", machine="GaussianProcessRegressor", container="coo", scale="offset-6", n=6, p=1, m=3, seed=3),
+    Case(
+        selector="column-norm",
+        machine="GaussianProcessRegressor",
+        container="coo",
+        scale="offset-6",
+        n=6,
+        p=1,
+        m=2,
+        seed=3,
+    ),
 ]
 
 

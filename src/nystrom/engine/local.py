@@ -61,9 +61,8 @@ class _Job(Generic[T]):
         try:
             return self.future.result(patience)
         except TimeoutError:
-            if self.future.done():
-                raise  # the step's own error
-        return self._call() if self.future.cancel() else self.future.result()
+            # Nobody had begun in time, or this is the step's own error, which the future then raises again.
+            return self._call() if self.future.cancel() else self.future.result()
 
 
 class LocalEngine:
