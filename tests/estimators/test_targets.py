@@ -29,11 +29,38 @@ CLASSIFIERS = [KernelRidgeClassifier, KernelLogisticRegression, KernelSVC]
 
 @pytest.mark.parametrize("machine", REGRESSIONS)
 @pytest.mark.parametrize(
-    "y", [Y.astype(str), Y.astype("S"), np.full(60, "2026-01-01", "M8[D]"), np.arange(60).astype("m8[s]")], ids=repr
+    "values",
+    [
+        Y.astype(str),
+        Y.astype("S"),
+        Y.astype(str).astype(object),
+        [*map(str, Y)],
+        np.array([str(value) if row % 7 == 6 else value for row, value in enumerate(Y)], dtype=object),
+        pd.Series(Y.astype(str), dtype="category"),
+        np.full(60, "2026-01-01", "M8[D]"),
+        np.arange(60).astype("m8[s]"),
+    ],
+    ids=["text", "bytes", "objects", "list", "some text", "category", "dates", "spans"],
 )
-def test_a_regression_refuses_a_target_that_is_not_numbers(machine: Any, y: Any) -> None:
-    with pytest.raises(ValueError, match=r"y holds .* which are not numbers"):
-        machine(landmarks=X[:9]).fit(X, y)
+def test_a_regression_refuses_targets_and_weights_that_are_not_numbers(machine: Any, values: Any) -> None:
+    with pytest.raises(ValueError, match=r"^y holds .* which are not numbers"):
+        machine(landmarks=X[:9]).fit(X, values)
+    fitted = machine(landmarks=X[:9]).fit(X, Y)
+    with pytest.raises(ValueError, match=r"^y holds .* which are not numbers; a score needs numbers"):
+        fitted.score(X, values)
+    with pytest.raises(ValueError, match=r"^sample_weight holds .* which are not numbers"):
+        fitted.score(X, Y, sample_weight=values)
+    if machine is not GaussianProcessRegressor:
+        with pytest.raises(ValueError, match=r"^sample_weight holds .* which are not numbers; weights must be"):
+            machine(landmarks=X[:9]).fit(X, Y, sample_weight=values)
+
+
+@pytest.mark.parametrize("machine", CLASSIFIERS)
+def test_a_classifier_takes_text_for_classes_but_not_for_weights(machine: Any) -> None:
+    digits = np.where(Y > 0, "1", "0")
+    assert machine(landmarks=X[:9]).fit(X, digits).classes_.tolist() == ["0", "1"]
+    with pytest.raises(ValueError, match=r"^sample_weight holds .* which are not numbers; weights must be"):
+        machine(landmarks=X[:9]).fit(X, digits, sample_weight=np.ones(60).astype(str))
 
 
 @pytest.mark.parametrize("machine", [*REGRESSIONS, *CLASSIFIERS])

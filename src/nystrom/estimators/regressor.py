@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
-from nystrom.estimators.supervised import SupervisedMachine
+from nystrom.estimators.supervised import SupervisedMachine, require_numbers
 from nystrom.types import Emitted, OutPath, RowsLike, TargetLike
 
 
@@ -25,4 +25,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, SupervisedMachine):
 
     def score(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> float:
         """Return R² of the predictions; y may be None where the rows hold it."""
+        for values, name in ((y, "y"), (sample_weight, "sample_weight")):
+            if values is not None:
+                require_numbers(values, name, "a score needs numbers. Convert them.")
         return float(super().score(X, self._target_of(X, y), sample_weight))

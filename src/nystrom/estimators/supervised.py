@@ -188,12 +188,9 @@ class SupervisedMachine(KernelMachine):
                 raise ValueError(self._needs_y())
         elif not (is_dask_collection(y) and numeric and rows.on_cluster):  # else it stays there, beside the rows
             _check_kind(y)
+            if numeric:
+                require_numbers(y, "y", "the target of a regression must be numbers. Convert it, or take a classifier.")
             y = np.asarray(_check_y(y, multi_output=multi_output, y_numeric=numeric, estimator=self))
-            if numeric and y.dtype.kind not in "fiub":
-                raise ValueError(
-                    f"y holds {y.dtype}, such as {y.flat[0]!r}, which are not numbers; the target of a regression must "
-                    f"be numbers. Convert it, or take a classifier."
-                )
             if len(y) != rows.shape[0]:
                 raise ValueError(f"y has {len(y)} entries, but X has {rows.shape[0]} rows; there must be one per row.")
         return rows, cast("Array | None", y), None if sample_weight is None else self._check_weight(sample_weight, rows)
@@ -223,6 +220,7 @@ class SupervisedMachine(KernelMachine):
 
     def _check_weight(self, sample_weight: TargetLike, rows: RowBlocks) -> Array:
         n = rows.shape[0]
+        require_numbers(sample_weight, "sample_weight", "weights must be numbers. Convert them.")
         weight = _check_sample_weight(sample_weight, np.empty((n, 1)), dtype=np.float64, ensure_non_negative=True)
         if not weight.sum() > 0:
             raise ValueError("sample_weight must have at least one positive entry; got only zeros.")
@@ -234,6 +232,22 @@ class SupervisedMachine(KernelMachine):
             return y
         rows = self._check_X(X, reset=False)
         return gather_target(rows, self._engine(rows))
+
+
+def require_numbers(values: Any, name: str, advice: str) -> None:
+    """Raise for text, dates and bytes; scikit-learn would convert those that look like numbers without a word."""
+    if is_dask_collection(values):
+        return
+    found = np.asarray(values)
+    bad: Any = None
+    if found.dtype.kind == "O":
+        bad = next(
+            (value for value in found.flat if isinstance(value, (str, bytes, np.datetime64, np.timedelta64))), None
+        )
+    elif found.dtype.kind not in "fiubc" and found.size:
+        bad = found.flat[0]
+    if bad is not None:
+        raise ValueError(f"{name} holds {found.dtype}, such as {bad!r}, which are not numbers; {advice}")
 
 
 def _check_kind(y: Any) -> None:
