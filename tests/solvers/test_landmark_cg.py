@@ -88,6 +88,24 @@ def test_products_with_the_kernel_values_themselves_have_the_same_answer(kernel,
     assert np.abs(found - expected).max() < 1e-6 * np.abs(expected).max()
 
 
+@pytest.mark.parametrize(("alpha", "gamma", "p"), [(0.1, 0.1, 2), (0.1, 0.1, 3), (1.0, 0.3, 2), (1.0, 0.1, 3)])
+def test_float32_rows_of_a_known_alpha_have_nearly_the_answer_of_float64(alpha, gamma, p):
+    rng = np.random.default_rng(1)
+    X, new = rng.normal(size=(4000, p)).astype(np.float32), rng.normal(size=(500, p))
+    y = np.sin(3 * X[:, 0]) * np.cos(2 * X[:, -1]) + 0.01 * rng.normal(size=4000)
+
+    def predicted(dtype, known):
+        rows, Z = as_blocks(X.astype(dtype)).with_target(y), X[:300].astype(dtype)
+        problem = landmark_problem(rows, LocalEngine(2), Gaussian(gamma), Landmarks(Z), whitened=False, alpha=known)
+        solution, _ = problem.solve(alpha, tol=1e-6, max_iter=500)
+        return Gaussian(gamma)(new, Z.astype(np.float64)) @ solution.coefficients[:, 0]
+
+    expected = predicted(np.float64, None)
+    errors = [np.sqrt(np.mean((predicted(np.float32, known) - expected) ** 2)) for known in (alpha, None)]
+    assert errors[0] < 1e-3
+    assert errors[0] < 0.2 * errors[1]
+
+
 def test_both_triangles_of_the_preconditioner_are_right(monkeypatch):
     monkeypatch.setattr("nystrom.solvers.preconditioner._PANEL", 17)
     X, _, rng = data(n=90)

@@ -200,7 +200,7 @@ class GaussianProcessRegressor(KernelRegressor):
         Y = gather_target(rows, survey.engine).reshape(rows.shape[0], -1)
         room = room_for_values(getattr(survey.engine, "room", None))
         targeted = rows.with_target((Y - self._y_mean) / self._y_deviation)
-        problem = landmark_problem(targeted, survey.engine, kernel, landmarks, room=room)
+        problem = landmark_problem(targeted, survey.engine, kernel, landmarks, room=room, alpha=self._ratio)
         solution, _ = problem.solve(self._ratio, tol=_MEAN_TOL)
         warn_unless_converged(solution.residuals, solution.converged, _MEAN_TOL, "Give alpha a larger value.")
         self.mean_map_ = UnfactoredMap(landmarks, kernel)

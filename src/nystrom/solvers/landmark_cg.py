@@ -254,6 +254,7 @@ def landmark_problem(
     fit_intercept: bool = False,
     room: float = 0,
     whitened: bool = True,
+    alpha: float | None = None,
 ) -> LandmarkProblem:
     """Return the normal equations: one pass, and one more for the mean of the target if there is an intercept.
 
@@ -269,6 +270,8 @@ def landmark_problem(
         Bytes in which features may be held.
     whitened : bool
         Whether small problems hold whitened features instead of kernel values.
+    alpha : float, optional
+        The least λ that will be solved for, where it is known.
     """
     given = len(landmarks)
     kept = independent_landmarks(kernel, landmarks)
@@ -293,7 +296,8 @@ def landmark_problem(
     inner: Preconditioner
     with algebra_threads(m):
         if T is None or held is None:
-            inner = FalkonPreconditioner(kernel, landmarks, rows.dtype)
+            noise = None if alpha is None or not alpha > 0 else target.weight / alpha
+            inner = FalkonPreconditioner(kernel, landmarks, rows.dtype, noise)
             _check_some_rows(rows, kernel, evaluate, inner, m)
         else:
             inner = SamplePreconditioner(T, _sample_gram(held, weight, target, centred=fit_intercept))

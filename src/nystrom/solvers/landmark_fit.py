@@ -123,8 +123,10 @@ def fit_on_landmarks(
     solution of the one before.
     """
 
+    least = None if alphas is None else float(np.min(alphas))
+
     def problem_of(fitted: RowBlocks) -> LandmarkProblem:
-        return landmark_problem(fitted, engine, kernel, landmarks, fit_intercept=fit_intercept, room=room)
+        return landmark_problem(fitted, engine, kernel, landmarks, fit_intercept=fit_intercept, room=room, alpha=least)
 
     single = alphas is not None and len(alphas) == 1
     if single and not early_stopping:
