@@ -210,19 +210,25 @@ def whiten_quickly(W: Array, *, block_dtype: DTypeLike, caution: float, most: fl
     A tenth of the time of :func:`whiten`, by Cholesky. None unless it is clear that :func:`whiten` would keep every
     direction and that the condition is below ``most``.
     """
-    try:
-        R = cholesky(W)
-    except (np.linalg.LinAlgError, ValueError):
-        return None
-    with blas_threads(1):
-        T, failed = scipy.linalg.lapack.dtrtri(R)
-    if failed:
+    T = inverse_cholesky(W)
+    if T is None:
         return None
     norm = whitening_norm(T)
     lowest, largest = 1.0 / (_SAFE * norm), row_sum_norm(W)
     if not lowest > caution * _rounding_level(W, block_dtype) or not lowest * most > largest:
         return None
     return QuickWhitening(T, largest / lowest, norm)
+
+
+def inverse_cholesky(W: Array) -> Array | None:
+    """Return the upper triangular ``T`` with ``Tᵀ W T = I``; None if W is not positive definite to rounding."""
+    try:
+        R = cholesky(W)
+    except (np.linalg.LinAlgError, ValueError):
+        return None
+    with blas_threads(1):
+        T, failed = scipy.linalg.lapack.dtrtri(R)
+    return None if failed else np.asarray(T)
 
 
 def whitened(C: Array, T: Array) -> Array:

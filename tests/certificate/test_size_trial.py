@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nystrom.certificate.size_trial import Trial, inclusion
-from nystrom.certificate.tolerance import next_size
+from nystrom.certificate.tolerance import larger_size, smaller_size
 from nystrom.engine import LocalEngine
 from nystrom.engine.survey import Survey
 from nystrom.kernels import Gaussian, Linear, Polynomial, Precomputed
@@ -100,7 +100,9 @@ def test_chances_add_up_to_the_size_and_follow_the_shares(size):
 def search(error, tol, most=100_000):
     """Return the sizes that the search tries where the error is this function of the size."""
     sizes = [(32, error(32))]
-    while (size := next_size(sizes, tol, most)) is not None:
+    while sizes[-1][1] > tol:
+        sizes.append((size := larger_size(sizes, tol, most), error(size)))
+    while (size := smaller_size(sizes, tol)) is not None:
         assert size not in [s for s, _ in sizes]
         sizes.append((size, error(size)))
     return sizes

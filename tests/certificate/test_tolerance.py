@@ -7,7 +7,7 @@ import pytest
 
 from nystrom import KernelRidge, Nystroem, best_possible
 from nystrom.certificate.estimate import ErrorEstimate
-from nystrom.certificate.tolerance import cut_rank, extrapolate, next_size
+from nystrom.certificate.tolerance import cut_rank, extrapolate
 from nystrom.exceptions import ApproximationWarning
 from nystrom.kernels import Gaussian
 
@@ -66,6 +66,35 @@ def test_a_tolerance_works_with_other_selectors_and_precomputed_kernels():
     assert given.approximation_error(K).value <= 0.05
 
 
+@pytest.mark.parametrize("count", [20, 32, 90])
+def test_landmarks_that_were_given_are_neither_merged_nor_tried_twice(count):
+    X = clusters(1500)
+    enough = Nystroem(gamma=0.01, tol=0.9, landmarks=X[:count]).fit(X)
+    assert np.array_equal(enough.landmarks_, X[:count])
+    assert len(enough.sizes_tried_) == 1
+    with pytest.warns(ApproximationWarning, match="these are the landmarks that were given"):
+        few = Nystroem(gamma=1.0, tol=0.001, landmarks=np.arange(count)).fit(X)
+    assert [size for size, _ in few.sizes_tried_] == [count]
+
+
+@pytest.mark.parametrize("landmarks", ["auto", "kmeans", "uniform", "rpcholesky"])
+def test_few_distinct_rows_are_soon_all_landmarks(landmarks):
+    rng = np.random.default_rng(9)
+    X = rng.normal(size=(45, 3))[rng.integers(45, size=2500)]
+    features = Nystroem(gamma=3.0, tol=1e-4, landmarks=landmarks, random_state=0).fit(X)
+    assert len(features.landmarks_) <= 45
+    assert features.approximation_error(X, exact=True).value <= 1e-4
+    assert len(features.sizes_tried_) <= 4
+
+
+def test_the_search_comes_back_from_a_size_that_is_too_large():
+    X = clusters(2500, seed=3)
+    features = Nystroem(gamma=0.02, tol=0.2, random_state=0).fit(X)
+    sizes = [size for size, _ in features.sizes_tried_]
+    assert len(features.landmarks_) < sizes[0]
+    assert features.approximation_error(X, exact=True).value <= 0.2
+
+
 @pytest.mark.parametrize(
     ("params", "match"), [({"tol": 0}, "tol must be"), ({"tol": 0.1, "tol_norm": "l1"}, "tol_norm")]
 )
@@ -74,13 +103,7 @@ def test_wrong_tolerances_are_named(params, match):
         Nystroem(**params).fit(clusters(50))
 
 
-def test_the_search_closes_in_on_the_size_that_suffices():
-    sizes, tol = [(32, 3 / 32)], 0.01
-    while (size := next_size(sizes, tol, 10_000)) is not None:
-        sizes.append((size, 3 / size))
-    passing = min(size for size, error in sizes if error <= tol)
-    assert 300 <= passing <= 1.2 * 300
-    assert len(sizes) <= 6
+def test_errors_that_fall_as_a_power_are_extrapolated():
     assert extrapolate([(100, 0.1), (200, 0.05)], 0.01) == 1000
 
 

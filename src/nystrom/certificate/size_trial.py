@@ -14,6 +14,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from nystrom.certificate.estimate import ErrorEstimate, ratio_of
+from nystrom.certificate.merging import Merging
 from nystrom.certificate.pairs import TILE, kernel_with
 from nystrom.certificate.spectral import largest_eigenvalue
 from nystrom.engine.survey import Survey
@@ -21,7 +22,7 @@ from nystrom.factor import bind, landmark_kernel, prepare
 from nystrom.kernels import Kernel, Precomputed
 from nystrom.kmeans.lloyd import draw_rows
 from nystrom.landmarks.base import Landmarks, gather
-from nystrom.linalg import whiten, whiten_quickly, whitened
+from nystrom.linalg import inverse_cholesky, whiten, whiten_quickly, whitened
 from nystrom.rows.arrays import array_rows
 from nystrom.rows.base import Block
 from nystrom.rows.finite import require_finite
@@ -29,6 +30,8 @@ from nystrom.types import Array
 
 # Rows of the sample: few where a fit is so cheap that pairs of many would take longer.
 _TRIAL_ROWS = (1000, 2000)
+# The pairs of the whole sample take little time up to so many times as many as the pairs of rows and landmarks.
+_WORTH = 1.0
 # Every so many of them are enough to see that a size is far from the tolerance.
 _ROUGH_STEP = 3
 # Above this error float32 is accurate enough, and its products take half the time.
@@ -77,11 +80,28 @@ class Trial:
         require_finite(self.X, rows.name, numbers=self.numbers)
         # The spectral norm's start, drawn now so that sizes on trial do not move the stream that selects landmarks.
         self._seed = int(rng.integers(2**32))
-        between = kernel_with(self.X, self.numbers, kernel)
-        sample = array_rows(self.X, block_rows=TILE)
+        sampled = len(self.numbers) < self.n_rows
+        self.dtype = np.dtype(np.float32 if least >= _FLOAT32_TOLERANCE and sampled else np.float64)
+        self._engine = survey.engine
+
+    @cached_property
+    def K(self) -> Array:
+        """The kernel between the rows of the sample; each pair is looked at once."""
         size = len(self.numbers)
-        self.dtype = np.float32 if least >= _FLOAT32_TOLERANCE and size < self.n_rows else np.float64
-        self.K = survey.engine.emit(sample, lambda b: between(b.X), size, self.dtype, label="kernel of a sample")
+        K = np.empty((size, size), dtype=self.dtype)
+
+        def step(block: Block) -> None:
+            rows, later = slice(block.start, block.stop), slice(block.start, None)
+            K[rows, later] = kernel_with(self.X[later], self.numbers[later], self.kernel)(block.X)
+            K[later, rows] = K[rows, later].T
+
+        for _ in self._engine.map(array_rows(self.X, block_rows=TILE), step, label="kernel of a sample"):
+            pass
+        return K
+
+    def worth_it(self, n_landmarks: int) -> bool:
+        """Whether a look at the whole sample takes little time beside a fit with so many landmarks."""
+        return len(self.numbers) ** 2 <= _WORTH * self.n_rows * n_landmarks
 
     @cached_property
     def rough(self) -> Trial | None:
@@ -89,27 +109,37 @@ class Trial:
         if self.chance.max() >= 1:
             return None
         part = object.__new__(Trial)
-        part.n_rows, part.kernel, part.dtype, part._seed = self.n_rows, self.kernel, self.dtype, self._seed
+        part.n_rows, part.kernel, part.dtype = self.n_rows, self.kernel, self.dtype
+        part._seed, part._engine = self._seed, self._engine
         some = slice(None, None, _ROUGH_STEP)
         part.numbers, part.X = self.numbers[some], self.X[some]
         part.chance = self.chance[some] * (len(part.numbers) / len(self.numbers))
-        part.K = np.ascontiguousarray(self.K[some, some])
         return part
 
     def features(self, landmarks: Landmarks) -> Array:
         """Return the features of the sample's rows, in every direction that the landmarks span."""
+        W, C = self._kernels(landmarks)
+        return whitened(C, self._whitening(W)).astype(self.dtype)
+
+    def merging(self, landmarks: Landmarks) -> Merging:
+        """Return the landmarks ready to be merged to fewer, by the rows of the sample."""
+        return Merging(landmarks, *self._kernels(landmarks), 1 / self.chance)
+
+    def _kernels(self, landmarks: Landmarks) -> tuple[Array, Array]:
+        """Return the kernel between the landmarks, and that of the sample's rows with them."""
         kernel = bind(self.kernel, landmarks)
-        T = self._whitening(landmark_kernel(kernel, landmarks))
-        values = np.asarray(prepare(kernel, landmarks)(self.X), dtype=np.float64)
-        return whitened(values, T).astype(self.dtype)
+        C = np.asarray(prepare(kernel, landmarks)(self.X), dtype=np.float64)
+        return landmark_kernel(kernel, landmarks), C
 
     def _whitening(self, W: Array) -> Array:
-        quick = whiten_quickly(W, block_dtype=self.X.dtype, caution=1.0, most=_CHOLESKY_LIMIT)
-        if quick is None and self.dtype == np.float32 and self.X.dtype == np.float64:
+        if self.dtype == np.float32 and self.X.dtype == np.float64:
             # With a little added to its diagonal W explains a little less, which errs on the safe side.
             added = W + _ADDED * float(np.trace(W)) * np.eye(len(W))
-            quick = whiten_quickly(added, block_dtype=np.float64, caution=0.0, most=np.inf)
-        return whiten(W, block_dtype=self.X.dtype).T if quick is None else quick[0]
+            T = inverse_cholesky(added)
+            if T is not None:
+                return T
+        quick = whiten_quickly(W, block_dtype=self.X.dtype, caution=1.0, most=_CHOLESKY_LIMIT)
+        return whiten(W, block_dtype=self.X.dtype).T if quick is None else quick.T
 
     def error(self, landmarks: Landmarks, norm: str, confidence: float) -> ErrorEstimate:
         """Return the relative error that these landmarks would have on all rows."""
@@ -124,21 +154,23 @@ class Trial:
 
     @cached_property
     def _kernel_squares(self) -> _Sums:
-        return self._squares(np.zeros((len(self.K), 0), dtype=self.dtype))
+        return self._squares(np.zeros((len(self.numbers), 0), dtype=self.dtype))
 
     def _squares(self, L: Array) -> _Sums:
         """Return what the squares of ``K − L Lᵀ`` add up to, each divided by its column's chance."""
-        s, weight = len(L), (1 / self.chance)
-        off, on = np.empty(s), np.empty(s)
-        # In tiles, which stay in the cache; and not as L @ L.T, which NumPy would fill from one triangle.
-        other, product = np.ascontiguousarray(L.T), np.empty((min(TILE, s), s), dtype=self.dtype)
+        s, weight = len(L), (1 / self.chance).astype(self.dtype)
+        off, on = np.zeros(s), np.empty(s)
+        # In tiles, which stay in the cache, on and above the diagonal: the matrix is symmetric.
+        other, room = np.ascontiguousarray(L.T), np.empty(min(TILE, s) * s, dtype=self.dtype)
         for first in range(0, s, TILE):
-            rows = slice(first, min(first + TILE, s))
-            E = np.matmul(L[rows], other, out=product[: rows.stop - first])
-            np.subtract(self.K[rows], E, out=E)
+            rows, later = slice(first, min(first + TILE, s)), slice(first, None)
+            count = rows.stop - first
+            E = np.matmul(L[rows], other[:, later], out=room[: count * (s - first)].reshape(count, -1))
+            np.subtract(self.K[rows, later], E, out=E)
             np.square(E, out=E)
-            on[rows] = E[np.arange(len(E)), np.arange(first, rows.stop)]
-            off[rows] = E @ weight.astype(self.dtype)
+            on[rows] = E.diagonal()
+            off[rows] += E @ weight[later]
+            off[rows.stop :] += weight[rows] @ E[:, count:]
         return _Sums(off - on * weight, on)
 
     def _ratio(self, error: _Sums, kernel: _Sums, norm: str, confidence: float) -> ErrorEstimate:
@@ -146,7 +178,7 @@ class Trial:
 
         The interval is the jackknife's on the rows of the sample, for a U-statistic.
         """
-        s, n = len(self.K), self.n_rows
+        s, n = len(self.numbers), self.n_rows
         # Two rows are drawn together a little less often than by the product of their chances.
         pairs = s / max(s - 1, 1) * (n - 1) / n
         weight = 1 / self.chance

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from nystrom.certificate.estimate import ErrorEstimate
+from nystrom.certificate.merging import Merging
 from nystrom.certificate.size_trial import Trial
 from nystrom.engine.survey import Survey
 from nystrom.kernels import Kernel
 from nystrom.kmeans.lloyd import draw_rows
-from nystrom.landmarks.auto import Auto
-from nystrom.landmarks.base import Landmarks, Selector, gather
+from nystrom.landmarks.auto import Auto, AutoAgain
+from nystrom.landmarks.base import Landmarks, Selector, gather, resolve
+from nystrom.landmarks.fixed import GIVEN
 from nystrom.rows.arrays import array_rows
 from nystrom.types import Array
 
@@ -26,14 +29,19 @@ _LARGE_GROWTH = 1.8
 # Below this share of the tolerance an error says little about the sizes in between: the rank may be exhausted.
 _STEEP = 0.25
 # How errors fall with the size where only one was tried: as its power of minus this.
-_FIRST_RATE = 0.7
+_FIRST_RATE = 0.6
 _LEAST_RATE = 0.1
 _APART = 1.3
 # A size that suffices is taken if it is at most this many times one that does not, or that the errors ask for.
 _CLOSE = 1.2
 # Aim a little below the tolerance: a size just short of it costs another trial.
 _AIM = 0.95
+# While sizes are small, aim farther below it: coming back by merging landmarks costs less than another selection.
+_AIM_BEYOND = 0.84
 _MOST_TRIALS = 24
+_MOST_MERGES = 12
+# Merging holds m² numbers.
+_MOST_MERGED = 4096
 # Selectors that read all rows choose from a sample of so many in the search, and so many per landmark.
 _POOL_ROWS = 8192
 _POOL_ROWS_PER_LANDMARK = 32
@@ -42,7 +50,7 @@ _POOL_ROWS_PER_LANDMARK = 32
 class Tried(NamedTuple):
     """A size, its landmarks and their error.
 
-    ``reach`` is its upper end by the whole sample, or about that where ``full`` is false and a part of it was enough.
+    ``reach`` is its upper end; about that of the whole sample where ``full`` is false, and a part of it was enough.
     """
 
     size: int
@@ -91,13 +99,13 @@ def find_size(
     """Return landmarks whose relative error is below ``tol`` at the upper end of its interval.
 
     It is measured on 1,000 to 2,000 rows whose kernel is held (:class:`~nystrom.certificate.size_trial.Trial`): a size
-    on trial costs its landmarks and little else. Sizes grow by the decay seen so far, then close in on the tolerance
-    until another trial would save little.
+    on trial costs its landmarks and little else. Sizes grow by the decay seen so far until one suffices; its landmarks
+    are then merged (:class:`~nystrom.certificate.merging.Merging`) until fewer would not do.
 
     Parameters
     ----------
     survey, selector, kernel
-        The rows, how landmarks are chosen, and the kernel with numeric parameters.
+        The rows, how landmarks are chosen, and the kernel.
     tol : float
         Of the relative error.
     rng : numpy.random.Generator
@@ -109,54 +117,101 @@ def find_size(
     confidence : float
         Of the interval; above 95 % because several sizes are tried, and the first that passes is taken.
     """
-    trial = Trial(survey, kernel, rng, least=tol)
-    tried: list[Tried] = []
-    size: int | None = min(_START, most)
-    while size is not None and len(tried) < _MOST_TRIALS:
-        landmarks = choose_landmarks(survey, selector, size, kernel, rng)
-        # Only a size that is too small for sure, as far as the others say, is worth a rough look.
-        far = norm == "fro" and (not tried or extrapolate([(t.size, t.reach) for t in tried], tol) > 1.5 * size)
-        tried.append(_attempt(trial.rough if far else None, trial, size, landmarks, tol, norm, confidence))
-        size = next_size([(t.size, t.reach) for t in tried], tol, most)
+    numeric = resolve(kernel, survey)
+    # "auto" sees "scale" as it does in a fit of a given size.
+    shown = kernel if isinstance(selector, Auto) else numeric
+    selector = once_sampled(selector)
+    judge = _Judge(Trial(survey, numeric, rng, least=tol), tol, norm, confidence)
+    given = isinstance(selector, GIVEN)
+    tried = _grow(judge, lambda size: choose_landmarks(survey, selector, size, shown, rng), most, once=given)
+    if tried[-1].reach <= tol and tried[-1].size <= _MOST_MERGED and not given:
+        tried += _shrink(judge, tried)
     enough = [t for t in tried if t.reach <= tol]
     best = min(enough, key=lambda t: t.size) if enough else max(tried, key=lambda t: t.size)
     if not enough and not best.full:
-        best = best._replace(error=trial.error(best.landmarks, norm, confidence))
-    needed = best.size if enough else extrapolate([(t.size, t.reach) for t in tried], tol)
+        best = best._replace(error=judge.trial.error(best.landmarks, norm, confidence))
+    needed = best.size if enough else extrapolate(_reaches(tried), tol)
     history = tuple((t.size, t.error) for t in tried)
     return Sized(best.landmarks, best.error, bool(enough), min(needed, survey.rows.shape[0]), history)
 
 
-def _attempt(
-    rough: Trial | None, trial: Trial, size: int, landmarks: Landmarks, tol: float, norm: str, confidence: float
-) -> Tried:
-    """Return the error of these landmarks: by the whole sample unless a part of it shows that it is too large."""
-    if rough is not None:
-        error = rough.error(landmarks, norm, confidence)
-        if error.low > tol:
-            # The whole sample's interval would be this much narrower.
-            half = (error.high - error.value) * float(np.sqrt(len(rough.K) / len(trial.K)))
-            return Tried(size, landmarks, error, error.value + half, False)
-    error = trial.error(landmarks, norm, confidence)
-    return Tried(size, landmarks, error, error.high, True)
+@dataclass(frozen=True)
+class _Judge:
+    """The error of landmarks, against the tolerance."""
+
+    trial: Trial
+    tol: float
+    norm: str
+    confidence: float
+
+    def __call__(self, landmarks: Landmarks, *, look: bool = True) -> Tried:
+        """Return the error of these landmarks, by the whole sample.
+
+        With ``look``, where the error may be far from ``tol``, by a part of it if that tells on which side it is; by
+        that part alone for few landmarks, whose fit takes less time than the pairs of the whole sample.
+        """
+        trial, m = self.trial, len(landmarks)
+        worth_it = trial.worth_it(m)
+        rough = trial.rough if self.norm == "fro" and (look or not worth_it) else None
+        if rough is not None:
+            error = rough.error(landmarks, self.norm, self.confidence)
+            if not worth_it:
+                return Tried(m, landmarks, error, error.high, True)
+            if not error.low <= self.tol < error.high:
+                # The whole sample's interval would be this much narrower.
+                half = (error.high - error.value) * float(np.sqrt(len(rough.numbers) / len(trial.numbers)))
+                return Tried(m, landmarks, error, error.value + half, False)
+        error = trial.error(landmarks, self.norm, self.confidence)
+        return Tried(m, landmarks, error, error.high, True)
 
 
-def next_size(tried: list[tuple[int, float]], tol: float, most: int) -> int | None:
-    """Return the next size to try, given sizes and upper ends of errors; None where the search is over."""
+def _reaches(tried: list[Tried]) -> list[tuple[int, float]]:
+    return [(t.size, t.reach) for t in tried]
+
+
+def _grow(judge: _Judge, choose: Callable[[int], Landmarks], most: int, *, once: bool) -> list[Tried]:
+    """Return sizes tried, larger and larger, up to the first that suffices; only one where landmarks were given."""
+    tried: list[Tried] = []
+    size = min(_START, most)
+    while True:
+        before = tried[-1].size if tried else 0
+        tried.append(judge(choose(size)))
+        # Fewer landmarks than were asked for, and no more than before: there are no other rows.
+        over = once or size >= most or before >= tried[-1].size < size or len(tried) == _MOST_TRIALS
+        if over or tried[-1].reach <= judge.tol:
+            return tried
+        size = larger_size(_reaches(tried), judge.tol, most)
+
+
+def _shrink(judge: _Judge, tried: list[Tried]) -> list[Tried]:
+    """Return smaller sizes tried below the last one, which suffices; their landmarks are merged from its own."""
+    merging: Merging | None = None
+    found: list[Tried] = []
+    while (size := smaller_size(_reaches([*tried, *found]), judge.tol)) is not None and len(found) < _MOST_MERGES:
+        merging = merging or judge.trial.merging(tried[-1].landmarks)
+        found.append(judge(merging.to(size), look=len(tried) == 1))
+    return found
+
+
+def larger_size(tried: list[tuple[int, float]], tol: float, most: int) -> int:
+    """Return the next size to try, given sizes and upper ends of errors that are all above the tolerance."""
+    largest = max(tried)[0]
+    large = largest >= _LARGE
+    aim = extrapolate(tried, (_AIM if large else _AIM_BEYOND) * tol)
+    growth = _LARGE_GROWTH if large else _MOST_GROWTH
+    return min(int(np.clip(aim, np.ceil(1.1 * largest), np.ceil(growth * largest))), most)
+
+
+def smaller_size(tried: list[tuple[int, float]], tol: float) -> int | None:
+    """Return the next size to try below the smallest that suffices; None where that would save little."""
     passing = [t for t in tried if t[1] <= tol]
-    if not passing:
-        largest = max(tried)[0]
-        if largest >= most:
-            return None
-        aim = extrapolate(tried, _AIM * tol)
-        growth = _MOST_GROWTH if largest < _LARGE else _LARGE_GROWTH
-        return min(int(np.clip(aim, np.ceil(1.1 * largest), np.ceil(growth * largest))), most)
     good, reached = min(passing)
     below = [t for t in tried if t[1] > tol and t[0] < good]
     if not below:
-        # The smallest size was enough already.
+        # The smallest size was enough already. How errors fall is known from the second size on.
         size = good * max(reached / (_AIM * tol), 1e-9) ** (1 / _decay(passing, (good, reached)))
-        return None if good <= max(_CLOSE * size, 1) else max(round(size), good // 2, 1)
+        least = good // (2 if len(passing) == 1 else 8)
+        return None if good <= max(_CLOSE * size, 1) else max(round(size), least, 1)
     bad, failed = max(below)
     if good <= max(_CLOSE * bad, bad + 1):
         return None
@@ -198,6 +253,11 @@ def cut_rank(eigenvalues: Array, error: ErrorEstimate, tol: float) -> int:
     # The norm of what is cut at rank 0, 1, …
     tails = np.append(np.cumsum((eigenvalues**power)[::-1])[::-1], 0.0) ** (1 / power)
     return max(int(np.argmax(tails <= (tol - error.high) * tails[0])), 1)
+
+
+def once_sampled(selector: Selector) -> Selector:
+    """Return a selector for several sizes from the rows of one survey; "auto" samples them once."""
+    return AutoAgain(selector.n_iter) if type(selector) is Auto else selector
 
 
 def choose_landmarks(

@@ -14,6 +14,8 @@ from nystrom.factor import FACTORS, NystromMap, truncate
 from nystrom.fold import Kept
 from nystrom.generator import make_generator
 from nystrom.landmarks import make_selector
+from nystrom.landmarks.base import resolve
+from nystrom.landmarks.fixed import GIVEN
 from nystrom.rows import RowBlocks
 from nystrom.warn import warn_caller
 
@@ -33,8 +35,8 @@ class GrowingMachine(KernelMachine):
         survey = Survey(rows, self._fit_engine(rows, selector, most))
         rng = make_generator(self.random_state)
         kernel = self._checked_kernel(rows)
-        kernel = kernel.resolve(survey.moments) if kernel.needs_moments else kernel
         found = find_size(survey, selector, kernel, tol, rng, norm=norm, most=most)
+        kernel = resolve(kernel, survey)
         middle, passes = time.perf_counter(), survey.n_passes
         searched = StageRecord("search", passes, middle - began)
         keep = Kept(self._room_for_kernel(survey, kernel, len(found.landmarks)) if keep_kernel else None)
@@ -51,7 +53,9 @@ class GrowingMachine(KernelMachine):
 
     def _warn_not_met(self, found: Sized, tol: float, most: int, n_rows: int) -> None:
         reached = f"{len(found.landmarks)} landmarks reach {found.error}, and tol={tol:g} was asked for"
-        if len(found.landmarks) < most:
+        if isinstance(make_selector(self.landmarks), GIVEN):
+            cause = "these are the landmarks that were given"
+        elif len(found.landmarks) < most:
             cause = "the rows have no more that differ enough"
         elif most >= n_rows:
             cause = "there are no more rows"

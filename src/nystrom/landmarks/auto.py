@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from typing import NamedTuple
 
 import numpy as np
 
@@ -77,6 +78,14 @@ def sketch_columns(n_features: int) -> int:
     return n_features if n_features <= _FEW_COLUMNS else _SKETCH_DIM
 
 
+class _Sample(NamedTuple):
+    """Rows drawn, what k-means sees of them, and what each counts."""
+
+    rows: RowBlocks
+    sketched: RowBlocks
+    weight: Array | None
+
+
 class Auto(Selector):
     """Cluster a sampled-PCA sketch of a sample of rows, and take the means of the sampled rows themselves.
 
@@ -123,14 +132,7 @@ class Auto(Selector):
     def _cluster(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
         # The algebra of a sketch is small: waking BLAS's threads for it costs more than they do.
         with blas_threads(1):
-            sample, numbers, weight = _sample(survey, sample_size(m), rng)
-            sketch = fit_sketch(sample, numbers, rng)
-
-            def step(block: Block) -> Array:
-                require_finite(block.X, sample.name, numbers=numbers[block.start : block.stop])
-                return sketch(block.X)
-
-            sketched = survey.engine.map_rows(sample, step, sketch.dim, sample.dtype, label="sketch of the sample")
+            sample, sketched, weight = self._sketched_sample(survey, sample_size(m), rng)
             found = cluster_sample(sketched, m, survey.engine, rng, self._steps(sample.shape[0], m), weight)
             points = _means(sample, survey.engine, found, kernel, weight)
         suspect = m <= _TRIAL_LANDMARKS and (spent_on_outliers(found.counts) or _unlike(points, found.counts, kernel))
@@ -139,9 +141,36 @@ class Auto(Selector):
             points = _better_for_kernel(points, inside, sketched, kernel, rng, self._steps(sample.shape[0], m))
         return Landmarks(points, None)
 
+    def _sketched_sample(self, survey: Survey, size: int, rng: np.random.Generator) -> _Sample:
+        """Return rows drawn, and their sketch."""
+        sample, numbers, weight = _sample(survey, size, rng)
+        sketch = fit_sketch(sample, numbers, rng)
+
+        def step(block: Block) -> Array:
+            require_finite(block.X, sample.name, numbers=numbers[block.start : block.stop])
+            return sketch(block.X)
+
+        sketched = survey.engine.map_rows(sample, step, sketch.dim, sample.dtype, label="sketch of the sample")
+        return _Sample(sample, sketched, weight)
+
     def _steps(self, n_rows: int, m: int) -> int:
         """Return the Lloyd steps to make: half of them where clusters have few rows, and seeds are soon settled."""
         return self.n_iter if n_rows > _FEW_ROWS_PER_CLUSTER * m else -(-self.n_iter // 2)
+
+
+class AutoAgain(Auto):
+    """The same for several sizes, one after the other: they share a sample and its sketch while it has rows enough.
+
+    For the rows of one survey. Parameters as for :class:`Auto`.
+    """
+
+    _drawn: _Sample | None = None
+
+    def _sketched_sample(self, survey: Survey, size: int, rng: np.random.Generator) -> _Sample:
+        enough = min(size, survey.rows.shape[0])
+        if self._drawn is None or self._drawn.rows.shape[0] < enough:
+            self._drawn = super()._sketched_sample(survey, size, rng)
+        return self._drawn
 
 
 def _means(sample: RowBlocks, engine: Engine, found: KMeansResult, kernel: Kernel, weight: Array | None) -> Matrix:

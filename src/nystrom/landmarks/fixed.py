@@ -76,5 +76,9 @@ class GivenIndices(Selector):
         return Landmarks(smaller_form(gather(survey, indices)), indices)
 
 
+# Selectors that choose nothing.
+GIVEN = (GivenPoints, GivenIndices)
+
+
 def _dense(points: Matrix) -> Array:
     return np.asarray(to_dense(points))

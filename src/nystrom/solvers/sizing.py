@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nystrom.certificate.tolerance import choose_landmarks
+from nystrom.certificate.tolerance import choose_landmarks, once_sampled
 from nystrom.engine.survey import Survey
 from nystrom.factor import bind, landmark_kernel, prepare
 from nystrom.kernels import Kernel
@@ -129,7 +129,7 @@ def _grow(
     usual: int = 0,
 ) -> Grown:
     """Double the size until it is ``enough`` by what ``look`` returns; with a score, take the smallest as good."""
-    size = min(least, most)
+    size, selector = min(least, most), once_sampled(selector)
     chosen = [choose_landmarks(survey, selector, size, kernel, rng)]
     seen = [look(chosen[0])]
     following = min(2 * size, most)
