@@ -36,7 +36,8 @@ _APART = 1.3
 _CLOSE = 1.2
 # Aim a little below the tolerance: a size just short of it costs another trial.
 _AIM = 0.95
-# While sizes are small, aim farther below it: coming back by merging landmarks costs less than another selection.
+# From sizes below this, aim farther below it: coming back by merging landmarks costs less than another selection.
+_SMALL = 64
 _AIM_BEYOND = 0.84
 _MOST_TRIALS = 24
 _MOST_MERGES = 12
@@ -196,9 +197,8 @@ def _shrink(judge: _Judge, tried: list[Tried]) -> list[Tried]:
 def larger_size(tried: list[tuple[int, float]], tol: float, most: int) -> int:
     """Return the next size to try, given sizes and upper ends of errors that are all above the tolerance."""
     largest = max(tried)[0]
-    large = largest >= _LARGE
-    aim = extrapolate(tried, (_AIM if large else _AIM_BEYOND) * tol)
-    growth = _LARGE_GROWTH if large else _MOST_GROWTH
+    aim = extrapolate(tried, (_AIM_BEYOND if largest < _SMALL else _AIM) * tol)
+    growth = _LARGE_GROWTH if largest >= _LARGE else _MOST_GROWTH
     return min(int(np.clip(aim, np.ceil(1.1 * largest), np.ceil(growth * largest))), most)
 
 
