@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from nystrom import Nystroem, feature_sums
-from nystrom.feature_sums import BlockSums, Room, Rooms
+from nystrom.block_memory import Room, Rooms
+from nystrom.feature_sums import BlockSums
 from nystrom.rows.base import Block
 
 

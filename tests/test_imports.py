@@ -31,6 +31,7 @@ ORDER = [
     "sketch",
     "kmeans",
     "landmarks",
+    "block_memory",
     "feature_sums",
     "fold",
     "excess",

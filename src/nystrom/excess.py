@@ -30,6 +30,11 @@ def excess(statistics: Statistics, fold: Fold) -> float:
     return float(-margin / fold.tolerance)
 
 
+def value_tolerance(m: int, dtype: np.dtype) -> float:
+    """Return ``√ε m^¼``: the part of :func:`rounding_tolerance` that kernel values with m landmarks are worth."""
+    return float(np.sqrt(np.finfo(dtype).eps) * m**0.25)
+
+
 def rounding_tolerance(kernel: Kernel, W: Array, T: Array, dtype: np.dtype) -> float:
     """Return how far features may exceed the kernel by rounding alone, as a share of the scale of ``margin_of``.
 
@@ -37,8 +42,7 @@ def rounding_tolerance(kernel: Kernel, W: Array, T: Array, dtype: np.dtype) -> f
     the share ε √m top / σ, with σ the least eigenvalue kept. A higher cut-off mends that, unless σ is far above even
     the highest: then, for a kernel that is positive semidefinite by theorem, it is rounding that must be allowed.
     """
-    root = len(W) ** 0.25
-    of_values = float(np.sqrt(np.finfo(dtype).eps) * root)
+    of_values, root = value_tolerance(len(W), dtype), len(W) ** 0.25
     spread = root * float(np.sqrt(np.max(np.diag(W)))) * float(np.max(np.linalg.norm(T, axis=0)))
     of_landmarks = float(np.finfo(np.float64).eps) * spread**2
     beyond_cut = of_landmarks < 1 / (10 * CAUTIONS[-1])

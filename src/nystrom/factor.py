@@ -17,11 +17,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import DTypeLike
 
+from nystrom.block_memory import Room, Rooms
 from nystrom.engine.base import Engine, Sums
 from nystrom.engine.survey import Survey
 from nystrom.exceptions import NotPositiveSemidefiniteError
 from nystrom.excess import CAUTIONS, exceeded, excess, rounding_tolerance, warn_or_refuse
-from nystrom.feature_sums import Room, Rooms, Statistics
+from nystrom.feature_sums import Statistics
 from nystrom.fold import Fold, Kept, plan_way
 from nystrom.kernels import Kernel, Precomputed
 from nystrom.kernels.base import Prepared

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from scipy.linalg import get_blas_funcs
 
+from nystrom.block_memory import Rooms
 from nystrom.engine.survey import Survey
 from nystrom.exceptions import NotPositiveSemidefiniteError
-from nystrom.feature_sums import BlockSums, Rooms, Statistics, margin_of
+from nystrom.feature_sums import BlockSums, Statistics, margin_of
 from nystrom.kernels import Kernel
 from nystrom.kernels.filling import fill
 from nystrom.kernels.ranges import overflow_error

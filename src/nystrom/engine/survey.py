@@ -79,6 +79,11 @@ class Survey:
                     self._moments = self.passes.fold(self.rows, _moments_step(self.rows.name), label="survey")
         return self._moments
 
+    def check_finite(self) -> None:
+        """Raise :class:`~nystrom.exceptions.NotFiniteError` for rows that are not finite, if no pass has looked yet."""
+        if not self._known:
+            self.require_finite()
+
     @property
     def _known(self) -> bool:
         return self._moments is not None or self._coming is not None

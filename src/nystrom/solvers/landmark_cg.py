@@ -17,20 +17,19 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from nystrom.engine.base import Engine, Sums
-from nystrom.excess import CAUTIONS, exceeded, rounding_tolerance, warn_or_refuse
-from nystrom.factor import landmark_kernel, prepare
+from nystrom.excess import exceeded, value_tolerance
+from nystrom.factor import prepare
 from nystrom.feature_sums import margin_of
 from nystrom.kernels import Kernel
 from nystrom.landmarks.base import Landmarks
-from nystrom.linalg import algebra_threads, whiten
+from nystrom.linalg import algebra_threads
 from nystrom.loops import normal_product
 from nystrom.rows.base import Block, RowBlocks
 from nystrom.rows.finite import require_finite
-from nystrom.rows.stack import join_arrays
 from nystrom.solvers.conjugate import conjugate_gradients
+from nystrom.solvers.held_features import hold_features, hold_whitened
 from nystrom.solvers.independent_landmarks import independent_landmarks
 from nystrom.solvers.preconditioner import FalkonPreconditioner, Preconditioner, SamplePreconditioner
 from nystrom.types import Array, Matrix, to_dense
@@ -282,11 +281,11 @@ def landmark_problem(
     T = None
     small = whitened and n * m * m <= _WHITENED_PRODUCTS and 8 * n * m <= min(room, _WHITENED_BYTES)
     if small and not rows.on_cluster:
-        T, held, weight = _hold_whitened(rows, engine, kernel, landmarks, evaluate)
+        T, held, weight = hold_whitened(rows, engine, kernel, landmarks, evaluate)
     elif rows.on_cluster or n * m * rows.dtype.itemsize > room:
         held, weight = None, None
     else:
-        held, weight, _ = _hold(rows, engine, evaluate, m, rows.dtype)
+        held, weight, _ = hold_features(rows, engine, evaluate, m, rows.dtype)
     shift = _target_mean(rows, engine) if fit_intercept else np.zeros(1)
     width = m if T is None else T.shape[1]
     if held is None:
@@ -304,63 +303,6 @@ def landmark_problem(
     return LandmarkProblem(rows, engine, kernel, landmarks, fit_intercept, held, inner, target, given, kept)
 
 
-def _hold(
-    rows: RowBlocks,
-    engine: Engine,
-    features: Callable[[Matrix], Array],
-    width: int,
-    dtype: DTypeLike,
-    margin: Callable[[Matrix, Array], float] | None = None,
-) -> tuple[RowBlocks, Array | None, float]:
-    """Return the features of all rows with their targets, the weights, and the least ``margin`` of a block."""
-    name = rows.name
-
-    def step(block: Block) -> tuple[Array, _Beside]:
-        require_finite(block.X, name, block.start)
-        F = features(block.X)
-        return F, _Beside([block.y], [block.weight], np.inf if margin is None else margin(block.X, F))
-
-    held, beside = engine.map_rows_and_fold(rows, step, width, dtype, label="kernel values")
-    target, weight = join_arrays(beside.targets), join_arrays(beside.weights)
-    return held.with_target(target, weight), weight, beside.margin
-
-
-def _hold_whitened(
-    rows: RowBlocks, engine: Engine, kernel: Kernel, landmarks: Landmarks, evaluate: Callable[[Matrix], Array]
-) -> tuple[Array, RowBlocks, Array | None]:
-    """Return the whitening T, the features ``C T`` of all rows, none of which exceeds its kernel, and the weights."""
-    W = landmark_kernel(kernel, landmarks)
-    top = float(np.max(np.diag(W)))
-    for caution in CAUTIONS:
-        T = whiten(W, block_dtype=rows.dtype, caution=caution).T
-        tolerance = rounding_tolerance(kernel, W, T, rows.dtype)
-
-        def features(X: Matrix, T: Array = T) -> Array:
-            return np.asarray(evaluate(X).astype(np.float64, copy=False) @ T)
-
-        def margin(X: Matrix, F: Array, tolerance: float = tolerance) -> float:
-            return margin_of(F, kernel.diag(X), top, tolerance)
-
-        held, weight, least = _hold(rows, engine, features, T.shape[1], np.dtype(np.float64), margin)
-        over = -least / tolerance
-        if over <= 1:
-            return T, held, weight
-        warn_or_refuse(kernel, over)
-    raise exceeded(kernel, over)
-
-
-@dataclass(frozen=True)
-class _Beside:
-    """Targets and weights of consecutive rows, block by block, and the least margin of their features."""
-
-    targets: list[Array | None]
-    weights: list[Array | None]
-    margin: float
-
-    def merge(self, other: _Beside) -> _Beside:
-        return _Beside(self.targets + other.targets, self.weights + other.weights, min(self.margin, other.margin))
-
-
 def _check_some_rows(
     rows: RowBlocks, kernel: Kernel, evaluate: Callable[[Matrix], Array], inner: Preconditioner, m: int
 ) -> None:
@@ -369,7 +311,7 @@ def _check_some_rows(
         return
     X = rows.take(np.linspace(0, rows.shape[0] - 1, min(_CHECKED_ROWS, rows.shape[0])).astype(int))
     F = inner.whiten(np.asarray(evaluate(X), dtype=np.float64).T).T
-    tolerance = float(np.sqrt(np.finfo(rows.dtype).eps) * m**0.25)
+    tolerance = value_tolerance(m, rows.dtype)
     over = -margin_of(F, kernel.diag(X), float(np.max(kernel.diag(X))), tolerance) / tolerance
     if over > 1:
         raise exceeded(kernel, over)

@@ -129,4 +129,8 @@ extern const InstructionSet avx2, avx512;
 bool runs_avx2();
 bool runs_avx512();
 
+// Whether AVX-512 is there, but each of its instructions takes the time of two of AVX2: then AVX2 is faster, for it fills
+// up fewer columns.
+bool halves_avx512();
+
 }  // namespace nystrom
