@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from forgeries import forgeries, members_of, sealed
+from forgeries import members_of, sealed
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -278,36 +278,6 @@ def test_a_file_that_is_not_there_is_an_ordinary_error(tmp_path: Path) -> None:
         nystrom.load(tmp_path / "absent")
 
 
-def outcome(path: Path) -> tuple[Any, str]:
-    """Return the model of a file, or None and why it was refused; any other error is a failure of the test."""
-    try:
-        return nystrom.load(path), ""
-    except ModelFileError as error:
-        return None, str(error)
-
-
-def check_forgeries(tmp_path: Path, name: str, count: int, seed: int) -> None:
-    good, path, canary = tmp_path / "good", tmp_path / "forged.nystrom", tmp_path / "canary"
-    fitted(name).save(good)
-    for label, raw in forgeries(good.read_bytes(), count, seed, canary):
-        path.write_bytes(raw)
-        loaded, message = outcome(path)
-        if loaded is None:
-            assert "\n" not in message, label
-            assert str(path) in message, label
-            assert len(message) < 1500, label
-        else:
-            # What loads is the model of the file, or one whose numbers were changed by somebody who knew how.
-            method = "predict" if hasattr(loaded, "predict") else "transform"
-            assert len(getattr(loaded, method)(X[:3])) == 3, label
-        assert not canary.exists(), label
-
-
-@pytest.mark.parametrize("name", ["KernelRidge", "GaussianProcessRegressor"])
-def test_damaged_and_forged_files_are_refused_in_one_line(name: str, tmp_path: Path) -> None:
-    check_forgeries(tmp_path, name, 120, seed=1)
-
-
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"the folder .*nowhere does not exist"):
         nystrom.save(fitted("KernelRidge"), tmp_path / "nowhere" / "model")
@@ -325,14 +295,6 @@ def test_classes_of_another_shape_are_refused(tmp_path: Path) -> None:
         path.write_bytes(sealed({**members, name: buffer.getvalue()}))
         with pytest.raises(ModelFileError):
             nystrom.load(path)
-
-
-@pytest.mark.fuzz
-@pytest.mark.parametrize(
-    "name", ["Nystroem", "KernelPCA", "KernelRidge", "KernelRidgeClassifier", "SpectralClustering"]
-)
-def test_five_thousand_damaged_and_forged_files_are_refused(name: str, tmp_path: Path) -> None:
-    check_forgeries(tmp_path, name, 1000, seed=2)
 
 
 def test_a_damaged_byte_of_an_array_is_found_by_its_checksum(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import typing
 from collections.abc import Mapping
-from copy import copy
 from dataclasses import is_dataclass
 from functools import cache
 from importlib import import_module
@@ -17,9 +16,8 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from nystrom.models.consistency import check_machine, check_scaler, check_steps, require_matrix
 from nystrom.models.values import Kind, LeftOut, dataclass_kind
-from nystrom.progress import make_progress
-from nystrom.types import issparse
 
 # Attributes that predictions do without, for each estimator: they hold something for each training row, or for each
 # pair of landmarks. ``save(full=True)`` keeps all of them.
@@ -162,6 +160,8 @@ def _estimator_kind(cls: type) -> Kind:
             setattr(model, name, None if isinstance(value, LeftOut) and name.startswith("_") else value)
         if hasattr(cls, "_fit_map"):
             check_machine(model)
+        if cls.__module__.startswith("sklearn."):
+            check_scaler(model)
         if hasattr(model, "_check_loaded"):
             model._check_loaded()
         return model
@@ -195,73 +195,5 @@ def _build_pipeline(given: dict[str, Any]) -> Any:
     for name, step in given.items():
         if not isinstance(step, BaseEstimator) and step not in (None, "passthrough"):
             raise ValueError(f"step {name!r} of a pipeline must be an estimator; it is a {type(step).__name__}")
+    check_steps([step for step in given.values() if step not in (None, "passthrough")])
     return Pipeline(list(given.items()))
-
-
-def require_matrix(X: object, name: str) -> None:
-    """Raise ``ValueError`` unless X is a dense or sparse matrix of finite real numbers."""
-    if not (issparse(X) or isinstance(X, np.ndarray)) or X.ndim != 2 or X.dtype not in (np.float32, np.float64):
-        raise ValueError(f"{name} must be a matrix of float32 or float64 numbers")
-    if not np.isfinite(X.data if issparse(X) else X).all():
-        raise ValueError(f"{name} must be finite")
-
-
-def check_machine(model: Any) -> None:
-    """Raise ``ValueError`` unless the parts of a fitted machine fit together: shapes first, then one row is tried."""
-    from nystrom.factor import NystromMap
-    from nystrom.kernels import Kernel, Precomputed
-    from nystrom.solvers.without_factor import UnfactoredMap
-
-    fitted = getattr(model, "map_", None)
-    if (
-        not isinstance(fitted, (NystromMap, UnfactoredMap))
-        or not isinstance(model.kernel_, Kernel)
-        or model.kernel_ != fitted.kernel
-    ):
-        raise ValueError("map_ and kernel_ are not those of a fitted machine")
-    Z = fitted.landmarks.points
-    require_matrix(Z, "landmarks_")
-    m = Z.shape[0]
-    if m < 1 or Z.shape != model.landmarks_.shape or model.n_features_in_ != Z.shape[1]:
-        raise ValueError(f"{m} landmarks of {Z.shape[1]} columns do not fit the rest")
-    if isinstance(model.kernel_, Precomputed):
-        indices = model.kernel_.indices
-        if indices is None or len(indices) != m or not 0 <= min(indices) <= max(indices) < Z.shape[1]:
-            raise ValueError("the landmarks' columns of a precomputed kernel do not fit the rest")
-    projection = fitted.projection if isinstance(fitted, NystromMap) else LeftOut("map_.projection")
-    for name, value in (("map_.projection", projection), *vars(model).items()):
-        along = name in ("map_.projection", "projection_", "landmark_coef_", "degree_coef_")
-        if (
-            along
-            and not isinstance(value, LeftOut)
-            and (not isinstance(value, np.ndarray) or value.dtype.kind != "f" or value.shape[:1] != (m,))
-        ):
-            raise ValueError(f"{name} must have a row of numbers for each of the {m} landmarks")
-    centers = getattr(model, "cluster_centers_", None)
-    if centers is not None and (not isinstance(centers, np.ndarray) or centers.ndim != 2 or not centers.size):
-        raise ValueError("cluster_centers_ must be a matrix")
-    _try_one_row(model, Z[:1])
-
-
-def _try_one_row(model: Any, row: Any) -> None:
-    make_progress(model.verbose)
-    if model.engine not in ("auto", "local", "dask"):
-        raise ValueError(f"engine is {model.engine!r}")
-    trial = copy(model)
-    trial.engine, trial.verbose = "local", 0
-    if hasattr(trial, "feature_names_in_"):
-        if len(trial.feature_names_in_) != trial.n_features_in_:
-            raise ValueError("feature_names_in_ does not fit the number of columns")
-        del trial.feature_names_in_
-    try:
-        with np.errstate(all="ignore"):
-            method = "predict" if hasattr(trial, "predict") else "transform"
-            result = np.asarray(getattr(trial, method)(row))
-            shares = np.asarray(trial.predict_proba(row)) if hasattr(trial, "predict_proba") else np.empty((1, 0))
-    except Exception as error:
-        raise ValueError(f"its parts do not fit together ({error})") from error
-    if result.shape[:1] != (1,) or result.ndim > 2 or not result.size:
-        raise ValueError("its parts do not fit together")
-    classes = getattr(trial, "classes_", None)
-    if isinstance(classes, np.ndarray) and (classes.ndim != 1 or shares.shape not in ((1, 0), (1, len(classes)))):
-        raise ValueError("classes_ does not fit the rest")
