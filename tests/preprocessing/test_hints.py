@@ -12,7 +12,7 @@ import pytest
 from nystrom import open_rows
 from nystrom.exceptions import DataFileError, TableWarning
 from nystrom.preprocessing import TableEncoder
-from nystrom.preprocessing.hints import number_hint
+from nystrom.preprocessing.hints import date_hint, number_hint
 
 pytest.importorskip("pyarrow")
 
@@ -36,6 +36,32 @@ pytest.importorskip("pyarrow")
 )
 def test_numbers_in_another_dress_are_pointed_out(texts: list[str], said: str) -> None:
     found = number_hint(Counter(texts), texts[0], 0, len(texts))
+    assert said in found
+    assert bool(said) == bool(found)
+
+
+def test_the_value_that_is_shown_has_the_form_that_is_told() -> None:
+    texts = Counter({"Oslo": 30} | {f"10000{i}" + 20 * "0": 1 for i in range(30)})
+    assert "written as '10000" in number_hint(texts, "Oslo", 0, 60)
+
+
+DATES = [f"2020-01-{day:02}" for day in range(1, 31)]
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["0000-00-00", *DATES], "taken as text because of '0000-00-00', while nearly all of its values are dates"),
+        ([*DATES, "31.1.2020 or so"], "because of '31.1.2020 or so'"),
+        ([*DATES[:15], *(f"{day}.2.2020" for day in range(1, 16))], "in several forms, such as '2020-01-01' and '1.2."),
+        ([f"{day}.2.2020" for day in range(1, 16)], "say how they are written: date_format='%d.%m.%Y'"),
+        ([*DATES[:15], *(f"word {day}" for day in range(15))], ""),
+        (["Bern", "Oslo"], ""),
+        (["A-1234", "B-4321", "C-1212"], ""),
+    ],
+)
+def test_dates_that_were_not_read_as_dates_are_pointed_out(texts: list[str], said: str) -> None:
+    found = date_hint(Counter(texts))
     assert said in found
     assert bool(said) == bool(found)
 

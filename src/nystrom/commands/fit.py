@@ -163,6 +163,11 @@ def _fit_table(args: argparse.Namespace, source: Source, scratch: Path) -> dict[
     release_arrow()  # what decoding held, before the fit takes its own
     supervised = args.model not in _UNSUPERVISED
     choice, why = _choose(args.model, encoder.target_)
+    if choice in _CLASSIFIERS and encoder.target_.n_values == 1:
+        (label,) = encoder.class_labels().tolist()
+        raise ValueError(
+            f"the target {args.target!r} of {source.name} is {label!r} in every row: there is nothing to tell apart."
+        )
     machine = _make_machine(args, choice)
     labels = encoder.class_labels() if choice in _CLASSIFIERS and not isinstance(_weights(machine), dict) else None
     encoded = EncodedRows(encoder, table, has_target=supervised, labels=labels, fitted=True)

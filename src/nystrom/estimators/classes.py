@@ -39,7 +39,7 @@ class KernelClassifier(ClassifierMixin, SupervisedMachine):
         self.classes_ = np.unique(y if weight is None else y[weight > 0])
         if len(self.classes_) < 2:
             raise ValueError(
-                f"y must hold at least 2 classes; got {len(self.classes_)} class, {list(self.classes_)}, in rows of "
+                f"y must hold at least 2 classes; got {len(self.classes_)} class, {self.classes_.tolist()}, in rows of "
                 f"positive weight: there is nothing to tell apart."
             )
         # What a row of each class weighs when it is there once.

@@ -16,6 +16,18 @@ from nystrom.exceptions import DataFileError
 OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _DELIMITERS = ",;\t|"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+# How files begin that are no text: what they are, and the suffix by which they are read.
+_MARKS: dict[bytes, tuple[str, str]] = {
+    b"\x1f\x8b": ("compressed by gzip", ".csv.gz"),
+    b"BZh": ("compressed by bzip2", ".csv.bz2"),
+    b"\xfd7zXZ\x00": ("compressed by xz", ".csv.xz"),
+    b"\x28\xb5\x2f\xfd": ("compressed by Zstandard", ""),
+    b"PK\x03\x04": ("an archive or a spreadsheet", ""),
+    b"PAR1": ("a Parquet file", ".parquet"),
+    b"ARROW1": ("a Feather file", ".feather"),
+    b"\x93NUMPY": ("a NumPy array", ".npy"),
+    b"\x89HDF": ("an HDF5 file", ".h5"),
+}
 _QUOTED = re.compile(r'"[^"]*"')
 
 
@@ -50,7 +62,9 @@ def read_dialect(path: Path) -> Dialect:
     """Return how a file is written; a header that cannot be read raises :class:`DataFileError`."""
     try:
         with OPENERS.get(path.suffix, open)(path, "rb") as stream:
-            encoding = "utf-16" if stream.read(2) in _UTF16_MARKS else "utf8"
+            begins = stream.read(6)
+        _require_text(path, begins)
+        encoding = "utf-16" if begins[:2] in _UTF16_MARKS else "utf8"
         with _open_text(path, encoding) as stream:
             lines = [_first_line(stream), stream.readline()]
         delimiter = "\t" if ".tsv" in path.suffixes else _delimiter(lines[0])
@@ -63,6 +77,14 @@ def read_dialect(path: Path) -> Dialect:
     if "\0" in lines[0]:
         raise DataFileError(f"{path}: its header holds zero bytes, so it is not text in UTF-8; convert it to UTF-8.")
     return Dialect(names, delimiter, encoding, max(len(line.encode()) for line in lines))
+
+
+def _require_text(path: Path, begins: bytes) -> None:
+    """Raise for a file that is no text, but of a kind that is known by its first bytes."""
+    for mark, (what, suffix) in _MARKS.items():
+        if begins.startswith(mark):
+            advice = f"Give it a name that ends in {suffix}." if suffix else "Save it as CSV or Parquet."
+            raise DataFileError(f"{path} is {what}, not text. {advice}")
 
 
 def _first_line(stream: IO[str]) -> str:

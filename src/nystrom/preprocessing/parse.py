@@ -139,6 +139,7 @@ def as_text(column: ArrowColumn) -> ArrowColumn:
     return column.cast(arrow.string())
 
 
+_LEAST_DATE_DIGITS = 4
 _DATE_FORMATS = tuple(
     date + time
     for date in ("%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d", "%d-%m-%Y", "%d.%m.%y", "%m/%d/%y", "%d/%m/%y",
@@ -161,6 +162,22 @@ def guess_date_format(texts: Sequence[str]) -> str | None:
                 datetime.strptime(text, form)
             return form
     return None
+
+
+def date_form(text: str) -> str | None:
+    """Return the first known form in which a text is a date, or None.
+
+    Examples
+    --------
+    >>> date_form("2020-01-31"), date_form("31.1.2020"), date_form("0000-00-00")
+    ('ISO 8601', '%d.%m.%Y', None)
+    """
+    if sum(map(str.isdigit, text)) < _LEAST_DATE_DIGITS:
+        return None
+    with suppress(ValueError):
+        datetime.fromisoformat(text)
+        return "ISO 8601"
+    return guess_date_format([text])
 
 
 def is_number_text(text: str) -> bool:
