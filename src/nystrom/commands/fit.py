@@ -163,13 +163,15 @@ def _fit_table(args: argparse.Namespace, source: Source, scratch: Path) -> dict[
     release_arrow()  # what decoding held, before the fit takes its own
     supervised = args.model not in _UNSUPERVISED
     choice, why = _choose(args.model, encoder.target_)
-    if choice in _CLASSIFIERS and encoder.target_.n_values == 1:
-        (label,) = encoder.class_labels().tolist()
-        raise ValueError(
-            f"the target {args.target!r} of {source.name} is {label!r} in every row: there is nothing to tell apart."
-        )
     machine = _make_machine(args, choice)
-    labels = encoder.class_labels() if choice in _CLASSIFIERS and not isinstance(_weights(machine), dict) else None
+    labels = encoder.class_labels() if choice in _CLASSIFIERS else None
+    if labels is not None and len(labels) == 1:
+        raise ValueError(
+            f"the target {args.target!r} of {source.name} is {labels.tolist()[0]!r} in every row: there is nothing to "
+            f"tell apart."
+        )
+    if isinstance(_weights(machine), dict):
+        labels = None
     encoded = EncodedRows(encoder, table, has_target=supervised, labels=labels, fitted=True)
     rows = _near(encoded, args.max_memory, scratch)
     machine = _fit_machine(machine, rows, given=args.n_landmarks is not None)
