@@ -179,6 +179,14 @@ def landmark_bytes(rows: RowBlocks, m: int) -> int:
     return min(dense, 4 * 2 * rows.block_bytes * rows.n_blocks)
 
 
+def samples_gram(n_rows: int, n_landmarks: int) -> bool:
+    """Whether conjugate gradients on landmarks are preconditioned by the Gram matrix of some rows.
+
+    It takes a sixth to a third of the steps; beyond so many landmarks, more time than these.
+    """
+    return n_landmarks**2 <= 30 * n_rows
+
+
 def cg_footprint(
     rows: RowBlocks,
     n_landmarks: int,
@@ -186,14 +194,18 @@ def cg_footprint(
     selection_bytes: int = 0,
     selection_thread_bytes: int = 0,
 ) -> Footprint:
-    """Return what conjugate gradients on so many landmarks add: one m × m matrix, and tiles of kernel values."""
+    """Return what conjugate gradients on so many landmarks add: m × m matrices, and tiles of kernel values.
+
+    There is one such matrix, and two more while a sample of rows is summed (:func:`samples_gram`).
+    """
     m = n_landmarks
-    panel = 3 * 8 * 1024 * m
+    sampled = samples_gram(rows.shape[0], m)
+    panel = 3 * 8 * (2048 if sampled else 1024) * m
     fixed = (
         _PASS_BYTES
         + rows.held_bytes
         + _block_rows_bytes(rows)
-        + 8 * m * m
+        + 8 * m * m * (3 if sampled else 1)
         + panel
         + landmark_bytes(rows, m)
         + 20 * 8 * m * n_targets

@@ -106,6 +106,26 @@ def test_float32_rows_of_a_known_alpha_have_nearly_the_answer_of_float64(alpha, 
     assert errors[0] < 0.2 * errors[1]
 
 
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_sample_of_rows_saves_steps_and_changes_no_answer(intercept, weighted, monkeypatch):
+    monkeypatch.setattr(landmark_cg, "_WHITENED_PRODUCTS", 0)
+    X, Y, rng = data(n=3000, p=6)
+    weight = rng.integers(0, 3, size=3000).astype(float) if weighted else None
+    solutions = []
+    for sampled in (True, False):
+        monkeypatch.setattr(landmark_cg, "samples_gram", lambda n, m, sampled=sampled: sampled)
+        rows = as_blocks(X, block_rows=500).with_target(Y, weight)
+        problem = landmark_problem(
+            rows, LocalEngine(2), Gaussian(0.1), Landmarks(X[:100]), fit_intercept=intercept, room=1e9
+        )
+        solutions.append(problem.solve(1e-3, tol=1e-9, max_iter=1000)[0])
+    quick, slow = (solution.coefficients for solution in solutions)
+    predicted = Gaussian(0.1)(X, X[:100])
+    assert np.abs(predicted @ (quick - slow)).max() < 1e-5 * np.abs(predicted @ slow).max()
+    assert len(solutions[0].residuals) < 0.5 * len(solutions[1].residuals)
+
+
 def test_both_triangles_of_the_preconditioner_are_right(monkeypatch):
     monkeypatch.setattr("nystrom.solvers.preconditioner._PANEL", 17)
     X, _, rng = data(n=90)

@@ -26,6 +26,7 @@ from nystrom.kernels import Kernel
 from nystrom.landmarks.base import Landmarks
 from nystrom.linalg import algebra_threads
 from nystrom.loops import normal_product
+from nystrom.memory import samples_gram
 from nystrom.rows.base import Block, RowBlocks
 from nystrom.rows.finite import require_finite
 from nystrom.solvers.conjugate import conjugate_gradients
@@ -37,12 +38,15 @@ from nystrom.types import Array, Matrix, to_dense
 # Kernel values of one tile of rows: they stay in the cache from the exponential to both products.
 _TILE_BYTES = 2 * 2**20
 _MIN_TILE_ROWS = 64
+# Of held values, which are read once: fewer, longer calls.
+_HELD_TILE_BYTES = 64 * 2**20
 # Whitened features are made where that takes about a second at most, and held up to this many bytes.
 _WHITENED_PRODUCTS = 2e10
 _WHITENED_BYTES = 512 * 2**20
 # Rows per whitened feature from which their Gram matrix is estimated, unless all of it takes few products.
 _SAMPLE_ROWS = 8
 _GRAM_PRODUCTS = 4e9
+_PIECE_ROWS = 2048
 # Rows that are looked at to see whether a kernel of unknown kind is positive semidefinite.
 _CHECKED_ROWS = 1000
 # A landmark without rows counts in the preconditioner as if it had this share of an even one's.
@@ -232,7 +236,7 @@ def gram_product(
     rows: RowBlocks, engine: Engine, evaluate: Callable[[Matrix], Array] | None, V: Array, *, label: str
 ) -> Array:
     """Return ``FᵀDF V``: one pass over the rows, or over F itself if there is nothing to evaluate."""
-    features = _feature_tiles(rows, evaluate, len(V))
+    features = _feature_tiles(rows, evaluate, len(V), _TILE_BYTES if evaluate else _HELD_TILE_BYTES)
 
     def step(block: Block) -> Sums:
         out = np.zeros(V.shape)
@@ -297,9 +301,16 @@ def landmark_problem(
         if T is None or held is None:
             noise = None if alpha is None or not alpha > 0 else target.weight / alpha
             inner = FalkonPreconditioner(kernel, landmarks, rows.dtype, noise)
+            if held is not None and samples_gram(n, m):
+                inner.sample(_sample(held, weight, target, centred=fit_intercept))
             _check_some_rows(rows, kernel, evaluate, inner, m)
         else:
-            inner = SamplePreconditioner(T, _sample_gram(held, weight, target, centred=fit_intercept))
+            every = 1 if n * width * width <= _GRAM_PRODUCTS else None
+            pieces = _sample(held, weight, target, every, centred=fit_intercept)
+            gram = np.zeros((width, width))
+            for F, share in pieces:
+                gram += (F.T * share) @ F
+            inner = SamplePreconditioner(T, gram)
     return LandmarkProblem(rows, engine, kernel, landmarks, fit_intercept, held, inner, target, given, kept)
 
 
@@ -335,10 +346,10 @@ def _target_mean(rows: RowBlocks, engine: Engine) -> Array:
 
 
 def _feature_tiles(
-    rows: RowBlocks, evaluate: Callable[[Matrix], Array] | None, m: int
+    rows: RowBlocks, evaluate: Callable[[Matrix], Array] | None, m: int, tile_bytes: int = _TILE_BYTES
 ) -> Callable[[Block], Iterator[tuple[Block, Array]]]:
     """Return the function that cuts a block into pieces with their rows of F."""
-    tile_rows = max(_MIN_TILE_ROWS, _TILE_BYTES // (m * rows.dtype.itemsize))
+    tile_rows = max(_MIN_TILE_ROWS, tile_bytes // (m * rows.dtype.itemsize))
 
     def tiles(block: Block) -> Iterator[tuple[Block, Array]]:
         for piece in block.split(tile_rows):
@@ -380,14 +391,14 @@ def _target(
     return Target(cross, total, weight, mean, sizes)
 
 
-def _sample_gram(held: RowBlocks, weight: Array | None, target: Target, *, centred: bool) -> Array:
-    """Return ``FᵀDF`` (centred if asked) estimated from evenly spread rows."""
+def _sample(
+    held: RowBlocks, weight: Array | None, target: Target, every: int | None = None, *, centred: bool
+) -> Iterator[tuple[Array, Array]]:
+    """Yield evenly spread rows of the features, centred if asked, and the weight that each stands for."""
     n, k = held.shape
-    every = 1 if n * k * k <= _GRAM_PRODUCTS else max(1, n // (_SAMPLE_ROWS * max(k, 1)))
-    numbers = np.arange(0, n, every)
-    F = to_dense(held.take(numbers))
-    if centred:
-        F = F - target.total / target.weight
+    numbers = np.arange(0, n, every or max(1, n // (_SAMPLE_ROWS * max(k, 1))))
     w = np.ones(len(numbers)) if weight is None else weight[numbers]
-    share = w.sum() or 1.0
-    return np.asarray((F.T * (w * (target.weight / share))) @ F)
+    w = w * (target.weight / (w.sum() or 1.0))
+    for start in range(0, len(numbers), _PIECE_ROWS):
+        F = to_dense(held.take(numbers[start : start + _PIECE_ROWS]))
+        yield F - target.total / target.weight if centred else F, w[start : start + _PIECE_ROWS]
