@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from nystrom import Nystroem, feature_sums
+from nystrom import Nystroem, block_memory
 from nystrom.block_memory import Room, Rooms
 from nystrom.feature_sums import BlockSums
 from nystrom.rows.base import Block
@@ -19,7 +19,7 @@ def test_blocks_use_the_same_memory_one_after_another(monkeypatch):
             super().__init__()
             made.append(self)
 
-    monkeypatch.setattr(feature_sums, "Room", Counted)
+    monkeypatch.setattr(block_memory, "Room", Counted)
     X = np.random.default_rng(0).normal(size=(20_000, 3)).astype(np.float32)
     Nystroem(n_components=20, landmarks="uniform", n_jobs=1, random_state=0).fit(X)
     assert len(made) == 1
