@@ -9,12 +9,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import nystrom
+from nystrom.commands import fit as cli_fit
 from nystrom.commands import main as cli
 
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -431,3 +433,14 @@ def test_progress_is_told_of_the_fit_alone(folder: Path, capsys: pytest.CaptureF
     assert "400 of 400 rows" in shown
     assert "predict" not in shown
     assert nystrom.load("m.nys")[1].verbose == 0
+
+
+@pytest.mark.parametrize("columns", [40, 94, 400])
+def test_rows_of_the_temporary_file_are_in_blocks_that_leave_room_for_a_factor(columns: int) -> None:
+    rows = SimpleNamespace(shape=(10**6, columns), block_rows=8192)
+    small = cli_fit._block_rows(rows, 10**8)
+    assert small is not None
+    assert 256 <= small <= 8192
+    assert small * 250 * 16 < 10**8 / 2
+    assert cli_fit._block_rows(rows, None) is None
+    assert cli_fit._block_rows(rows, 10**11) is None

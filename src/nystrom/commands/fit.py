@@ -47,6 +47,7 @@ _UNSUPERVISED = ("pca", "cluster", "spectral", "features")
 _CLASSIFIERS = ("classifier", "logistic", "svc")
 # Tried in turn where --max-memory is too small for the default of 1,000.
 _FEWER_LANDMARKS = (500, 250, 100, 50)
+_LEAST_BLOCK_ROWS, _BLOCKS_IN_BUDGET = 256, 128
 # Columns that are listed one by one in the summary.
 _MOST_LINES = 30
 # Encoded rows up to this many bytes (or a quarter of --max-memory) are held; more are spooled to a temporary file.
@@ -302,7 +303,7 @@ def _near(rows: Any, max_memory: Any, scratch: Path) -> Any:
         return held.with_target(np.concatenate([piece.y for piece in pieces])) if rows.has_target else held
     if shutil.disk_usage(scratch).free < 2 * size:
         return rows  # decoded again in every pass
-    spooled = spool(rows, folder=scratch, n_features=rows.shape[1], block_rows=None)
+    spooled = spool(rows, folder=scratch, n_features=rows.shape[1], block_rows=_block_rows(rows, budget))
     release_arrow()
     return spooled
 
@@ -367,3 +368,14 @@ def _print_summary(fitted: dict[str, Any]) -> None:
         score = fitted["score"]
         print(f"score    {score['name'].replace('R2', 'R²')} {score['value']:.4f} on {score['on']}")
     print(f"saved    {fitted['saved']} ({fitted['file_bytes'] / 1e6:.2f} MB)")
+
+
+def _block_rows(rows: Any, budget: int | None) -> int | None:
+    """Return the rows of a block in the temporary file; None for as many as usual.
+
+    Kernel values of smaller blocks leave room for a factor, which takes one pass where the iterative solver takes many.
+    """
+    if budget is None:
+        return None
+    fit = budget // (_BLOCKS_IN_BUDGET * 8 * (rows.shape[1] + 1))
+    return max(_LEAST_BLOCK_ROWS, fit) if fit < rows.block_rows else None
