@@ -57,3 +57,15 @@ def test_negative_entries_and_sparse_rows_are_named(kernel):
         kernel(A - 5, B)
     with pytest.raises(TypeError, match="take dense rows"):
         kernel(sp.csr_matrix(A), B)
+
+
+@pytest.mark.parametrize("kernel", [Chi2(), AdditiveChi2()])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_entries_below_zero_by_rounding_are_zero(kernel, dtype):
+    A = np.array([[0.5, 0.0], [0.25, 0.75]], dtype=dtype)
+    rounded = A.copy()
+    rounded[0, 1] = -4 * np.finfo(dtype).eps * 0.75
+    np.testing.assert_array_equal(kernel(rounded, rounded), kernel(A, A))
+    rounded[0, 1] = -1e-3
+    with pytest.raises(ValueError, match="without negative entries"):
+        kernel(rounded, A)

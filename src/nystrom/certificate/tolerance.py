@@ -17,6 +17,7 @@ from nystrom.kmeans.lloyd import draw_rows
 from nystrom.landmarks.auto import Auto, AutoAgain
 from nystrom.landmarks.base import Landmarks, Selector, gather, resolve
 from nystrom.landmarks.fixed import GIVEN
+from nystrom.linalg import algebra_threads
 from nystrom.rows.arrays import array_rows
 from nystrom.types import Array
 
@@ -33,7 +34,7 @@ _FIRST_RATE = 0.6
 _LEAST_RATE = 0.1
 _APART = 1.3
 # A size that suffices is taken if it is at most this many times one that does not, or that the errors ask for.
-_CLOSE = 1.2
+_CLOSE = 1.1
 # Aim a little below the tolerance: a size just short of it costs another trial.
 _AIM = 0.95
 # From sizes below this, aim farther below it: coming back by merging landmarks costs less than another selection.
@@ -151,6 +152,10 @@ class _Judge:
         With ``look``, where the error may be far from ``tol``, by a part of it if that tells on which side it is; by
         that part alone for few landmarks, whose fit takes less time than the pairs of the whole sample.
         """
+        with algebra_threads(len(landmarks)):
+            return self._look(landmarks, look)
+
+    def _look(self, landmarks: Landmarks, look: bool) -> Tried:
         trial, m = self.trial, len(landmarks)
         worth_it = trial.worth_it(m)
         rough = trial.rough if self.norm == "fro" and (look or not worth_it) else None
@@ -189,8 +194,10 @@ def _shrink(judge: _Judge, tried: list[Tried]) -> list[Tried]:
     merging: Merging | None = None
     found: list[Tried] = []
     while (size := smaller_size(_reaches([*tried, *found]), judge.tol)) is not None and len(found) < _MOST_MERGES:
-        merging = merging or judge.trial.merging(tried[-1].landmarks)
-        found.append(judge(merging.to(size), look=len(tried) == 1))
+        with algebra_threads(size):
+            merging = merging or judge.trial.merging(tried[-1].landmarks)
+            landmarks = merging.to(size)
+        found.append(judge(landmarks, look=len(tried) == 1))
     return found
 
 

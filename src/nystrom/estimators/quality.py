@@ -97,7 +97,8 @@ class QualityMixin(PassMixin):
         X : rows
             Any rows.
         n_components : int or None
-            r; None for that of the fit.
+            r; None for that of the map that :meth:`approximation_error` measures. That of :class:`nystrom.KernelPCA`
+            has every direction of the landmarks, of which its components are the leading ones.
         norm, confidence, random_state
             As in :func:`nystrom.best_possible`.
 

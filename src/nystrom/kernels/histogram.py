@@ -12,6 +12,9 @@ from nystrom.kernels.base import Gamma, Kernel, PlainGammaKernel, Prepared
 from nystrom.kernels.pairwise import InnerProducts, as_matrix, check_columns, squared_norms
 from nystrom.types import Array, Matrix, issparse
 
+# Roundings of the largest entry that a negative one may amount to.
+_ROUNDING = 16
+
 
 @dataclass(frozen=True)
 class Chi2(PlainGammaKernel):
@@ -140,9 +143,13 @@ def _histograms(A: Matrix, name: str) -> Array:
     A = as_matrix(A, name)
     if issparse(A):
         raise TypeError("the chi-squared kernels take dense rows; give X.toarray(), or use kernel='linear'.")
-    if A.size and float(A.min()) < 0:
-        raise ValueError(
-            f"the chi-squared kernels take rows without negative entries; {name} holds {float(A.min()):.3g}. Scale the "
-            f"columns to [0, 1], or use kernel='gaussian'."
-        )
-    return np.asarray(A)
+    least = float(A.min()) if A.size else 0.0
+    if least >= 0:
+        return np.asarray(A)
+    # Means of rows, such as landmarks, may be below 0 by rounding.
+    if least >= -_ROUNDING * float(np.finfo(np.result_type(A.dtype, np.float32)).eps) * float(np.abs(A).max()):
+        return np.maximum(A, 0)
+    raise ValueError(
+        f"the chi-squared kernels take rows without negative entries; {name} holds {least:.3g}. Scale the "
+        f"columns to [0, 1], or use kernel='gaussian'."
+    )
