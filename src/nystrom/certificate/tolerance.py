@@ -29,6 +29,10 @@ _LARGE = 250
 _LARGE_GROWTH = 1.8
 # Below this share of the tolerance an error says little about the sizes in between: the rank may be exhausted.
 _STEEP = 0.25
+# Below this share, errors have fallen faster than by a power of the size, and smaller sizes are worth a look.
+_FAR = 0.8
+# Half an interval of at most this share of the error is narrow.
+_NARROW = 0.12
 # How errors fall with the size where only one was tried: as its power of minus this.
 _FIRST_RATE = 0.6
 _LEAST_RATE = 0.1
@@ -149,8 +153,8 @@ class _Judge:
     def __call__(self, landmarks: Landmarks, *, look: bool = True) -> Tried:
         """Return the error of these landmarks, by the whole sample.
 
-        With ``look``, where the error may be far from ``tol``, by a part of it if that tells on which side it is; by
-        that part alone for few landmarks, whose fit takes less time than the pairs of the whole sample.
+        With ``look``, where the error may be far from ``tol``, by a part of it if that tells on which side it is. For
+        few landmarks, whose fit takes less time than the pairs of the whole sample, a narrow interval is enough.
         """
         with algebra_threads(len(landmarks)):
             return self._look(landmarks, look)
@@ -161,9 +165,10 @@ class _Judge:
         rough = trial.rough if self.norm == "fro" and (look or not worth_it) else None
         if rough is not None:
             error = rough.error(landmarks, self.norm, self.confidence)
-            if not worth_it:
+            aside = not error.low <= self.tol < error.high
+            if not worth_it and (aside or error.high - error.value <= _NARROW * error.value):
                 return Tried(m, landmarks, error, error.high, True)
-            if not error.low <= self.tol < error.high:
+            if aside:
                 # The whole sample's interval would be this much narrower.
                 half = (error.high - error.value) * float(np.sqrt(len(rough.numbers) / len(trial.numbers)))
                 return Tried(m, landmarks, error, error.value + half, False)
@@ -225,6 +230,8 @@ def smaller_size(tried: list[tuple[int, float]], tol: float) -> int | None:
     share = np.log(failed / (_AIM * tol)) / max(np.log(failed / max(reached, 1e-300)), 1e-12)
     if reached < _STEEP * tol or tried[-1][0] == bad:
         share = max(share, 0.5)
+    if reached < _FAR * tol:
+        share = min(share, 0.5)
     size = bad * (good / bad) ** float(np.clip(share, 0.15, 0.85))
     return None if good <= _CLOSE * size else int(np.clip(round(size), bad + 1, good - 1))
 
