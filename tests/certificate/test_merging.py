@@ -14,7 +14,7 @@ from nystrom.landmarks.base import Landmarks
 
 def merging(X, landmarks, kernel):
     Z = landmarks.points
-    return Merging(landmarks, kernel(Z, Z), kernel(X, Z), np.ones(X.shape[0]))
+    return Merging(landmarks, kernel(Z, Z), kernel(X, Z))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -77,5 +77,5 @@ def test_equal_rows_are_merged_first(kernel):
     X = np.repeat(np.random.default_rng(2).normal(size=(10, 3)), 3, axis=0)
     K = Gaussian(0.5)(X, X)
     rows = Landmarks(X) if kernel == "gaussian" else Landmarks(K, np.arange(30))
-    fewer = Merging(rows, K, K, np.ones(30)).to(10).points
+    fewer = Merging(rows, K, K).to(10).points
     assert len(np.unique(np.round(fewer, 10), axis=0)) == 10

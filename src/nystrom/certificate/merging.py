@@ -2,7 +2,7 @@
 
 A search for a size that has gone beyond it comes back this way without selecting landmarks again. Ward's rule in the
 feature space of the kernel: the pair is merged that raises the sum of squared distances of the rows to their landmarks
-least. Rows are counted on a sample. Landmarks merged from half as many again were as good as newly selected ones on
+least. Landmarks merged from half as many again were as good as newly selected ones on
 19 sets, or better by up to a third, because the selection knows little of the kernel.
 """
 
@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from nystrom.landmarks.base import Landmarks, smaller_form
 from nystrom.types import Array
 
-# What a landmark counts that is nearest to no row of the sample: it stands for a few.
+# What a landmark counts that is nearest to none of the rows counted: it stands for a few.
 _LEAST_MASS = 0.5
 
 
@@ -28,16 +28,14 @@ class Merging:
     W : array (m, m)
         The kernel between them.
     C : array (s, m)
-        The kernel of the rows of a sample with them.
-    counts : array (s,)
-        How many rows each row of the sample stands for.
+        The kernel of some rows with them, by which the rows of each are counted.
     """
 
-    def __init__(self, landmarks: Landmarks, W: Array, C: Array, counts: Array) -> None:
+    def __init__(self, landmarks: Landmarks, W: Array, C: Array) -> None:
         self._landmarks = landmarks
         self._own = np.diag(W).astype(np.float64)
         nearest = np.argmax(2 * C - self._own, axis=1)
-        self._masses = np.bincount(nearest, weights=counts, minlength=len(W)) + _LEAST_MASS * float(counts.min())
+        self._masses = np.bincount(nearest, minlength=len(W)) + _LEAST_MASS
         self._costs = np.maximum(self._own[:, None] + self._own - 2 * W, 0.0)
         self._costs *= self._masses[:, None] * self._masses / (self._masses[:, None] + self._masses)
         np.fill_diagonal(self._costs, np.inf)

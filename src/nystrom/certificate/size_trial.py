@@ -26,12 +26,15 @@ from nystrom.linalg import inverse_cholesky, whiten, whiten_quickly, whitened
 from nystrom.rows.arrays import array_rows
 from nystrom.rows.base import Block
 from nystrom.rows.finite import require_finite
-from nystrom.types import Array
+from nystrom.types import Array, Matrix
 
 # Rows of the sample: few where a fit is so cheap that pairs of many would take longer.
 _TRIAL_ROWS = (1000, 2000)
 # The pairs of the whole sample take little time up to so many times as many as the pairs of rows and landmarks.
 _WORTH = 1.0
+# The rows that are counted for each landmark before some are merged: so many, and so many per landmark.
+_COUNTED_ROWS = 1000
+_COUNTED_PER_LANDMARK = 8
 # Every so many of them are enough to see that a size is far from the tolerance.
 _ROUGH_STEP = 3
 # Above this error float32 is accurate enough, and its products take half the time.
@@ -82,7 +85,7 @@ class Trial:
         self._seed = int(rng.integers(2**32))
         sampled = len(self.numbers) < self.n_rows
         self.dtype = np.dtype(np.float32 if least >= _FLOAT32_TOLERANCE and sampled else np.float64)
-        self._engine = survey.engine
+        self._survey = survey
 
     @cached_property
     def K(self) -> Array:
@@ -95,7 +98,7 @@ class Trial:
             K[rows, later] = kernel_with(self.X[later], self.numbers[later], self.kernel)(block.X)
             K[later, rows] = K[rows, later].T
 
-        for _ in self._engine.map(array_rows(self.X, block_rows=TILE), step, label="kernel of a sample"):
+        for _ in self._survey.engine.map(array_rows(self.X, block_rows=TILE), step, label="kernel of a sample"):
             pass
         return K
 
@@ -110,7 +113,7 @@ class Trial:
             return None
         part = object.__new__(Trial)
         part.n_rows, part.kernel, part.dtype = self.n_rows, self.kernel, self.dtype
-        part._seed, part._engine = self._seed, self._engine
+        part._seed, part._survey = self._seed, self._survey
         some = slice(None, None, _ROUGH_STEP)
         part.numbers, part.X = self.numbers[some], self.X[some]
         part.chance = self.chance[some] * (len(part.numbers) / len(self.numbers))
@@ -118,17 +121,22 @@ class Trial:
 
     def features(self, landmarks: Landmarks) -> Array:
         """Return the features of the sample's rows, in every direction that the landmarks span."""
-        W, C = self._kernels(landmarks)
+        W, C = self._kernels(landmarks, self.X)
         return whitened(C, self._whitening(W)).astype(self.dtype)
 
     def merging(self, landmarks: Landmarks) -> Merging:
-        """Return the landmarks ready to be merged to fewer, by the rows of the sample."""
-        return Merging(landmarks, *self._kernels(landmarks), 1 / self.chance)
+        """Return the landmarks ready to be merged to fewer.
 
-    def _kernels(self, landmarks: Landmarks) -> tuple[Array, Array]:
-        """Return the kernel between the landmarks, and that of the sample's rows with them."""
+        By other rows than those of the sample: merged by its own, landmarks would suit them better than all others.
+        """
+        count = max(_COUNTED_ROWS, _COUNTED_PER_LANDMARK * len(landmarks))
+        numbers = draw_rows(self.n_rows, count, None, np.random.default_rng(self._seed))[0]
+        return Merging(landmarks, *self._kernels(landmarks, gather(self._survey, numbers)))
+
+    def _kernels(self, landmarks: Landmarks, X: Matrix) -> tuple[Array, Array]:
+        """Return the kernel between the landmarks, and that of rows with them."""
         kernel = bind(self.kernel, landmarks)
-        C = np.asarray(prepare(kernel, landmarks)(self.X), dtype=np.float64)
+        C = np.asarray(prepare(kernel, landmarks)(X), dtype=np.float64)
         return landmark_kernel(kernel, landmarks), C
 
     def _whitening(self, W: Array) -> Array:
