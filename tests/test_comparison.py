@@ -116,3 +116,28 @@ def test_pictures_show_the_cut_the_best_possible_and_the_lost_rows(rows):
 def test_what_is_no_list_is_named(name, value):
     with pytest.raises(ValueError, match=f"{name} must be a list"):
         compare(np.eye(20), **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("y", "match"),
+    [
+        (np.where(np.arange(60) == 5, np.nan, 1.0 * np.arange(60)), "no finite value in row 5"),
+        (np.array(["a", None] * 30, dtype=object), r"no finite value in row 1 \(None\)"),
+        (np.arange(60).astype("datetime64[D]"), "numbers, or classes"),
+        (1j * np.arange(60), "numbers, or classes"),
+    ],
+)
+def test_targets_that_cannot_be_scored_are_named(y, match):
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    with pytest.raises(ValueError, match=match):
+        compare(X, y, sizes=[5], selectors=["uniform"])
+
+
+def test_few_rows_a_rare_class_and_a_constant_are_scored_or_refused():
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    with pytest.raises(ValueError, match="3 rows are too few"):
+        compare(X[:3], np.arange(3.0), sizes=[2])
+    rare = np.array(["often"] * 59 + ["once"])
+    for seed in range(6):
+        assert compare(X, rare, sizes=[5], selectors=["uniform"], random_state=seed).best.score == 1.0
+    assert compare(X, np.full(60, 0.3), sizes=[5], selectors=["uniform"]).best.score in (0.0, 1.0)

@@ -34,6 +34,8 @@ SIZES = (50, 100, 200, 400)
 MOST_ROWS = 100_000
 _HELD_OUT = 0.25
 _MOST_CLASSES = 20
+# With fewer rows a score says nothing.
+_LEAST_ROWS = 8
 # Errors within this factor of the best are as good.
 _AS_GOOD = 1.1
 
@@ -177,7 +179,7 @@ def compare(
     counts = sorted({min(size, X.shape[0]) for size in counts})
     seed = int(rng.integers(2**31))
     classes = y is not None and _is_classes(y)
-    held_out = rng.permutation(X.shape[0]) if y is not None else None
+    held_out = None if y is None else _order(y, rng, classes=classes)
     rows = []
     # The table already says what these warnings would.
     with silenced(ApproximationWarning, FewerLandmarksWarning):
@@ -230,10 +232,23 @@ def _one(
     return Compared(name, m, error, seconds, memory, score, noise)
 
 
+def _order(y: Array, rng: np.random.Generator, *, classes: bool) -> Array:
+    """Return the rows in random order, the first of which are held out; one row of each class is among the last."""
+    order = rng.permutation(len(y))
+    if not classes:
+        return order
+    first = np.zeros(len(y), dtype=bool)
+    first[np.unique(y[order], return_index=True)[1]] = True
+    return np.concatenate([order[~first], order[first]])
+
+
 def _score(y: Array, predicted: Array, *, classes: bool) -> tuple[float, float]:
     """Return accuracy or R², and its standard error."""
     losses = (predicted != y).astype(np.float64) if classes else (predicted - y) ** 2
-    scale = 1.0 if classes else max(float(np.var(y)), np.finfo(np.float64).tiny)
+    scale = 1.0 if classes else float(np.var(y))
+    if scale == 0:
+        # R² of a constant, as scikit-learn has it.
+        return float(not losses.any()), 0.0
     return 1 - float(losses.mean()) / scale, float(losses.std()) / np.sqrt(len(losses)) / scale
 
 
@@ -242,6 +257,26 @@ def _is_classes(y: Array) -> bool:
     if y.dtype.kind not in "fiu":
         return True
     return len(np.unique(y)) <= _MOST_CLASSES and bool(np.all(y == np.round(y)))
+
+
+def _check_target(y: Array, n_rows: int) -> None:
+    if y.shape != (n_rows,):
+        raise ValueError(f"y must have one entry per row, shape ({n_rows},); got shape {y.shape}.")
+    if y.dtype.kind not in "fiubOUST":
+        raise ValueError(f"y must hold numbers, or classes as text, truths or whole numbers; got {y.dtype}.")
+    if n_rows < _LEAST_ROWS:
+        raise ValueError(
+            f"a target is scored on held-out rows, for which {n_rows} rows are too few; give at least {_LEAST_ROWS}, "
+            f"or no y."
+        )
+    if y.dtype.kind == "O":
+        # NaN is the one value that differs from itself.
+        missing = np.array([value is None or value != value for value in y])
+    else:
+        missing = ~np.isfinite(y) if y.dtype.kind == "f" else np.zeros(n_rows, dtype=bool)
+    if missing.any():
+        row = int(np.argmax(missing))
+        raise ValueError(f"y has no finite value in row {row} ({y[row]}); drop such rows first.")
 
 
 def _in_memory(
@@ -253,9 +288,11 @@ def _in_memory(
     numbers, _ = draw_rows(rows.shape[0], most_rows, None, rng)
     if y is not None:
         y = np.asarray(y)
-        if y.shape != (rows.shape[0],):
-            raise ValueError(f"y must have one entry per row, shape ({rows.shape[0]},); got shape {y.shape}.")
+        _check_target(y, rows.shape[0])
     sample, inside = fetch_rows(survey, numbers, with_target=y is None and rows.has_target)
     if y is not None:
         return sample, y[numbers]
-    return sample, None if inside is None else inside[:, 0]
+    if inside is None:
+        return sample, None
+    _check_target(inside[:, 0], len(inside))
+    return sample, inside[:, 0]

@@ -166,7 +166,7 @@ class _Judge:
         if rough is not None:
             error = rough.error(landmarks, self.norm, self.confidence)
             aside = not error.low <= self.tol < error.high
-            if not worth_it and (aside or error.high - error.value <= _NARROW * error.value):
+            if not worth_it and (not look or aside or error.high - error.value <= _NARROW * error.value):
                 return Tried(m, landmarks, error, error.high, True)
             if aside:
                 # The whole sample's interval would be this much narrower.
@@ -202,7 +202,8 @@ def _shrink(judge: _Judge, tried: list[Tried]) -> list[Tried]:
         with algebra_threads(size):
             merging = merging or judge.trial.merging(tried[-1].landmarks)
             landmarks = merging.to(size)
-        found.append(judge(landmarks, look=len(tried) == 1))
+        # A size that may be too small is not taken; to be sure is worth no more time where that is short.
+        found.append(judge(landmarks, look=len(tried) == 1 and judge.trial.worth_it(size)))
     return found
 
 
