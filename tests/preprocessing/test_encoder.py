@@ -424,3 +424,11 @@ def test_long_lines_come_in_larger_blocks_that_are_counted(tmp_path: Path) -> No
     assert sum(lengths) == rows
     assert max(lengths) >= 500
     assert table.held_bytes > 50e6
+
+
+def test_a_target_that_is_no_number_in_a_later_file_is_named_by_its_row(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{i},{i / 7}\n" for i in range(30)))
+    (tmp_path / "b.csv").write_text("x,y\n" + "".join(f"{i},{'yes' if i == 4 else i / 7}\n" for i in range(30)))
+    encoder = TableEncoder("y").fit(tmp_path / "a.csv")
+    with pytest.raises(DataFileError, match=r"b\.csv, row 4, column 'y': the target 'yes' is not a number"):
+        encoder.rows(tmp_path / "b.csv")

@@ -62,9 +62,9 @@ class EncodedRows(StreamRows):
         count = without = 0
         names = [target.name] if self.has_target and target is not None else self.table.names[:1]
         for batch in self.table.batches(names):
-            count += batch.num_rows
             if self.has_target:
                 without += int(missing_targets(self.encoder.encode_target(batch, self.name, count)).sum())
+            count += batch.num_rows
         return count, without
 
     def pieces(self) -> Iterator[Piece]:
