@@ -283,7 +283,10 @@ def test_encoded_rows_stream_within_a_memory_budget(tmp_path: Path) -> None:
         (b"\x00a\x00,\x00b\x00\n\x001\x00,\x002", "zero bytes, so it is not text in UTF-8"),
         (b"a,b\n1,\xff\xfe\n", "invalid UTF8|Invalid UTF8"),
         (b"a,b\n", "no value|no column|holds no rows"),
-        (gzip.compress(b"a,b\n1,2\n"), r"is compressed by gzip, not text\. Give it a name that ends in \.csv\.gz\."),
+        (
+            gzip.compress(b"a,b\n1,2\n", mtime=0),
+            r"is compressed by gzip, not text\. Give it a name that ends in \.csv\.gz\.",
+        ),
         (b"\x28\xb5\x2f\xfd....", r"is compressed by Zstandard, not text\. Save it as CSV or Parquet\."),
         (b"PAR1....", r"is a Parquet file, not text\. Give it a name that ends in \.parquet\."),
     ],
