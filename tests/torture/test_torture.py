@@ -104,6 +104,18 @@ FOUND = [
         m=2,
         seed=3,
     ),
+    Case(
+        kernel="callable",
+        selector="kmeans",
+        machine="GaussianProcessRegressor",
+        container="coo",
+        dtype="float32",
+        scale="offset-6",
+        n=50,
+        p=2,
+        m=17,
+        seed=0,
+    ),
 ]
 
 

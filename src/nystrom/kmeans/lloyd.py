@@ -328,6 +328,9 @@ class _Clustering:
             seen = self.look(old if fresh is None else _stack(old, fresh))
             if fresh is None:
                 break
+        # Rows that rounding cannot tell apart may all go to another centre than before; each round leaves fewer.
+        while not seen.totals.clusters.counts.all():
+            seen = self.look(seen.centers[np.flatnonzero(seen.totals.clusters.counts)])
         return seen
 
     def _reseeds(self, seen: _Seen, missing: int) -> Matrix | None:
