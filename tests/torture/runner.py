@@ -66,8 +66,9 @@ def make_trial(case: Case, folder: Path) -> tuple[Trial, bool]:
     """Return the input of a case, and whether it must be refused."""
     X = make_rows(case)
     if case.kernel == "precomputed":
-        # Rounded to float32, K is positive semidefinite to float32 only; a list is read as float64.
-        X = _kernel_matrix(X, np.float32 if case.dtype == "float32" and case.container != "list" else np.float64)
+        # Rounded to float32, K is positive semidefinite to float32 only; these are read as float64.
+        wide = case.dtype != "float32" or case.container in ("list", "other byte order")
+        X = _kernel_matrix(X, np.float64 if wide else np.float32)
     if case.container in SPARSE_CONTAINERS and case.kernel != "precomputed" and X.dtype != object:
         X = np.where(np.random.default_rng(case.seed + 1).random(X.shape) < 0.5, np.zeros_like(X), X)
     rows = CONTAINERS[case.container](X, folder)
