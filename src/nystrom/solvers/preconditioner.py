@@ -121,8 +121,9 @@ class FalkonPreconditioner(Preconditioner):
         if self._gram is None:
             diagonal = self._near_landmarks(sizes, centred=centred)
         else:
-            low = np.tril_indices(m, -1)
-            B[low], diagonal = self._gram[low], self._gram.diagonal()
+            for start in range(0, m, _PANEL):
+                self._write_below(start, self._gram[start : start + _PANEL, : start + _PANEL])
+            diagonal = self._gram.diagonal()
         B[np.diag_indices(m)] = diagonal + alpha
         # The lower triangle is the upper one of the transpose.
         if not cholesky_in_place(B.T):
@@ -145,11 +146,16 @@ class FalkonPreconditioner(Preconditioner):
             scaled = right * sizes[start:]
             square = scaled @ right.T - np.outer(mean[own], mean[own])
             diagonal[own] = square.diagonal()
-            low = np.tril_indices(len(square), -1)
-            B[own, own][low] = square[low]
-            if start:
-                B[own, :start] = scaled @ B[:start, start:].T - np.outer(mean[own], mean[:start])
+            left = scaled @ B[:start, start:].T - np.outer(mean[own], mean[:start])
+            self._write_below(start, np.hstack([left, square]))
         return diagonal
+
+    def _write_below(self, start: int, rows: Array) -> None:
+        """Write rows of a symmetric matrix below the diagonal: from number ``start`` on, up to their diagonal block."""
+        own = slice(start, start + len(rows))
+        self._both[own, :start] = rows[:, :start]
+        low = np.tril_indices(len(rows), -1)
+        self._both[own, own][low] = rows[:, start:][low]
 
     def _solve(self, V: Array, *, lower: bool, transposed: bool) -> Array:
         B = self._both
