@@ -62,9 +62,7 @@ def check_machine(model: Any) -> None:
 
 def check_scaler(model: Any) -> None:
     """Raise ``ValueError`` unless one of scikit-learn's scalers gives a number for each column."""
-    n_columns = model.n_features_in_
-    row = np.zeros((1, n_columns))
-    if _attempt(lambda: model.__class__.transform(_unnamed(model), row)).shape != row.shape:
+    if _scaled(model).shape != (1, model.n_features_in_):
         raise ValueError("its parts do not fit together")
 
 
