@@ -108,15 +108,13 @@ def calibrate(
         survey(n_blocks).moments  # noqa: B018 - reading it makes the pass
 
     def factor(n_blocks: int) -> None:
-        prepared = survey(n_blocks)
-        prepared._moments = known
-        optimal(prepared, kernel, Landmarks(Z), None)
+        optimal(survey(n_blocks), kernel, Landmarks(Z), None)
 
     def step(n_blocks: int) -> None:
         rows = array_rows(stack(n_blocks), block_rows=block_rows)
         gram_product(rows, engine, prepare(kernel, Landmarks(Z)), v, label="step")
 
-    known, v = survey(1).moments, np.ones((n_landmarks, 1))
+    v = np.ones((n_landmarks, 1))
     work = step if solver == "cg" else factor
     rates_survey, _ = _two_points(moments, block_rows, n_jobs, clock)
     rates_factor, n_timed = _two_points(work, block_rows, n_jobs, clock)

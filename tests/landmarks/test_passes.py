@@ -10,8 +10,9 @@ import pytest
 
 from nystrom.engine import LocalEngine
 from nystrom.engine.survey import Survey
+from nystrom.exceptions import NotFiniteError
 from nystrom.kernels import Gaussian
-from nystrom.landmarks import Auto, Selector, SketchedKMeans, Uniform
+from nystrom.landmarks import Auto, KMeans, KMeansPlusPlus, RPCholesky, Selector, SketchedKMeans, Uniform
 from nystrom.rows import Block, RowBlocks, as_blocks
 
 
@@ -90,3 +91,29 @@ def test_uniform_reads_only_the_rows_it_takes():
     assert rows.n_taken == 10
     rows, _ = read(Uniform(), m=10, random_access=False)
     assert (rows.reads == 1).all()
+
+
+@pytest.mark.parametrize("selector", [SketchedKMeans(), RPCholesky(), Uniform()])
+def test_no_pass_takes_moments_that_nobody_asked_for(selector, monkeypatch):
+    def refuse(*args: Any) -> Any:
+        raise AssertionError("moments were taken")
+
+    monkeypatch.setattr("nystrom.engine.survey.block_moments", refuse)
+    X = np.random.default_rng(0).standard_normal((3000, 40))
+    for random_access in (True, False):
+        survey = Survey(Counted(as_blocks(X, block_rows=256), random_access=random_access), LocalEngine(2))
+        if random_access or not isinstance(selector, RPCholesky):
+            selector.select(survey, 10, Gaussian(0.1), np.random.default_rng(1))
+        with pytest.raises(AssertionError, match="moments were taken"):
+            _ = survey.moments
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("gamma", ["scale", 0.1])
+@pytest.mark.parametrize("selector", [SketchedKMeans(), RPCholesky(), RPCholesky(lloyd=2), KMeans(), KMeansPlusPlus()])
+def test_a_first_pass_names_the_first_row_that_is_not_finite(selector, gamma, bad):
+    X = np.random.default_rng(0).standard_normal((3000, 40))
+    X[[1700, 2900], 7] = bad
+    survey = Survey(as_blocks(X, block_rows=256), LocalEngine(2))
+    with pytest.raises(NotFiniteError, match=r"first in row 1700"):
+        selector.select(survey, 10, Gaussian(gamma), np.random.default_rng(1))

@@ -1,16 +1,18 @@
-"""What the first pass learns of the rows: their number, mean and spread, and that they are finite.
+"""What is learned of the rows beside the work of a pass: that they are finite and, where asked, their moments.
 
-The moments are a value of the rows, the same bits whichever pass takes them. None costs a pass of its own unless
-nobody else reads the rows first: :class:`Survey` lets the moments ride along with the first fold.
+The moments are a value of the rows, the same bits whichever pass takes them. They are taken where somebody asks: by a
+pass of their own, or, where :meth:`Survey.want_moments` was called before, along with the first pass over the rows. A
+first pass that takes no moments looks for NaN all the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from threading import Event
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -25,12 +27,26 @@ from nystrom.types import Array
 
 
 @dataclass(frozen=True)
-class _Surveyed:
-    result: object
-    moments: Moments
+class _Finite:
+    """Rows that were seen to be finite."""
 
-    def merge(self, other: _Surveyed) -> _Surveyed:
-        return _Surveyed(self.result.merge(other.result), self.moments.merge(other.moments))  # type: ignore[attr-defined]
+    def merge(self, other: _Finite) -> _Finite:
+        return self
+
+
+# What a first pass has learned.
+_Seen: TypeAlias = Moments | _Finite
+
+
+@dataclass(frozen=True)
+class _WithSeen:
+    """The result of a pass, and what it has learned beside."""
+
+    result: object
+    seen: _Seen
+
+    def merge(self, other: _WithSeen) -> _WithSeen:
+        return _WithSeen(self.result.merge(other.result), self.seen.merge(other.seen))  # type: ignore[attr-defined, arg-type]
 
 
 @dataclass(frozen=True)
@@ -60,7 +76,8 @@ class Survey:
         self.rows = rows
         self.engine = engine
         self.passes = CountedEngine(engine)
-        self._moments: Moments | None = None
+        self._wants_moments = False
+        self._seen: _Seen | None = None
         self._coming: Future[Moments] | None = None
 
     @property
@@ -68,25 +85,34 @@ class Survey:
         """Passes over the rows so far."""
         return self.passes.n_passes
 
+    def want_moments(self) -> None:
+        """Have the next pass take the moments along, unless they are known: a pass is saved if they are asked for."""
+        self._wants_moments = True
+
     @property
     def moments(self) -> Moments:
-        """The moments of all rows; costs a pass if no pass was made yet."""
-        if self._moments is None:
-            with self._first_row_named():
-                if self._coming is not None:
-                    self._moments = self._coming.result()
-                else:
-                    self._moments = self.passes.fold(self.rows, _moments_step(self.rows.name), label="survey")
-        return self._moments
+        """The moments of all rows; costs a pass unless an earlier one took them along."""
+        if isinstance(self._seen, Moments):
+            return self._seen
+        with self._first_row_named():
+            if self._coming is not None:
+                found = self._coming.result()
+            else:
+                found = self.passes.fold(self.rows, _MomentsLook(self.rows.name), label="survey")
+        self._seen = found
+        return found
+
+    def look(self) -> None:
+        """Make a pass that looks for NaN, and takes the moments if they are wanted; none if a pass has done so."""
+        if self._wants_moments:
+            _ = self.moments
+        else:
+            self.check_finite()
 
     def check_finite(self) -> None:
         """Raise :class:`~nystrom.exceptions.NotFiniteError` for rows that are not finite, if no pass has looked yet."""
-        if not self._known:
+        if self._seen is None and self._coming is None:
             self.require_finite()
-
-    @property
-    def _known(self) -> bool:
-        return self._moments is not None or self._coming is not None
 
     @contextmanager
     def moments_meanwhile(self) -> Iterator[None]:
@@ -94,17 +120,18 @@ class Survey:
 
         For work that is mostly on one thread and does not read all rows.
         """
-        spare = None if self._known else self.passes.spare(self.rows)
+        known = isinstance(self._seen, Moments) or self._coming is not None
+        spare = None if known else self.passes.spare(self.rows)
         if spare is None:
             yield
             return
         stopped = Event()
-        step = _moments_step(self.rows.name)
+        look = _MomentsLook(self.rows.name)
 
         def unless_stopped(block: Block) -> Moments:
             if stopped.is_set():
                 raise CancelledError
-            return step(block)
+            return look(block)
 
         beside = ThreadPoolExecutor(1, thread_name_prefix="nystrom-survey")
         try:
@@ -118,57 +145,63 @@ class Survey:
             beside.shutdown()
 
     def fold(self, step: Callable[[Block], M], *, label: str, checks: bool = False) -> M:
-        """Fold ``step`` over the rows, and the moments with it if they are not known yet.
-
-        A step that ``checks`` that its rows are finite carries no moments: whoever needs them has asked before.
-        """
-        if checks:
-            with self._first_row_named():
+        """Fold ``step`` over the rows; ``checks`` says that the step itself raises for rows that are not finite."""
+        look = self._look(checks)
+        if look is None:
+            with self._first_row_named() if checks else nullcontext():
                 return self.passes.fold(self.rows, step, label=label)
-        if self._known:
-            return self.passes.fold(self.rows, step, label=label)
-        survey = _moments_step(self.rows.name)
 
-        def both(block: Block) -> _Surveyed:
-            moments = survey(block)  # first, so that a step never meets NaN
-            return _Surveyed(step(block), moments)
+        def both(block: Block) -> _WithSeen:
+            seen = look(block)  # first, so that a step never meets NaN
+            return _WithSeen(step(block), seen)
 
         with self._first_row_named():
             done = self.passes.fold(self.rows, both, label=label)
-        self._moments = done.moments
+        self._seen = done.seen
         return done.result  # type: ignore[return-value]
 
-    def map_rows(self, step: Callable[[Block], Array], n_columns: int, dtype: DTypeLike, *, label: str) -> RowBlocks:
-        """Return the rows that ``step`` makes of each block, and take the moments with it if not known yet."""
-        if self._known:
-            return self.passes.map_rows(self.rows, step, n_columns, dtype, label=label)
-        survey = _moments_step(self.rows.name)
+    def map_rows(
+        self, step: Callable[[Block], Array], n_columns: int, dtype: DTypeLike, *, label: str, checks: bool = False
+    ) -> RowBlocks:
+        """Return the rows that ``step`` makes of each block; ``checks`` as for :meth:`fold`."""
+        look = self._look(checks)
+        if look is None:
+            with self._first_row_named() if checks else nullcontext():
+                return self.passes.map_rows(self.rows, step, n_columns, dtype, label=label)
 
-        def both(block: Block) -> tuple[Array, Moments]:
-            moments = survey(block)
-            return step(block), moments
+        def both(block: Block) -> tuple[Array, _Seen]:
+            seen = look(block)
+            return step(block), seen
 
         with self._first_row_named():
-            made, self._moments = self.passes.map_rows_and_fold(self.rows, both, n_columns, dtype, label=label)
+            made, self._seen = self.passes.map_rows_and_fold(self.rows, both, n_columns, dtype, label=label)
         return made
 
     def map(self, step: Callable[[Block], T], *, label: str) -> Iterator[tuple[int, T]]:
-        """Yield ``(start row, result)`` for every block, in block order; the moments ride along if all are drawn."""
-        if self._known:
+        """Yield ``(start row, result)`` for every block, in block order."""
+        look = self._look()
+        if look is None:
             yield from self.passes.map(self.rows, step, label=label)
             return
-        survey = _moments_step(self.rows.name)
 
-        def both(block: Block) -> tuple[T, Moments]:
-            moments = survey(block)
-            return step(block), moments
+        def both(block: Block) -> tuple[T, _Seen]:
+            seen = look(block)
+            return step(block), seen
 
-        merger: TreeMerger[Moments] = TreeMerger(Moments.merge)
+        merger: TreeMerger[_Seen] = TreeMerger(lambda a, b: a.merge(b))  # type: ignore[arg-type]
         with self._first_row_named():
-            for start, (result, moments) in self.passes.map(self.rows, both, label=label):
-                merger.push(moments)
+            for start, (result, seen) in self.passes.map(self.rows, both, label=label):
+                merger.push(seen)
                 yield start, result
-        self._moments = merger.result()
+        self._seen = merger.result()
+
+    def _look(self, checks: bool = False) -> Callable[[Block], _Seen] | None:
+        """Return what the next pass has to learn of a block beside its work, or None."""
+        if isinstance(self._seen, Moments) or self._coming is not None:
+            return None
+        if self._wants_moments:
+            return _MomentsLook(self.rows.name)
+        return None if checks or self._seen is not None else _FiniteLook(self.rows.name)
 
     @contextmanager
     def _first_row_named(self) -> Iterator[None]:
@@ -195,13 +228,27 @@ class Survey:
             raise found.error
 
 
-def _moments_step(name: str) -> Callable[[Block], Moments]:
-    def step(block: Block) -> Moments:
+@dataclass(frozen=True)
+class _MomentsLook:
+    """Takes the moments of a block of finite rows."""
+
+    name: str
+
+    def __call__(self, block: Block) -> Moments:
         # The moments of a block with NaN or infinity are not finite either, so the rows need not be read twice.
         with np.errstate(over="ignore", invalid="ignore"):
             moments = block_moments(block.X, block.weight)
         if not np.isfinite(moments.scatter):
-            require_finite(block.X, name, block.start)
+            require_finite(block.X, self.name, block.start)
         return moments
 
-    return step
+
+@dataclass(frozen=True)
+class _FiniteLook:
+    """Sees to it that a block has finite rows."""
+
+    name: str
+
+    def __call__(self, block: Block) -> _Finite:
+        require_finite(block.X, self.name, block.start)
+        return _Finite()

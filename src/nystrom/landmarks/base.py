@@ -65,6 +65,11 @@ class Selector(BaseEstimator, ABC):
 
     needs_points: bool = False
 
+    @property
+    def needs_moments(self) -> bool:
+        """Whether the selector asks for the moments of the rows whatever the kernel."""
+        return False
+
     def select(
         self,
         survey: Survey,
@@ -94,6 +99,8 @@ class Selector(BaseEstimator, ABC):
         Landmarks
             Fewer than m, with a :class:`~nystrom.exceptions.FewerLandmarksWarning`, where X has fewer distinct rows.
         """
+        if self.needs_moments or kernel.needs_moments:
+            survey.want_moments()
         weight = row_weights(survey)
         n = survey.rows.shape[0] if weight is None else int(np.count_nonzero(weight))
         wanted = self.count(n_landmarks, n)
@@ -292,7 +299,7 @@ def _mark(block: Block) -> Array:
 
 
 def resolve(kernel: Kernel, survey: Survey) -> Kernel:
-    """Return the kernel with numbers for all its parameters; a pass only if it needs the moments and none was made."""
+    """Return the kernel with numbers for all its parameters; a pass only if it needs moments not taken yet."""
     return kernel.resolve(survey.moments) if kernel.needs_moments else kernel
 
 

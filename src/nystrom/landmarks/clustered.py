@@ -17,6 +17,7 @@ from nystrom.landmarks.base import Landmarks, Selector, row_weights, sample_rows
 from nystrom.landmarks.means import MeansStep, lloyd
 from nystrom.rows.arrays import ArrayRows, array_rows
 from nystrom.rows.base import Block, RowBlocks
+from nystrom.rows.finite import first_not_finite, require_finite
 from nystrom.rows.stack import stack_rows
 from nystrom.sketch import SignSketch, Sketch, sketch_dimension
 from nystrom.types import Array, Matrix, SparseMatrix, issparse, to_dense
@@ -80,7 +81,8 @@ class SketchedKMeans(Selector):
         sketched: RowBlocks
         weight = row_weights(survey)
         if self.sample is None:
-            sketched = survey.map_rows(lambda block: sketch(block.X), dim, rows.dtype, label="sketch")
+            step = _CheckedSketch(sketch, rows.name)
+            sketched = survey.map_rows(step, dim, rows.dtype, label="sketch", checks=True)
         else:
             size = max(m, min(check_count(self.sample, "sample"), n))
             sample, weight = sample_rows(survey, size, rng)
@@ -157,6 +159,21 @@ def _with_whole(thin: SparseMatrix, whole: Array, labels: Array, X: SparseMatrix
     return stacked[order]
 
 
+class _CheckedSketch:
+    """The sketch of a block, whose rows must be finite: that of a row with NaN or infinity is not finite either."""
+
+    def __init__(self, sketch: Sketch, name: str) -> None:
+        self.sketch = sketch
+        self.name = name
+
+    def __call__(self, block: Block) -> Array:
+        with np.errstate(over="ignore", invalid="ignore"):
+            made = self.sketch(block.X)
+            if first_not_finite(made) is not None:
+                require_finite(block.X, self.name, block.start)
+        return made
+
+
 class AllColumns:
     """The sketch that keeps every column, for rows that have few."""
 
@@ -200,9 +217,12 @@ class KMeans(Selector):
         self.n_init = n_init
         self.sample = sample
 
+    @property
+    def needs_moments(self) -> bool:
+        return True
+
     def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
-        # The pass that the bandwidth needs anyway; made first, it also keeps NaN from the seeds.
-        _ = survey.moments
+        survey.look()  # keeps NaN from the seeds
         if self.sample is None and survey.rows.random_access:
             weight = row_weights(survey)
             found = cluster(survey.rows, m, survey.passes, rng, self.n_iter, self.n_init, weight=weight)

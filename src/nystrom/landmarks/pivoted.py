@@ -61,6 +61,10 @@ class RPCholesky(Selector):
         self.block_size = block_size
         self.lloyd = lloyd
 
+    @property
+    def needs_moments(self) -> bool:
+        return self.lloyd != 0
+
     def held_bytes(self, rows: RowBlocks, n_landmarks: int) -> int:
         return rows.shape[0] * (n_landmarks * rows.dtype.itemsize + 24)
 
@@ -93,6 +97,10 @@ class KMeansPlusPlus(Selector):
 
     def __init__(self, block_size: int | None = None) -> None:
         self.block_size = block_size
+
+    @property
+    def needs_moments(self) -> bool:
+        return True
 
     def held_bytes(self, rows: RowBlocks, n_landmarks: int) -> int:
         return 24 * rows.shape[0]
