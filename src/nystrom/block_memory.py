@@ -30,16 +30,15 @@ class Room:
 class Rooms:
     """Memory that blocks of a pass use one after another: to be handed fresh memory takes long.
 
-    There are as many rooms as blocks at a time. Sent to another process, it keeps none: nobody there says when the pass
-    has ended.
+    There are as many rooms as blocks at a time. Sent to another process they arrive empty, and are filled there; a step
+    that is sent is let go of when its pass has ended, and its memory with it.
     """
 
-    def __init__(self, keeps: bool = True) -> None:
-        self._keeps = keeps
+    def __init__(self) -> None:
         self._free: deque[Room] = deque()
 
-    def __reduce__(self) -> tuple[type[Rooms], tuple[bool]]:
-        return Rooms, (False,)
+    def __reduce__(self) -> tuple[type[Rooms], tuple[()]]:
+        return Rooms, ()
 
     @contextmanager
     def one(self) -> Iterator[Room]:
@@ -49,8 +48,7 @@ class Rooms:
         except IndexError:
             room = Room()
         yield room
-        if self._keeps:
-            self._free.append(room)
+        self._free.append(room)
 
     def clear(self) -> None:
         """Give the memory of all rooms back."""
