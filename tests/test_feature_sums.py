@@ -25,7 +25,7 @@ def test_blocks_use_the_same_memory_one_after_another(monkeypatch):
     assert len(made) == 1
 
 
-def test_a_room_is_lent_to_one_block_at_a_time_and_kept_here_alone():
+def test_a_room_is_lent_to_one_block_at_a_time_and_arrives_empty_elsewhere():
     rooms = Rooms()
     with rooms.one() as first, rooms.one() as second:
         assert first is not second
@@ -35,9 +35,11 @@ def test_a_room_is_lent_to_one_block_at_a_time_and_kept_here_alone():
         assert not np.shares_memory(held, second.array("values", (3, 2), np.float32))
     assert len(rooms._free) == 2
     sent = pickle.loads(pickle.dumps(rooms))
-    with sent.one() as room:
-        room.array("values", (3, 2), np.float32)
     assert not sent._free
+    with sent.one() as room:
+        held = room.array("values", (3, 2), np.float32)
+    with sent.one() as room:
+        assert np.shares_memory(held, room.array("values", (3, 2), np.float32))
     rooms.clear()
     assert not rooms._free
 

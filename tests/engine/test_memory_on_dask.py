@@ -1,0 +1,42 @@
+"""Workers reuse the memory of a pass from block to block, and give it back when the pass has ended."""
+
+import gc
+import time
+import weakref
+
+import numpy as np
+import pytest
+
+from nystrom import Nystroem, block_memory
+
+da = pytest.importorskip("dask.array")
+distributed = pytest.importorskip("distributed")
+
+
+@pytest.fixture
+def client():
+    """A client with one worker of one thread, in this process."""
+    cluster = distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None, memory_limit=0
+    )
+    with cluster, distributed.Client(cluster) as client:
+        yield client
+
+
+def test_blocks_of_a_pass_share_memory_that_is_free_afterwards(client, monkeypatch):
+    made = []
+
+    class Counted(block_memory.Room):
+        def __init__(self):
+            super().__init__()
+            made.append(weakref.ref(self))
+
+    monkeypatch.setattr(block_memory, "Room", Counted)
+    X = da.from_array(np.random.default_rng(0).normal(size=(4000, 3)), chunks=(200, -1))
+    Nystroem(n_components=5, landmarks=np.arange(10.0)[:, None] * np.ones(3), gamma=0.1).fit(X)
+    assert 1 <= len(made) <= 2
+    deadline = time.monotonic() + 30
+    while any(room() is not None for room in made):
+        assert time.monotonic() < deadline, "a worker holds memory of a pass that has ended"
+        gc.collect()
+        time.sleep(0.05)
