@@ -28,6 +28,13 @@ def wide_floats(n: int, p: int) -> np.ndarray:
     return image_like(n, p).astype(np.float64)
 
 
+def separate_clusters(n: int, p: int, m: int, seed: int = 0) -> np.ndarray:
+    """Return float32 rows in m round clusters, ten times as far apart as they are wide."""
+    rng = np.random.default_rng(seed)
+    centres = 3 * rng.standard_normal((m, p), np.float32)
+    return centres[rng.integers(m, size=n)] + np.float32(0.3) * rng.standard_normal((n, p), np.float32)
+
+
 def random_sparse(n: int, p: int, per_row: int, seed: int = 0) -> Any:
     """Return float32 rows with about so many entries each, at random places."""
     rng = np.random.default_rng(seed)
