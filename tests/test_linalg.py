@@ -6,12 +6,14 @@ import pytest
 from nystrom import Nystroem, factor, linalg
 from nystrom.exceptions import NotPositiveSemidefiniteError
 from nystrom.linalg import (
+    add_thin_cross,
     cholesky,
     cholesky_in_place,
     column_signs,
     correct_orthonormal,
     gram,
     psd_eigh,
+    thin_product,
     whiten,
     whiten_quickly,
 )
@@ -155,3 +157,21 @@ def test_large_symmetric_matrices_are_made_of_blocks(dtype, monkeypatch):
     np.testing.assert_allclose((vectors * values) @ vectors.T, expected, atol=1e-4)
     with pytest.raises(np.linalg.LinAlgError, match="not positive definite"):
         cholesky(-np.eye(30))
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 2), (1, 5, 1), (700, 300, 1), (701, 300, 7), (33, 900, 90), (50, 2000, 400)])
+def test_products_with_few_columns_are_products(shape):
+    n, m, t = shape
+    rng = np.random.default_rng(3)
+    A, B, G = rng.normal(size=(n, m)), rng.normal(size=(m, t)), rng.normal(size=(n, t))
+    np.testing.assert_allclose(thin_product(A, B), A @ B, rtol=1e-10, atol=1e-10)
+    total = np.ones((m, t))
+    add_thin_cross(total, A, G)
+    np.testing.assert_allclose(total, 1 + A.T @ G, rtol=1e-10, atol=1e-10)
+
+
+def test_products_with_few_columns_are_small_ones_that_cover_every_row_once():
+    slices = linalg._small_products(1001, 1000, 10)
+    assert np.concatenate([np.arange(1001)[some] for some in slices]).tolist() == list(range(1001))
+    assert max(some.stop - some.start for some in slices) * 1000 * 10 <= linalg._SMALL_PRODUCT
+    assert len(linalg._small_products(1001, 1000, 1)) == len(linalg._small_products(1001, 5000, 90)) == 1

@@ -37,6 +37,11 @@ _LEAST_PANEL = 32
 _PANEL = 1024
 # Of a Cholesky factor: triangular solves, which are slower than products, grow with it.
 _CHOLESKY_PANEL = 256
+# Products of at most so many multiplications skip the copies that OpenBLAS makes of the operands of large ones: a pass
+# of a logistic regression with 1,000 landmarks and 10 or 26 classes takes 0.4 or 0.55 of the time. Slices of fewer rows
+# than the second number gain nothing.
+_SMALL_PRODUCT = 700_000
+_LEAST_SLICE = 16
 
 
 def algebra_threads(order: int) -> AbstractContextManager[object]:
@@ -369,3 +374,24 @@ def _count_sound(gram: Array) -> int:
             "(landmarks='uniform')."
         )
     return count
+
+
+def thin_product(A: Array, B: Array) -> Array:
+    """Return ``A B`` for a B of a few columns, as many small products: OpenBLAS makes no copies of their operands."""
+    out = np.empty((len(A), B.shape[1]))
+    for some in _small_products(*A.shape, B.shape[1]):
+        np.matmul(A[some], B, out=out[some])
+    return out
+
+
+def add_thin_cross(total: Array, A: Array, B: Array) -> None:
+    """Add ``Aᵀ B`` to a matrix, for a B of a few columns, as many small products."""
+    for some in _small_products(*A.shape, B.shape[1]):
+        total += A[some].T @ B[some]
+
+
+def _small_products(n: int, m: int, t: int) -> list[slice]:
+    """Return slices of the rows of an n × m matrix whose products with t columns are small; all of it for large t."""
+    size = _SMALL_PRODUCT // max(m * t, 1)
+    size = size if t > 1 and size >= _LEAST_SLICE else max(n, 1)
+    return [slice(first, min(first + size, n)) for first in range(0, n, size)]

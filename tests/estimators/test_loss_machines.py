@@ -221,6 +221,20 @@ def test_C_is_chosen_by_rows_held_out(make):
     np.testing.assert_array_equal(alone.predict(X), listed.predict(X))
 
 
+@pytest.mark.parametrize("make", MACHINES)
+def test_many_rows_begin_where_the_sample_that_chose_C_ended(make, monkeypatch):
+    monkeypatch.setattr(loss_machine, "PATH_ROWS", 600)
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(900, 4))
+    values = np.sin(2 * rows[:, 0]) + 0.02 * rng.normal(size=900)
+    y = values if make is KernelSVR else np.digitize(values, [-0.5, 0.5])
+    settings = {"gamma": 0.3, "n_landmarks": 80, "random_state": 0, "tol": 1e-6}
+    chosen = make([100.0, 300.0], **settings).fit(rows, y)
+    alone = make(chosen.C_, **settings).fit(rows, y)
+    assert chosen.n_iter_ < alone.n_iter_
+    assert chosen.objective_ == pytest.approx(alone.objective_, rel=1e-5)
+
+
 def test_several_targets_are_regressions_of_their_own():
     both = np.column_stack([VALUES, X[:, 1]])
     together = KernelSVR(tol=1e-12, landmarks=X[:50]).fit(X, both)

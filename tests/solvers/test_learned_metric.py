@@ -126,6 +126,48 @@ def test_all_columns_alike_keep_the_plain_metric():
     assert found.root is None or found.root.max() < 1.5 * found.root.min()
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_width_that_gains_little_by_itself_leaves_the_plain_kernel(seed):
+    def distance_waves(rows):
+        return np.cos(3 * np.linalg.norm(rows, axis=1))
+
+    survey = survey_of(1500, 5, distance_waves, seed=seed)
+    found = learn_metric(
+        survey,
+        [Matern(0.5, "scale")],
+        ("diagonal", "full"),
+        fit_intercept=True,
+        classes=False,
+        rng=np.random.default_rng(1),
+    )
+    assert found.root is None
+    assert found.kernel.gamma == "scale"
+
+
+def test_a_width_that_gains_much_by_itself_is_taken():
+    survey = survey_of(1200, 2, lambda rows: np.sin(6 * rows).sum(axis=1))
+    found = learn_metric(
+        survey, [Gaussian("scale")], ("diagonal",), fit_intercept=True, classes=False, rng=np.random.default_rng(1)
+    )
+    assert found.kernel.gamma > 2 / np.square(survey.rows.block(0).X).sum(axis=1).mean()
+
+
+def test_the_width_of_a_kernel_far_behind_is_not_searched_to_its_end(monkeypatch):
+    survey = survey_of(600, 3, lambda rows: np.sin(rows).sum(axis=1))
+    kernels = plain_kernels(Gaussian("scale"), 3, several=True, sparse=False)
+    tried = []
+    run = Trials.run
+
+    def counted(self, kernel, roots, **options):
+        tried.append(type(kernel))
+        return run(self, kernel, roots, **options)
+
+    monkeypatch.setattr(Trials, "run", counted)
+    monkeypatch.setattr(metric, "_NEAR", np.inf)
+    learn_metric(survey, kernels, ("diagonal",), fit_intercept=True, classes=False, rng=np.random.default_rng(1))
+    assert tried.count(Matern) <= 3
+
+
 def test_the_kernel_is_chosen_by_the_rows_held_out():
     smooth = survey_of(800, 2, lambda rows: np.sin(rows).sum(axis=1))
     kernels = plain_kernels(Gaussian("scale"), 2, several=True, sparse=False)
@@ -247,7 +289,7 @@ def test_a_trial_on_landmarks_that_span_all_rows_is_the_exact_one(weight, monkey
 def test_trials_on_landmarks_are_those_of_the_first_of_more_landmarks():
     trials = trials_of(400, learn_rows=300, n_landmarks=50)
     alone = trials.run(Gaussian(0.3), None)
-    few, many = trials.losses_with((50, 100), Gaussian(0.3), None)
+    few, many = trials.losses_with((50, 100), Gaussian(0.3), None, like=alone)
     np.testing.assert_allclose(few.losses, alone.losses, rtol=1e-6)
     assert many.mean < few.mean
 

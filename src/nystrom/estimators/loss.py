@@ -99,13 +99,16 @@ class LossMachine(SupervisedMachine):
         else:
             fitted, _ = self._fit_map(targeted)
             problem = self._problem(rows, y, weight, loss, fitted, target.shape[1])
-        self.Cs_ = costs
+        self.Cs_, start = costs, None
         if costs is None or len(costs) > 1:
             path = self._cost_path(problem, rows, y, weight, costs, strata)
             self.Cs_, self.C_scores_, self.C_ = path.costs, path.scores, path.best
+            # The solution for a sample saves a third of the passes over many rows. Few are soon passed, and are fitted
+            # as they are with this C alone.
+            start = path.solution if rows.shape[0] > PATH_ROWS else None
         else:
             self.C_ = float(costs[0])
-        found = minimise(problem, self.C_, tol=tol, max_iter=max_iter)
+        found = minimise(problem, self.C_, tol=tol, max_iter=max_iter, start=start)
         coefficients, self.intercept_ = problem.coefficients(found.x)
         self.landmark_coef_ = problem.basis.spread(coefficients)
         self.objective_ = found.objective
@@ -116,7 +119,8 @@ class LossMachine(SupervisedMachine):
     ) -> CostPath:
         """Return the held-out losses of values of C, on a sample of the rows where there are many: one pass."""
         rng = make_generator(self.random_state).spawn(1)[0]
-        if rows.shape[0] > PATH_ROWS:
+        sampled = rows.shape[0] > PATH_ROWS
+        if sampled:
             drawing, rng = rng.spawn(2)
             numbers, stands = draw_rows(rows.shape[0], PATH_ROWS, weight, drawing)
             X = take_with_targets(rows, problem.engine, numbers).X
@@ -125,13 +129,15 @@ class LossMachine(SupervisedMachine):
         else:
             keys, _ = gather_keys(rows, problem.engine)
         max_iter = check_count(self.max_iter, "max_iter")
-        return choose_cost(problem, y, weight, costs, keys=keys, strata=strata, max_iter=max_iter, rng=rng)
+        return choose_cost(
+            problem, y, weight, costs, keys=keys, strata=strata, max_iter=max_iter, rng=rng, in_array=sampled
+        )
 
     def _path_bytes(self, rows: RowBlocks, m: int) -> int:
-        """Return what the kernel values of the sample take that C is chosen on."""
+        """Return what the kernel values of the sample take that C is chosen on, and a copy of them in two parts."""
         costs = check_candidates(self.C, "C")
         alone = costs is not None and len(costs) == 1
-        return 0 if alone or rows.shape[0] <= PATH_ROWS else PATH_ROWS * m * 8
+        return 0 if alone or rows.shape[0] <= PATH_ROWS else 2 * PATH_ROWS * m * 8
 
     def _takes_many_landmarks(self, rows: RowBlocks) -> bool:
         """Whether landmarks are so many that the machine does without a factor."""

@@ -12,6 +12,8 @@ from nystrom.types import Array
 # What "auto" tries, in this order: a larger C takes more steps, so the path ends where the score falls no more.
 AUTO_COSTS = 10.0 ** np.arange(-2.0, 5.5, 0.5)
 _TURNED = 2
+# It ends at once where a score is above the lowest by this share: what follows takes the most steps and is worse still.
+_WORSE = 0.02
 # Where there are fewer rows than the first number, the second is the number of parts, each held out once.
 _PARTS = ((1000, 5), (2500, 3))
 _HELD_SHARE = 5
@@ -26,10 +28,14 @@ _TIE = 1e-3
 
 @dataclass(frozen=True)
 class CostPath:
-    """The values of C that were tried, and the mean held-out loss of each: less is better."""
+    """The values of C that were tried, the mean held-out loss of each (less is better), and the best one's unknowns.
+
+    The unknowns are those of the first part that was held out.
+    """
 
     costs: Array
     scores: Array
+    solution: Array
 
     @property
     def best(self) -> float:
@@ -40,6 +46,12 @@ class CostPath:
 def _first_of_best(scores: Array | list[float]) -> int:
     values = np.asarray(scores)
     return int(np.argmax(values <= values.min() + _TIE * abs(values.min())))
+
+
+def _has_turned(scores: list[float]) -> bool:
+    """Return whether scores along the path will fall no more."""
+    turned = len(scores) - 1 - _first_of_best(scores)
+    return turned >= _TURNED or (turned > 0 and scores[-1] > (1 + _WORSE) * min(scores))
 
 
 def assign_parts(
@@ -79,6 +91,7 @@ def choose_cost(
     strata: Array,
     max_iter: int,
     rng: np.random.Generator,
+    in_array: bool = False,
 ) -> CostPath:
     """Return the held-out loss for each C, from the smallest to the largest, each fit begun where the last ended.
 
@@ -90,18 +103,21 @@ def choose_cost(
     y, weight : arrays
         Target and weight of each row, as in the problem.
     costs : array or None
-        Values of C; None tries those of "auto", and stops when two more have not lowered the score.
+        Values of C; None tries those of "auto", and stops when two more have not lowered the score, or one has raised
+        it by 2 %.
     keys : array
         Of the rows, by :func:`nystrom.solvers.sample.row_keys`: equal rows are held out together.
     strata : array
         The class of each row, or zeros: rows of each are spread evenly over the parts.
+    in_array : bool
+        Whether the kernel values of the rows are in one array, so that those held out can be left out of each pass.
     """
     w = np.ones(len(strata)) if weight is None else weight
     n = count_distinct(keys, w)
     n_parts = next((parts for rows, parts in _PARTS if n < rows), _HELD_SHARE)
     parts = assign_parts(keys, w, n_parts, rng, strata=strata)
     held = range(n_parts if n < _PARTS[-1][0] else 1)
-    pairs = [_split(problem, y, w, parts == part) for part in held]
+    pairs = [_split(problem, y, w, parts == part, in_array) for part in held]
     pairs = [pair for pair in pairs if min(part.weight for part in pair) > 0]
     if not pairs:
         count = int(np.count_nonzero(w))
@@ -112,6 +128,7 @@ def choose_cost(
     starts = [np.zeros((problem.n_unknowns, problem.n_columns))] * len(pairs)
     tried = AUTO_COSTS if costs is None else np.sort(costs)
     scores: list[float] = []
+    solutions: list[Array] = []
     for C in tried:
         starts = [
             minimise(train, C, tol=_TOL, max_iter=max_iter, start=x, announce=False).x
@@ -119,10 +136,12 @@ def choose_cost(
         ]
         losses = [test.total_loss(x) for (_, test), x in zip(pairs, starts, strict=True)]
         scores.append(sum(losses) / sum(test.weight for _, test in pairs))
-        if costs is None and len(scores) - 1 - _first_of_best(scores) >= _TURNED:
+        solutions.append(starts[0])
+        if costs is None and _has_turned(scores):
             break
-    return CostPath(tried[: len(scores)], np.array(scores))
+    return CostPath(tried[: len(scores)], np.array(scores), solutions[_first_of_best(scores)])
 
 
-def _split(problem: Problem, y: Array, w: Array, held: Array) -> tuple[Problem, Problem]:
-    return problem.with_weight(y, np.where(held, 0.0, w)), problem.with_weight(y, np.where(held, w, 0.0))
+def _split(problem: Problem, y: Array, w: Array, held: Array, in_array: bool) -> tuple[Problem, Problem]:
+    part = problem.for_part if in_array else problem.with_weight
+    return part(y, np.where(held, 0.0, w)), part(y, np.where(held, w, 0.0))

@@ -22,7 +22,7 @@ from nystrom.factor import NystromMap, prepare
 from nystrom.kernels import Kernel
 from nystrom.kernels.ranges import kernel_dtype
 from nystrom.landmarks.base import Landmarks
-from nystrom.linalg import algebra_threads
+from nystrom.linalg import add_thin_cross, algebra_threads, thin_product
 from nystrom.rows import Block, RowBlocks, array_rows
 from nystrom.solvers.alpha_path import ridge_problem
 from nystrom.solvers.landmark_cg import landmark_problem
@@ -34,7 +34,7 @@ from nystrom.warn import warn_caller
 # Kernel values of all rows are held up to this many bytes where no max_memory is given; beyond, and where the budget
 # has no room for them, every pass evaluates the kernel again.
 _HELD_BYTES = 2**30
-# Products are taken this many bytes of float64 kernel values at a time, so that both of them find a tile in the cache.
+# Losses are taken this many bytes of float64 kernel values at a time, so that both products find a tile in the cache.
 _TILE_BYTES = 2 * 2**20
 _MIN_TILE_ROWS = 64
 # Pairs of steps and changes of the gradient that approximate the Hessian.
@@ -113,8 +113,13 @@ class Problem:
         return replace(self, rows=self.rows.with_target(y, weight), weight=total, share=share)
 
     def for_rows(self, X: Matrix, y: Array, weight: Array) -> Problem:
-        """Return the same problem for some of the rows, with their kernel values held."""
+        """Return the same problem for some of the rows, with their kernel values held in one array."""
         return replace(self, rows=array_rows(self.evaluate(X)), held=True).with_weight(y, weight)
+
+    def for_part(self, y: Array, weight: Array) -> Problem:
+        """Return the same problem for the rows of positive weight alone, copied; they must be in one array."""
+        kept = np.flatnonzero(weight)
+        return replace(self, rows=array_rows(self.rows.take(kept))).with_weight(y[kept], weight[kept])
 
     def loss_and_gradient(self, x: Array) -> tuple[Array, Array]:
         """Return ``Σ w ℓ``, of shape (1,) or (t,), and its gradient in the unknowns: one pass."""
@@ -145,13 +150,13 @@ def _loss_step(loss: Loss, A: Array, c: Array, evaluate: Callable[[Matrix], Arra
         for piece in block.split(tile_rows):
             tile = to_dense(piece.X).astype(np.float64, copy=False)
             y = np.asarray(piece.y).reshape(len(tile), -1)
-            value, gradient = loss.evaluate(y, tile @ A + c)
+            value, gradient = loss.evaluate(y, thin_product(tile, A) + c)
             if piece.weight is not None:
                 # A row of weight 0 is left out, whatever it holds.
                 w = np.asarray(piece.weight, dtype=np.float64)[:, None]
                 value, gradient = value * w, gradient * w
             values += value.sum(axis=0)
-            products += tile.T @ gradient
+            add_thin_cross(products, tile, gradient)
             sums += gradient.sum(axis=0)
 
     return step

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from nystrom.linalg import algebra_threads
+from nystrom.linalg import add_thin_cross, algebra_threads, thin_product
 from nystrom.solvers.preconditioner import Preconditioner
 from nystrom.types import Array
 
@@ -87,10 +87,12 @@ class EigenBasis(LossBasis):
         return len(self._values)
 
     def coefficients(self, W: Array) -> Array:
-        return np.asarray(self._matrix @ W)
+        return thin_product(self._matrix, W)
 
     def pull(self, products: Array) -> Array:
-        return np.asarray(self._matrix.T @ products)
+        pulled = np.zeros((len(self._values), products.shape[1]))
+        add_thin_cross(pulled, self._matrix, products)
+        return pulled
 
     def metric(self, bend: float) -> Metric:
         return _Diagonal(np.sqrt(1 + bend * self._values))

@@ -49,11 +49,20 @@ _NEAR = 1.06
 _WIDTHS = 3
 # A choice stays with what it had unless the gain on held-out rows is above so many standard errors of it.
 _ERRORS = 1.5
+# The metric by itself, at the same width, must gain so many of them, and a width by itself so many. Much of what a
+# narrow kernel gains in exact fits to 1,000 rows is lost with few landmarks: on functions that depend on all columns
+# alike, widths chosen by 1.5 raised the error of fits to 5,500 rows by up to 5 %.
+_METRIC_ERRORS = 1.0
+_WIDTH_ERRORS = 3.0
+# One of them is enough for a gain above this share of the loss: of 60 rows, few gains are above 1.5 errors, and chance
+# makes none so large.
+_LARGE_GAIN = 0.25
 # Twice as many landmarks as this (for other tables, and for those of many rows) lower the loss by a share: above the
-# first, take 1,000; above the second, 2,000.
+# first, take 1,000; above the second, 2,000; else the least size (again for both kinds).
 _FEW_LANDMARKS = (400, 300)
 _GAINS = (0.01, 0.03)
-_SIZES = (500, 1000, 2000)
+_LEAST_SIZES = (500, 400)
+_MORE_SIZES = (1000, 2000)
 # Most landmarks taken by themselves where there are many rows, for one target and for several: a fit to 15,000 rows and
 # one target then takes about a second, and each pass of a solver takes time in proportion to landmarks and targets.
 _MANY_ROWS_LANDMARKS = (700, 1000)
@@ -163,7 +172,8 @@ def learn_metric(
     Notes
     -----
     The plain metric and the first kernel stay where there are fewer than 20 rows. The plain metric stays, too, unless
-    another is better on the held-out rows by more than 1.5 standard errors of the difference. Cost: at most one pass
+    another is better on the held-out rows by more than 1.5 standard errors of the difference, 1 of them by itself and
+    not by another width. Without another metric, another width is taken for 3 of them. Cost: at most one pass
     over the rows; then a dozen or two of small fits, whatever the number of rows: exact ones to 1,000 rows, or, where
     there are more than 7,000, to 3,000 rows with 300 landmarks.
     """
@@ -185,13 +195,13 @@ def learn_metric(
     losses: dict[str, Array] = {}
     if kinds:
         free = kernels[0].needs_moments
-        near = [tried for tried in plain if tried.loss < _NEAR * first.loss]
-        wide = [_fit_width(trials, tried) if free else tried for tried in near]
-        found, losses = _walk(trials, min(wide, key=lambda tried: tried.loss), kinds)
-        if free and found.roots is not None:
-            found = _fit_width(trials, found)
-        gain, error = found.outcome.gain_over(first.outcome)
-        best = found if gain > _ERRORS * error else first
+        wide = _fit_widths(trials, plain) if free else first
+        walked, losses = _walk(trials, wide, kinds)
+        if walked.roots is not None and _gains(walked, wide, _METRIC_ERRORS):
+            found, needed = _fit_width(trials, walked) if free else walked, _ERRORS
+        else:
+            found, needed = wide, _WIDTH_ERRORS
+        best = found if _gains(found, first, needed) else first
     enough = _enough_landmarks(trials, best, n_rows)
     if best is first:
         return LearnedMetric(kernels[plain.index(first)], None, losses, enough)
@@ -211,6 +221,12 @@ class _Candidate:
         return self.outcome.mean
 
 
+def _gains(one: _Candidate, other: _Candidate, n_errors: float) -> bool:
+    """Return whether the losses of one are less than another's by more than so many standard errors of that."""
+    gain, error = one.outcome.gain_over(other.outcome)
+    return gain > (1.0 if gain > _LARGE_GAIN * other.loss else n_errors) * error
+
+
 def _tried(trials: Trials, kernel: Kernel) -> _Candidate:
     return _Candidate(kernel, None, trials.run(kernel, None))
 
@@ -220,8 +236,21 @@ def _in_metric(trials: Trials, start: _Candidate, roots: list[Array]) -> _Candid
     return _Candidate(start.kernel, roots, trials.run(start.kernel, roots, like=start.outcome, search=False))
 
 
-def _fit_width(trials: Trials, start: _Candidate) -> _Candidate:
-    """Return the candidate with its lengths doubled or halved for as long as that lowers the loss."""
+def _fit_widths(trials: Trials, plain: Sequence[_Candidate]) -> _Candidate:
+    """Return the best of the kernels, each at the width that is best for it."""
+    first, *others = sorted(plain, key=lambda tried: tried.loss)
+    best = _fit_width(trials, first)
+    for other in others:
+        if other.loss < _NEAR * first.loss:
+            best = min(best, _fit_width(trials, other, best.loss), key=lambda tried: tried.loss)
+    return best
+
+
+def _fit_width(trials: Trials, start: _Candidate, rival: float = np.inf) -> _Candidate:
+    """Return the candidate with its lengths doubled or halved for as long as that lowers the loss.
+
+    It is given up where a step gains less than what is missing to the loss of a rival: the next would gain still less.
+    """
     for factor in (0.5, 2.0):
         best = start
         for _ in range(_WIDTHS):
@@ -229,7 +258,9 @@ def _fit_width(trials: Trials, start: _Candidate) -> _Candidate:
             tried = replace(best, kernel=kernel, outcome=trials.run(kernel, best.roots, like=best.outcome))
             if tried.loss >= best.loss:
                 break
-            best = tried
+            gain, best = best.loss - tried.loss, tried
+            if gain < best.loss - rival:
+                break
         if best is not start:
             return best
     return start
@@ -301,15 +332,16 @@ def _mean_root(roots: list[Array] | None) -> Array | None:
 
 
 def _enough_landmarks(trials: Trials, best: _Candidate, n_rows: int) -> int | None:
-    """Return 500, 1,000 or 2,000: the more, the more twice the landmarks have lowered the held-out losses.
+    """Return 400 or 500, 1,000 or 2,000: the more, the more twice the landmarks have lowered the held-out losses.
 
     A gain below its own noise counts as none.
     """
-    few = _FEW_LANDMARKS[n_rows > _MANY_ROWS]
-    if n_rows <= _SIZES[0] or min(len(learn) for learn, _ in trials.splits) < 2 * few:
+    many = n_rows > _MANY_ROWS
+    few, least = _FEW_LANDMARKS[many], _LEAST_SIZES[many]
+    if n_rows <= least or min(len(learn) for learn, _ in trials.splits) < 2 * few:
         return None
-    once, twice = trials.losses_with((few, 2 * few), best.kernel, best.roots)
+    once, twice = trials.losses_with((few, 2 * few), best.kernel, best.roots, like=best.outcome)
     gain, error = twice.gain_over(once)
     share = gain / max(once.mean, _TINY) if gain > _ERRORS * error else 0.0
-    most = _MANY_ROWS_LANDMARKS[trials.sample.y.shape[1] > 1] if n_rows > _MANY_ROWS else n_rows
-    return min(_SIZES[int(np.searchsorted(_GAINS, share))], most)
+    most = _MANY_ROWS_LANDMARKS[trials.sample.y.shape[1] > 1] if many else n_rows
+    return min((least, *_MORE_SIZES)[int(np.searchsorted(_GAINS, share))], most)

@@ -198,8 +198,13 @@ class Trials:
         with algebra_threads(len(W)):
             return _NormalEquations.of(C, W, part, self.fit_intercept).system(len(W))
 
-    def losses_with(self, sizes: Sequence[int], kernel: Kernel, roots: list[Array] | None) -> list[HeldOutLosses]:
-        """Return the held-out losses of fits to all rows of the sample with some landmarks, for each number of them."""
+    def losses_with(
+        self, sizes: Sequence[int], kernel: Kernel, roots: list[Array] | None, *, like: Outcome
+    ) -> list[HeldOutLosses]:
+        """Return the held-out losses of fits to all rows of the sample with some landmarks, for each number of them.
+
+        The search for regularisations begins at those of ``like``.
+        """
         found: list[list[Array]] = [[] for _ in sizes]
         for i, (learn, held) in enumerate(self.splits):
             parts = self.sample.take(learn), self.sample.take(held)
@@ -211,7 +216,8 @@ class Trials:
                     np.asarray(kernel(X, Z), dtype=np.float64), np.asarray(kernel(Z, Z)), parts[0], self.fit_intercept
                 )
             for losses, m in zip(found, sizes, strict=True):
-                losses.append(self._solve(normal.system(m), values[:, :m], parts[0].y, parts[1], _FIRST_ALPHA)[0])
+                start = like.regularisations[i]
+                losses.append(self._solve(normal.system(m), values[:, :m], parts[0].y, parts[1], start)[0])
         weight = np.concatenate([self.sample.weight[held] for _, held in self.splits])
         return [HeldOutLosses(np.concatenate(losses), weight) for losses in found]
 
@@ -275,7 +281,8 @@ class _NormalEquations:
         middle = weight @ C / weight.sum() if fit_intercept else np.zeros(C.shape[1])
         target = weight @ y / weight.sum() if fit_intercept else np.zeros(y.shape[1])
         root = np.sqrt(weight)[:, None]
-        B = root * (C - middle)
+        B = np.subtract(C, middle)
+        B *= root
         return cls(B.T @ B, W, B.T @ (root * (y - target)), middle, target, len(C))
 
     def system(self, m: int) -> _System:

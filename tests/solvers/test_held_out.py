@@ -1,0 +1,66 @@
+"""The path over C: what is held out takes no part, and the path ends where scores have turned."""
+
+import numpy as np
+import pytest
+
+from nystrom.engine import LocalEngine
+from nystrom.engine.survey import Survey
+from nystrom.factor import optimal
+from nystrom.kernels import Gaussian
+from nystrom.landmarks import Landmarks
+from nystrom.rows import as_blocks
+from nystrom.solvers.held_out import _has_turned, choose_cost
+from nystrom.solvers.lbfgs import make_problem
+from nystrom.solvers.losses import Multinomial
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(240, 3))
+Y = np.digitize(X[:, 0] + 0.4 * RNG.normal(size=240), [-0.5, 0.5])
+WEIGHT = RNG.integers(0, 3, size=240).astype(float)
+
+
+@pytest.fixture
+def problem():
+    rows = as_blocks(X, block_rows=100)
+    fitted = optimal(Survey(rows, LocalEngine()), Gaussian(0.3), Landmarks(X[:30], None), None)
+    whole = make_problem(
+        rows, Y, None, fitted=fitted, engine=LocalEngine(), loss=Multinomial(), n_columns=3, fit_intercept=True
+    )
+    return whole.for_rows(X, Y, np.ones(240))
+
+
+def test_a_part_is_the_problem_of_its_rows_alone(problem):
+    part, weighted = problem.for_part(Y, WEIGHT), problem.with_weight(Y, WEIGHT)
+    assert part.rows.shape[0] == np.count_nonzero(WEIGHT)
+    assert (part.weight, part.share) == (weighted.weight, weighted.share)
+    x = RNG.normal(size=(problem.n_unknowns, 3))
+    for found, expected in zip(part.loss_and_gradient(x), weighted.loss_and_gradient(x), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_scores_are_the_same_whether_held_out_rows_have_no_weight_or_are_not_there(problem):
+    def path(in_array):
+        return choose_cost(
+            problem,
+            Y,
+            WEIGHT,
+            None,
+            keys=np.arange(240.0),
+            strata=Y,
+            max_iter=1000,
+            rng=np.random.default_rng(1),
+            in_array=in_array,
+        )
+
+    apart, weighted = path(True), path(False)
+    assert apart.best == weighted.best
+    np.testing.assert_allclose(apart.scores, weighted.scores, rtol=1e-3)
+    assert apart.solution.shape == (problem.n_unknowns, 3)
+
+
+def test_the_path_ends_after_two_scores_that_are_no_lower_or_one_that_is_clearly_higher():
+    assert not _has_turned([3.0, 2.0])
+    assert not _has_turned([3.0, 2.0, 2.01])
+    assert _has_turned([3.0, 2.0, 2.01, 2.005])
+    assert not _has_turned([3.0, 2.0, 2.01, 1.9])
+    assert _has_turned([3.0, 2.0, 2.1])
