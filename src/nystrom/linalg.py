@@ -379,14 +379,14 @@ def _count_sound(gram: Array) -> int:
 def thin_product(A: Array, B: Array) -> Array:
     """Return ``A B`` for a B of a few columns, as many small products: OpenBLAS makes no copies of their operands."""
     out = np.empty((len(A), B.shape[1]))
-    for some in _small_products(*A.shape, B.shape[1]):
+    for some in _small_products(len(A), A.shape[1], B.shape[1]):
         np.matmul(A[some], B, out=out[some])
     return out
 
 
 def add_thin_cross(total: Array, A: Array, B: Array) -> None:
     """Add ``Aᵀ B`` to a matrix, for a B of a few columns, as many small products."""
-    for some in _small_products(*A.shape, B.shape[1]):
+    for some in _small_products(len(A), A.shape[1], B.shape[1]):
         total += A[some].T @ B[some]
 
 

@@ -152,6 +152,25 @@ def test_a_width_that_gains_much_by_itself_is_taken():
     assert found.kernel.gamma > 2 / np.square(survey.rows.block(0).X).sum(axis=1).mean()
 
 
+def test_of_many_rows_a_metric_is_taken_only_if_it_gains_with_more_landmarks_too(monkeypatch):
+    monkeypatch.setattr(metric, "_MANY_ROWS", 1500)
+    monkeypatch.setattr(metric, "_TRIAL_LANDMARKS", (1000, 100))
+
+    def learned():
+        survey = survey_of(2000, 8, lambda rows: np.sin(2 * rows[:, 0]))
+        rng = np.random.default_rng(1)
+        return learn_metric(survey, [Gaussian("scale")], ("full",), fit_intercept=True, classes=False, rng=rng)
+
+    assert learned().root is not None
+    with_landmarks = Trials.losses_with
+
+    def plain_alone(self, sizes, kernel, roots, *, like):
+        return with_landmarks(self, sizes, kernel, None, like=like)
+
+    monkeypatch.setattr(Trials, "losses_with", plain_alone)
+    assert learned().root is None
+
+
 def test_the_width_of_a_kernel_far_behind_is_not_searched_to_its_end(monkeypatch):
     survey = survey_of(600, 3, lambda rows: np.sin(rows).sum(axis=1))
     kernels = plain_kernels(Gaussian("scale"), 3, several=True, sparse=False)

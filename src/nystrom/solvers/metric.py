@@ -173,9 +173,9 @@ def learn_metric(
     -----
     The plain metric and the first kernel stay where there are fewer than 20 rows. The plain metric stays, too, unless
     another is better on the held-out rows by more than 1.5 standard errors of the difference, 1 of them by itself and
-    not by another width. Without another metric, another width is taken for 3 of them. Cost: at most one pass
-    over the rows; then a dozen or two of small fits, whatever the number of rows: exact ones to 1,000 rows, or, where
-    there are more than 7,000, to 3,000 rows with 300 landmarks.
+    not by another width. Without another metric, another width is taken for 3 of them. Cost: at most one pass over the
+    rows; then a dozen or two of small fits, whatever the number of rows: exact ones to 1,000 rows, or, where there are
+    more than 7,000, to 3,000 rows with 300 landmarks, at the end with 600.
     """
     drawing, parting = rng.spawn(2)
     sample = draw_sample(survey, drawing, classes=classes)
@@ -202,6 +202,8 @@ def learn_metric(
         else:
             found, needed = wide, _WIDTH_ERRORS
         best = found if _gains(found, first, needed) else first
+        if many and best is not first and not _stands(trials, best, first):
+            best = first
     enough = _enough_landmarks(trials, best, n_rows)
     if best is first:
         return LearnedMetric(kernels[plain.index(first)], None, losses, enough)
@@ -225,6 +227,14 @@ def _gains(one: _Candidate, other: _Candidate, n_errors: float) -> bool:
     """Return whether the losses of one are less than another's by more than so many standard errors of that."""
     gain, error = one.outcome.gain_over(other.outcome)
     return gain > (1.0 if gain > _LARGE_GAIN * other.loss else n_errors) * error
+
+
+def _stands(trials: Trials, one: _Candidate, other: _Candidate) -> bool:
+    """Return whether one is better than another with twice the landmarks of a trial, too: few gain most by a metric."""
+    size = 2 * _TRIAL_LANDMARKS[True]
+    mine, its = (trials.losses_with((size,), c.kernel, c.roots, like=c.outcome)[0] for c in (one, other))
+    gain, error = mine.gain_over(its)
+    return gain > _ERRORS * error
 
 
 def _tried(trials: Trials, kernel: Kernel) -> _Candidate:
