@@ -342,6 +342,9 @@ MISTAKES = [
     (["predict", "m", "new.csv", "--proba"], "gives no probabilities"),
     (["predict", "m", "new.csv", "--std"], "gives no deviations"),
     (["predict", "m", "other.csv"], "no column 'town', which was there"),
+    (["error", "m", "other.csv"], r"other\.csv has no column 'town', which was there when .* It lacks 'built' too"),
+    (["error", "m", "other.npy"], r"other\.npy has no column names, but the model was fitted to a table"),
+    (["score", "m", "other.npy"], r"other\.npy has no column names, but the model was fitted to a table"),
     (["transform", "m", "new.csv"], "does not transform; use 'nystrom predict'"),
     (["score", "m", "new.csv"], "no column 'price'"),
     (["plan", "--rows", "abc", "--columns", "3", "--landmarks", "4"], "'abc' is not a whole number of at least 1"),
@@ -354,6 +357,7 @@ def test_a_mistake_is_told_in_one_line_and_exit_code_2(
 ) -> None:
     if words[0] not in ("fit", "plan"):
         (folder / "other.csv").write_text("rooms,City\n1,Oslo\n")
+        np.save(folder / "other.npy", np.ones((3, 2)))
         run("fit", "houses.csv", "--target", "price", "--drop", "kind", "--n-landmarks", "20", "--out", "m")
         capsys.readouterr()
     try:

@@ -96,6 +96,8 @@ def matrix_rows(source: Source, target: str | None = None) -> RowBlocks:
 
 def open_table_of(source: Source, encoder: Any) -> Any:
     """Return the table of a source as an encoder reads it, under the name that the user knows it by."""
+    if not source.is_table:
+        raise ValueError(f"{source.name} has no column names, but the model was fitted to a table; give a table.")
     return replace(encoder.open(source.path), name=source.name)
 
 
@@ -113,10 +115,7 @@ def chunks(source: Source, encoder: Any, *, keep: bool = False) -> Iterator[Chun
         for block in matrix_rows(source).iterate():
             yield Chunk(block.X)
         return
-    if not source.is_table:
-        raise ValueError(f"{source.name} has no column names, but the model was fitted to a table; give a table.")
     table = open_table_of(source, encoder)
-    encoder._require(table, encoder._read_names)
     names = [name for name in table.names if name not in encoder._read_names] if keep else []
     empty = True
     for start, batch in encoder.batches(table, more=names):

@@ -214,9 +214,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def _require(self, table: Table, names: Any) -> None:
         absent = [name for name in names if name not in table.names]
         if absent:
+            others = ", ".join(map(repr, absent[1:6])) + (", …" if absent[6:] else "")
             raise ValueError(
                 f"{table.name} has no column {absent[0]!r}, which was there when the encoder was fitted; "
-                f"{near_names(absent[0], table.names)}"
+                f"{near_names(absent[0], table.names)}{f' It lacks {others} too.' if others else ''}"
             )
 
     def _settle(self, source: str) -> None:
@@ -258,7 +259,6 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         if is_path(X):
             return self.rows(X)
         table = self.open(X)
-        self._require(table, self._read_names)
         parts = [self.encode(batch, table.name, start) for start, batch in self.batches(table)]
         return np.concatenate(parts) if parts else np.empty((0, len(self.get_feature_names_out())))
 
@@ -282,7 +282,6 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self, "columns_")
         table = self.open(source)
-        self._require(table, self._read_names)
         has_target = self.target is not None and self.target in table.names
         if need_target and not has_target:
             raise ValueError(f"{table.name} has no column {self.target!r}; {near_names(str(self.target), table.names)}")
@@ -292,12 +291,17 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         rows = array_rows(np.concatenate([part.X for part in parts]))
         return rows.with_target(np.concatenate([np.asarray(part.y) for part in parts])) if has_target else rows
 
+    def require_columns(self, table: Table) -> None:
+        """Raise unless a table has every column that is encoded."""
+        self._require(table, self._read_names)
+
     @property
     def _read_names(self) -> list[str]:
         return [column.name for column in self.columns_ if column.features]
 
     def batches(self, table: Table, *, more: Sequence[str] = ()) -> Iterator[tuple[int, Batch]]:
         """Yield the record batches of a table with the columns that are encoded, each with its first row's number."""
+        self.require_columns(table)
         start = 0
         for batch in table.batches([*self._read_names, *more]):
             yield start, batch

@@ -44,6 +44,8 @@ class EncodedRows(StreamRows):
         self.has_target = has_target
         self.dtype = np.dtype(np.float64)
         self.held_bytes = table.held_bytes
+        # A pass may be far off, and the file's own reader does not say which columns the model needs.
+        encoder.require_columns(table)
         width = len(encoder.get_feature_names_out())
         count, without = self._count()
         if count == without:
