@@ -1,9 +1,11 @@
 """Whether ``Nystroem(tol=…)`` keeps its word: ``python -m benchmarks.tolerance [held | time] [--runs N] [--rows N]``.
 
-Five kinds of rows and three tolerances, each with other rows and seeds per run. ``held``: how often the exact error is
-below the tolerance, and how many landmarks more than the smallest size of a fine grid that suffices; with ``--store
-FILE`` each run is kept there, and a second call goes on where the first ended. ``time``: beside that of the fit
-that knew the size, by the clock and of the processor.
+Five kinds of rows and three tolerances, each with other rows and seeds per run, from ``--first-seed`` on. ``held``: how
+often the exact error is below the tolerance, and how many landmarks more than the smallest size of a fine grid that
+suffices. That size is itself a matter of luck, by up to a half with polynomial kernels: it is given for the seed of the
+run, and as the median over three seeds, which is what a user would see. With ``--store FILE`` each run is kept there,
+and a second call goes on where the first ended. ``time``: beside that of the fit that knew the size, by the clock and
+of the processor.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ from nystrom.types import Matrix
 TOLERANCES = (0.1, 0.05, 0.02)
 NAMES = ("wide", "heavy tails", "clusters", "polynomial", "laplacian")
 STEP = 1.05
+# Other seeds of the landmarks of the grid, besides the run's own.
+OTHER_DRAWS = (1000, 2000)
 # Steps of the grid that are taken at once, before the ones between are looked at.
 STRIDE = 4
 
@@ -68,15 +72,15 @@ def held(name: str, tol: float, seed: int, rows: int) -> dict[str, Any]:
     X = case.rows(rows, np.random.default_rng(seed))
     features = Nystroem(tol=tol, random_state=seed, **case.params).fit(X)
     m, error = len(features.landmarks_), features.approximation_error(X, exact=True).value
-    least = smallest(X, tol, case.params, m, seed)
+    least = [smallest(X, tol, case.params, m, seed + other) for other in (0, *OTHER_DRAWS)]
     return {"rows": name, "tol": tol, "seed": seed, "n": rows, "error": error, "m": m, "smallest": least}
 
 
-def table_held(runs: int, rows: int, store: Path | None) -> None:
+def table_held(seeds: range, rows: int, store: Path | None) -> None:
     known = [json.loads(line) for line in store.read_text().splitlines()] if store and store.exists() else []
     done = {(r["rows"], r["tol"], r["seed"], r["n"]): r for r in known}
     # Seeds first, so that an unfinished table has runs of every kind.
-    for seed in range(runs):
+    for seed in seeds:
         for name in NAMES:
             for tol in TOLERANCES:
                 key = (name, tol, seed, rows)
@@ -85,19 +89,29 @@ def table_held(runs: int, rows: int, store: Path | None) -> None:
                     if store:
                         with store.open("a") as file:
                             file.write(json.dumps(done[key]) + "\n")
-    print("| rows | tol | held | landmarks | ÷ smallest (median, most) |\n|---|---|---|---|---|")
-    total = kept = 0
+    print_held([done[name, tol, seed, rows] for name in NAMES for tol in TOLERANCES for seed in seeds])
+
+
+def print_held(runs: list[dict[str, Any]]) -> None:
+    """Print a line per kind of rows and tolerance: medians, and the most."""
+    print("| rows | tol | held | landmarks | ÷ smallest | ÷ its median over draws |\n|---|---|---|---|---|---|")
+    own = [r["m"] / r["smallest"][0] for r in runs]
+    usual = [r["m"] / float(np.median(r["smallest"])) for r in runs]
+    good = [r["error"] <= r["tol"] for r in runs]
     for name in NAMES:
         for tol in TOLERANCES:
-            found = [done[name, tol, seed, rows] for seed in range(runs)]
-            ratios = [r["m"] / r["smallest"] for r in found]
-            good = sum(r["error"] <= tol for r in found)
-            total, kept = total + runs, kept + good
-            landmarks = np.median([r["m"] for r in found])
-            print(
-                f"| {name} | {tol} | {good} of {runs} | {landmarks:.0f} | {np.median(ratios):.2f}, {max(ratios):.2f} |"
-            )
-    print(f"\nheld in {kept} of {total}")
+            here = [i for i, r in enumerate(runs) if (r["rows"], r["tol"]) == (name, tol)]
+            if here:
+                landmarks = np.median([runs[i]["m"] for i in here])
+                ratios = " | ".join(
+                    f"{np.median([of[i] for i in here]):.2f}, {max(of[i] for i in here):.2f}" for of in (own, usual)
+                )
+                kept = sum(good[i] for i in here)
+                print(f"| {name} | {tol} | {kept} of {len(here)} | {landmarks:.0f} | {ratios} |")
+    print(f"\nheld in {sum(good)} of {len(runs)}")
+    for of, what in ((own, "the smallest size of its own seed"), (usual, "the median over draws")):
+        within = sum(ratio <= 1.4 for ratio in of)
+        print(f"at most 1.4 times {what} in {within}; median {np.median(of):.2f}, most {max(of):.2f}")
 
 
 def table_time(runs: int, rows: int) -> None:
@@ -125,13 +139,14 @@ def main() -> None:
     parser.add_argument("what", nargs="?", choices=("held", "time"), default="held")
     parser.add_argument("--runs", type=int, default=7, help="runs per kind of rows and tolerance")
     parser.add_argument("--rows", type=int, default=10_000)
+    parser.add_argument("--first-seed", type=int, default=0, help="of the runs of held")
     parser.add_argument("--store", type=Path, help="file of finished runs")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     if given.what == "time":
         table_time(given.runs, given.rows)
     else:
-        table_held(given.runs, given.rows, given.store)
+        table_held(range(given.first_seed, given.first_seed + given.runs), given.rows, given.store)
 
 
 if __name__ == "__main__":
