@@ -141,3 +141,12 @@ def test_few_rows_a_rare_class_and_a_constant_are_scored_or_refused():
     for seed in range(6):
         assert compare(X, rare, sizes=[5], selectors=["uniform"], random_state=seed).best.score == 1.0
     assert compare(X, np.full(60, 0.3), sizes=[5], selectors=["uniform"]).best.score in (0.0, 1.0)
+
+
+def test_errors_within_one_power_of_ten_have_labels_on_their_axis(rows):
+    ax = compare(rows[0], **SMALL).plot()
+    ax.set_ylim(0.04, 0.24)
+    ax.figure.canvas.draw()
+    shown = {label.get_text() for label in ax.yaxis.get_ticklabels(which="both")}
+    assert {"0.05", "0.1", "0.2"} <= shown
+    assert [label.get_text() for label in ax.xaxis.get_ticklabels(which="both")] == ["20", "60"]

@@ -103,7 +103,11 @@ def plot_comparison(comparison: Any, *, score: bool = False, ax: Axes | None = N
     ax.set_ylabel(f"{comparison.score_name} on held-out rows" if score else "relative error")
     sizes = sorted({row.n_landmarks for row in comparison.rows})
     ax.set_xticks(sizes, [f"{size:,}" for size in sizes])
-    ax.minorticks_off()
+    ax.set_xticks([], minor=True)
+    if not score:
+        # Errors often lie within one power of ten, where the ticks between are the only ones.
+        ax.yaxis.set_major_formatter("{x:g}")
+        ax.yaxis.set_minor_formatter(lambda at, _: f"{at:g}" if f"{at:e}"[0] in "25" else "")
     ax.legend(frameon=False)
     return _tidy(ax)
 

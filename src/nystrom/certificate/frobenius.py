@@ -200,7 +200,10 @@ def _draw(known: _Diagonals, count: int, rng: np.random.Generator) -> tuple[Arra
     if explained > 0:
         probability += share / explained * (known.kernel - known.left)
     probability /= probability.sum()
-    order = np.lexsort((known.left, known.nearest))
+    order = np.argsort(known.left, kind="stable")
+    # Numbers of 16 bits are sorted in linear time.
+    nearest = known.nearest.astype(np.min_scalar_type(int(known.nearest.max())))
+    order = order[np.argsort(nearest[order], kind="stable")]
     cumulative = np.cumsum(probability[order])
     n_strata = max(count // 2, 2)
     within = np.repeat(np.arange(n_strata), 2) + rng.random(2 * n_strata)
