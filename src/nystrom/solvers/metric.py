@@ -61,7 +61,7 @@ _LARGE_GAIN = 0.25
 # first, take 1,000; above the second, 2,000; else the least size (again for both kinds).
 _FEW_LANDMARKS = (400, 300)
 _GAINS = (0.01, 0.03)
-_LEAST_SIZES = (500, 400)
+_LEAST_SIZES = (500, 350)
 _MORE_SIZES = (1000, 2000)
 # Most landmarks taken by themselves where there are many rows, for one target and for several: a fit to 15,000 rows and
 # one target then takes about a second, and each pass of a solver takes time in proportion to landmarks and targets.
@@ -342,7 +342,7 @@ def _mean_root(roots: list[Array] | None) -> Array | None:
 
 
 def _enough_landmarks(trials: Trials, best: _Candidate, n_rows: int) -> int | None:
-    """Return 400 or 500, 1,000 or 2,000: the more, the more twice the landmarks have lowered the held-out losses.
+    """Return 350 or 500, 1,000 or 2,000: the more, the more twice the landmarks have lowered the held-out losses.
 
     A gain below its own noise counts as none.
     """
