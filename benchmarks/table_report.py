@@ -110,7 +110,7 @@ def _cell(found: dict[str, Any] | None) -> str:
 
 
 def draw(records: Records, names: Sequence[str], path: Path) -> None:
-    """Draw the error of each contestant over that of default boosting, one line per table."""
+    """Draw the error of each contestant over that of default boosting on the same splits, one line per table."""
     from nystrom.plotting import MARKERS, PALETTE, new_figure, save_figure
 
     results = {t: r for t, r in means(with_ours(records)).items() if "boosting" in r and "ours" in r}
@@ -118,9 +118,10 @@ def draw(records: Records, names: Sequence[str], path: Path) -> None:
     figure, (ax,) = new_figure(7, 1.4 + 0.26 * len(order))
     there = [name for name in names if name != "boosting" and any(name in r for r in results.values())]
     for i, name in enumerate(there):
-        at = [k for k, t in enumerate(order) if name in results[t]]
+        pairs = paired(records, name, "boosting")
+        at = [k for k, t in enumerate(order) if t in pairs]
         ax.plot(
-            np.clip([_ratio(results[order[k]], name, "boosting") for k in at], 0.25, 4),
+            np.clip([_ratio(pairs[order[k]], name, "boosting") for k in at], 0.25, 4),
             at,
             linestyle="",
             marker=MARKERS[i % len(MARKERS)],
