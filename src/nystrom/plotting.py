@@ -90,11 +90,9 @@ def plot_comparison(comparison: Any, *, score: bool = False, ax: Axes | None = N
         value = np.array([row.score if score else row.error.value for row in rows])
         low = np.array([row.score - row.noise if score else row.error.low for row in rows])
         high = np.array([row.score + row.noise if score else row.error.high for row in rows])
-        colour, marker = PALETTE[i % len(PALETTE)], MARKERS[i % len(MARKERS)]
+        style: dict[str, Any] = {"color": PALETTE[i % len(PALETTE)], "marker": MARKERS[i % len(MARKERS)]}
         bars = np.maximum([value - low, high - value], 0.0)
-        ax.errorbar(
-            at, value, yerr=bars, capsize=3, markersize=5, linewidth=1.6, label=name, color=colour, marker=marker
-        )
+        ax.errorbar(at, value, yerr=bars, capsize=3, markersize=5, linewidth=1.6, label=name, **style)
     best = comparison.best
     ring = best.score if score else best.error.value
     hollow: dict[str, Any] = {"markersize": 15, "markerfacecolor": "none", "markeredgecolor": _INK, "linewidth": 0}
@@ -362,8 +360,7 @@ def plot_landmarks(
 def new_figure(width: float, height: float, n_panels: int = 1, **layout: Any) -> tuple[Figure, list[Axes]]:
     """Return a figure, apart from any window, and its panels side by side."""
     figure = _matplotlib("matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
-    panels = np.atleast_1d(figure.subplots(1, n_panels, **layout))
-    return figure, list(panels)
+    return figure, list(np.atleast_1d(figure.subplots(1, n_panels, **layout)))
 
 
 def save_figure(figure: Figure, path: str | Path, *, dpi: int = 120) -> Path:
@@ -418,9 +415,7 @@ def _spanned_eigenvalues(estimator: Any) -> Array:
 
 def _diagonal(estimator: Any, X: RowsLike) -> Array:
     """Return k(x, x) of each row."""
-    rows = as_blocks(X)
-    parts = [estimator.kernel_.diag(block.X, start=block.start) for block in rows.iterate()]
-    return np.concatenate(parts)
+    return np.concatenate([estimator.kernel_.diag(block.X, start=block.start) for block in as_blocks(X).iterate()])
 
 
 def _to_plane(estimator: Any, points: Matrix, components: tuple[int, int]) -> Array:

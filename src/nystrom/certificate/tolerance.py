@@ -23,7 +23,7 @@ from nystrom.types import Array
 
 # The first size, and by how much the next may be larger.
 _START = 32
-_MOST_GROWTH = 4.0
+_MOST_GROWTH = 3.0
 # From this size on a size far too large costs more than another one that is too small.
 _LARGE = 250
 _LARGE_GROWTH = 1.8
@@ -32,9 +32,7 @@ _STEEP = 0.25
 # Below this share, errors have fallen faster than by a power of the size, and smaller sizes are worth a look.
 _FAR = 0.8
 # Half an interval of at most this share of the error is narrow.
-_NARROW = 0.06
-# How much narrower the interval of the sample is than that of a part of it.
-_SHRINKS = 0.5
+_NARROW = 0.12
 # How errors fall with the size where only one was tried: as its power of minus this.
 _FIRST_RATE = 0.6
 _LEAST_RATE = 0.1
@@ -102,14 +100,13 @@ def find_size(
     *,
     norm: str = "fro",
     most: int,
-    confidence: float = 0.97,
+    confidence: float = 0.98,
 ) -> Sized:
     """Return landmarks whose relative error is below ``tol`` at the upper end of its interval.
 
-    It is measured on a sample of at most 6,000 rows (:class:`~nystrom.certificate.size_trial.Trial`), of which no more
-    are looked at than tell on which side of ``tol`` it is: a size on trial costs its landmarks and little else.
-    Sizes grow by the decay seen so far until one suffices; its landmarks are then merged
-    (:class:`~nystrom.certificate.merging.Merging`) until fewer would not do.
+    It is measured on 1,000 to 2,000 rows whose kernel is held (:class:`~nystrom.certificate.size_trial.Trial`): a size
+    on trial costs its landmarks and little else. Sizes grow by the decay seen so far until one suffices; its landmarks
+    are then merged (:class:`~nystrom.certificate.merging.Merging`) until fewer would not do.
 
     Parameters
     ----------
@@ -130,7 +127,7 @@ def find_size(
     # "auto" sees "scale" as it does in a fit of a given size.
     shown = kernel if isinstance(selector, Auto) else numeric
     selector = once_sampled(selector)
-    judge = _Judge(Trial(survey, numeric, rng, norm=norm, least=tol), tol, confidence)
+    judge = _Judge(Trial(survey, numeric, rng, least=tol), tol, norm, confidence)
     given = isinstance(selector, GIVEN)
     tried = _grow(judge, lambda size: choose_landmarks(survey, selector, size, shown, rng), most, once=given)
     if tried[-1].reach <= tol and tried[-1].size <= _MOST_MERGED and not given:
@@ -138,7 +135,7 @@ def find_size(
     enough = [t for t in tried if t.reach <= tol]
     best = min(enough, key=lambda t: t.size) if enough else max(tried, key=lambda t: t.size)
     if not enough and not best.full:
-        best = best._replace(error=judge.trial.error(best.landmarks, confidence))
+        best = best._replace(error=judge.trial.error(best.landmarks, norm, confidence))
     needed = best.size if enough else extrapolate(_reaches(tried), tol)
     history = tuple((t.size, t.error) for t in tried)
     return Sized(best.landmarks, best.error, bool(enough), min(needed, survey.rows.shape[0]), history)
@@ -150,24 +147,33 @@ class _Judge:
 
     trial: Trial
     tol: float
+    norm: str
     confidence: float
 
-    def __call__(self, landmarks: Landmarks) -> Tried:
-        """Return the error of these landmarks: by a part of the sample if that tells on which side it is, or by all."""
+    def __call__(self, landmarks: Landmarks, *, look: bool = True) -> Tried:
+        """Return the error of these landmarks, by the whole sample.
+
+        With ``look``, where the error may be far from ``tol``, by a part of it if that tells on which side it is. For
+        few landmarks, whose fit takes less time than the pairs of the whole sample, a narrow interval is enough.
+        """
+        with algebra_threads(len(landmarks)):
+            return self._look(landmarks, look)
+
+    def _look(self, landmarks: Landmarks, look: bool) -> Tried:
         trial, m = self.trial, len(landmarks)
-        with algebra_threads(m):
-            look = trial.look(landmarks, self.confidence)
-            error = look.by_part()
-            full = trial.norm != "fro" or len(trial.small) == len(trial.numbers)
-            for part, rows in () if full else trial.looks(m):
-                if not error.low <= self.tol < error.high or (full and error.high <= (1 + _NARROW) * error.value):
-                    break
-                error, full = look.by_sample(part, rows), True
-        if full:
-            return Tried(m, landmarks, error, error.high, True)
-        # The interval of more rows would be narrower.
-        half = _SHRINKS * (error.high - error.value)
-        return Tried(m, landmarks, error, error.value + half, False)
+        worth_it = trial.worth_it(m)
+        rough = trial.rough if self.norm == "fro" and (look or not worth_it) else None
+        if rough is not None:
+            error = rough.error(landmarks, self.norm, self.confidence)
+            aside = not error.low <= self.tol < error.high
+            if not worth_it and (not look or aside or error.high - error.value <= _NARROW * error.value):
+                return Tried(m, landmarks, error, error.high, True)
+            if aside:
+                # The whole sample's interval would be this much narrower.
+                half = (error.high - error.value) * float(np.sqrt(len(rough.numbers) / len(trial.numbers)))
+                return Tried(m, landmarks, error, error.value + half, False)
+        error = trial.error(landmarks, self.norm, self.confidence)
+        return Tried(m, landmarks, error, error.high, True)
 
 
 def _reaches(tried: list[Tried]) -> list[tuple[int, float]]:
@@ -196,7 +202,8 @@ def _shrink(judge: _Judge, tried: list[Tried]) -> list[Tried]:
         with algebra_threads(size):
             merging = merging or judge.trial.merging(tried[-1].landmarks)
             landmarks = merging.to(size)
-        found.append(judge(landmarks))
+        # A size that may be too small is not taken; to be sure is worth no more time where that is short.
+        found.append(judge(landmarks, look=len(tried) == 1 and judge.trial.worth_it(size)))
     return found
 
 
@@ -221,14 +228,12 @@ def smaller_size(tried: list[tuple[int, float]], tol: float) -> int | None:
     bad, failed = max(below)
     if good <= max(_CLOSE * bad, bad + 1):
         return None
-    share = float(np.log(failed / (_AIM * tol)) / max(np.log(failed / max(reached, 1e-300)), 1e-12))
-    if reached >= _FAR * tol and good <= _CLOSE * bad * (good / bad) ** share:
-        return None
+    share = np.log(failed / (_AIM * tol)) / max(np.log(failed / max(reached, 1e-300)), 1e-12)
     if reached < _STEEP * tol or tried[-1][0] == bad:
         share = max(share, 0.5)
     if reached < _FAR * tol:
         share = min(share, 0.5)
-    size = bad * (good / bad) ** float(np.clip(share, 0.15, 0.95))
+    size = bad * (good / bad) ** float(np.clip(share, 0.15, 0.85))
     return None if good <= _CLOSE * size else int(np.clip(round(size), bad + 1, good - 1))
 
 

@@ -71,7 +71,7 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GrowingMachine
     certificate_ : Certificate
         The exact trace-norm error of the fit.
     error_ : ErrorEstimate
-        With ``tol``: the error that was found, in ``tol_norm``, with its 97 % interval.
+        With ``tol``: the error that was found, in ``tol_norm``, with its 98 % interval.
     sizes_tried_ : tuple of (int, ErrorEstimate)
         With ``tol``: every number of landmarks on trial, and its error.
 
