@@ -102,17 +102,15 @@ class Survey:
         self._seen = found
         return found
 
-    def look(self) -> None:
-        """Make a pass that looks for NaN, and takes the moments if they are wanted; none if a pass has done so."""
-        if self._wants_moments:
-            _ = self.moments
-        else:
-            self.check_finite()
-
     def check_finite(self) -> None:
         """Raise :class:`~nystrom.exceptions.NotFiniteError` for rows that are not finite, if no pass has looked yet."""
         if self._seen is None and self._coming is None:
             self.require_finite()
+
+    @property
+    def _has_moments(self) -> bool:
+        """Whether the moments are known, or being taken beside other work."""
+        return isinstance(self._seen, Moments) or self._coming is not None
 
     @contextmanager
     def moments_meanwhile(self) -> Iterator[None]:
@@ -120,8 +118,7 @@ class Survey:
 
         For work that is mostly on one thread and does not read all rows.
         """
-        known = isinstance(self._seen, Moments) or self._coming is not None
-        spare = None if known else self.passes.spare(self.rows)
+        spare = None if self._has_moments else self.passes.spare(self.rows)
         if spare is None:
             yield
             return
@@ -197,7 +194,7 @@ class Survey:
 
     def _look(self, checks: bool = False) -> Callable[[Block], _Seen] | None:
         """Return what the next pass has to learn of a block beside its work, or None."""
-        if isinstance(self._seen, Moments) or self._coming is not None:
+        if self._has_moments:
             return None
         if self._wants_moments:
             return _MomentsLook(self.rows.name)

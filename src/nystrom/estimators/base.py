@@ -30,6 +30,7 @@ from nystrom.generator import RandomState, make_generator
 from nystrom.kernels import GammaLike, Gaussian, InMetric, Kernel, KernelLike, Precomputed, make_kernel
 from nystrom.landmarks import Landmarks, LandmarksLike, Selector, make_selector
 from nystrom.landmarks.auto import Auto
+from nystrom.landmarks.base import resolve
 from nystrom.landmarks.in_metric import select_in_metric
 from nystrom.linalg import algebra_threads
 from nystrom.machine import machine_memory
@@ -193,7 +194,7 @@ class KernelMachine(QualityMixin):
 
     def _settle_kernel(self, survey: Survey, kernel: Kernel, landmarks: Landmarks, rng: np.random.Generator) -> Kernel:
         """Return the kernel with numbers for all its parameters; a machine with a target may search for them here."""
-        return kernel.resolve(survey.moments) if kernel.needs_moments else kernel
+        return resolve(kernel, survey)
 
     def _fit_map(self, rows: RowBlocks, *, keep_kernel: bool = False, cut_rank: bool = True) -> tuple[NystromMap, Kept]:
         """Choose landmarks and fit the map; with ``keep_kernel`` also return C if it is small enough to hold.
@@ -278,7 +279,7 @@ class KernelMachine(QualityMixin):
         selector = make_selector(self.landmarks)
         most = self._most_landmarks(rows, selector)
         survey = Survey(rows, self._fit_engine(rows, selector, most))
-        kernel = kernel.resolve(survey.moments) if kernel.needs_moments else kernel
+        kernel = resolve(kernel, survey)
         least = min(max(self._least_landmarks, 2 * (rank or 1)), rows.shape[0])
         rng = make_generator(self.random_state).spawn(1)[0]
         found = self._enough_landmarks(survey, selector, kernel, rng, least=least, most=max(most, least))

@@ -10,6 +10,7 @@ from nystrom.engine.survey import Survey
 from nystrom.generator import RandomState, make_generator
 from nystrom.kernels import GammaLike, KernelLike, make_kernel
 from nystrom.landmarks import LandmarksLike, make_selector
+from nystrom.landmarks.base import resolve
 from nystrom.rows import as_blocks
 from nystrom.types import RowsLike
 
@@ -73,6 +74,6 @@ def best_possible(
     rows = as_blocks(X)
     survey = Survey(rows, make_engine(rows, n_jobs))
     parsed = make_kernel(kernel, gamma=gamma, degree=degree, coef0=coef0)
-    parsed = parsed.resolve(survey.moments) if parsed.needs_moments else parsed
+    parsed = resolve(parsed, survey)
     selector, rng = make_selector(landmarks), make_generator(random_state)
     return best_error(survey, parsed, rank, selector, rng, norm=norm, confidence=confidence)

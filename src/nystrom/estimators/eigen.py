@@ -9,6 +9,7 @@ from nystrom.factor import FACTORS, naive_eigh, orthonormal_eigh
 from nystrom.generator import RandomState, make_generator
 from nystrom.kernels import GammaLike, KernelLike, make_kernel
 from nystrom.landmarks import LandmarksLike, make_selector
+from nystrom.landmarks.base import resolve
 from nystrom.rows import as_blocks
 from nystrom.threads import within_n_jobs
 from nystrom.types import Array, Emitted, RowsLike
@@ -75,8 +76,7 @@ def kernel_eigh(
     parsed = make_kernel(kernel, gamma=gamma, degree=degree, coef0=coef0)
     survey = Survey(rows, make_engine(rows, n_jobs))
     chosen = make_selector(landmarks).select(survey, m, parsed, make_generator(random_state))
-    if parsed.needs_moments:
-        parsed = parsed.resolve(survey.moments)
+    parsed = resolve(parsed, survey)
     if factor == "naive":
         return naive_eigh(survey, parsed, chosen, rank)
     return orthonormal_eigh(survey, FACTORS[factor](survey, parsed, chosen, rank))

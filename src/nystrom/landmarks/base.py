@@ -158,7 +158,7 @@ def _probe_kernel(survey: Survey, kernel: Kernel, weight: Array | None) -> None:
     numbers, _ = draw_rows(rows.shape[0], _PROBED_FEW, weight, np.random.default_rng(0))
     X = gather(survey, numbers)
     require_finite(X, rows.name, numbers=numbers)
-    kernel = kernel.resolve(survey.moments) if kernel.needs_moments else kernel
+    kernel = resolve(kernel, survey)
     with np.errstate(over="ignore", invalid="ignore"):
         K = np.asarray(kernel(X, X), dtype=np.float64)
     # Values that are not finite, or not symmetric, are for the fit to name.

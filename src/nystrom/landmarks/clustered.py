@@ -222,7 +222,8 @@ class KMeans(Selector):
         return True
 
     def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
-        survey.look()  # keeps NaN from the seeds
+        # Lloyd steps over all rows need them; taken first, they also keep NaN from the seeds.
+        _ = survey.moments
         if self.sample is None and survey.rows.random_access:
             weight = row_weights(survey)
             found = cluster(survey.rows, m, survey.passes, rng, self.n_iter, self.n_init, weight=weight)
