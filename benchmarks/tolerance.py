@@ -3,9 +3,8 @@
 Five kinds of rows and three tolerances, each with other rows and seeds per run, from ``--first-seed`` on. ``held``: how
 often the exact error is below the tolerance, and how many landmarks more than the smallest size of a fine grid that
 suffices. That size is itself a matter of luck, by up to a half with polynomial kernels: it is given for the seed of the
-run, and as the median over three seeds, which is what a user would see. With ``--store FILE`` each run is kept there,
-and a second call goes on where the first ended. ``time``: beside that of the fit that knew the size, by the clock and
-of the processor.
+run, and as the median over ``--draws`` seeds. With ``--store FILE`` each run is kept there, and a second call goes on
+where the first ended. ``time``: beside that of the fit that knew the size, by the clock and of the processor.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from nystrom.types import Matrix
 TOLERANCES = (0.1, 0.05, 0.02)
 NAMES = ("wide", "heavy tails", "clusters", "polynomial", "laplacian")
 STEP = 1.05
-# Other seeds of the landmarks of the grid, besides the run's own.
-OTHER_DRAWS = (1000, 2000)
+# The seeds of the landmarks of the grid are this far from each other, the first the run's own.
+NEXT_DRAW = 1000
 # Steps of the grid that are taken at once, before the ones between are looked at.
 STRIDE = 4
 
@@ -66,17 +65,17 @@ def seconds(machine: Nystroem, X: Matrix) -> tuple[float, float]:
     return time.perf_counter() - start, time.process_time() - busy
 
 
-def held(name: str, tol: float, seed: int, rows: int) -> dict[str, Any]:
+def held(name: str, tol: float, seed: int, rows: int, draws: int) -> dict[str, Any]:
     """Return what one run found: the exact error, the landmarks, and the fewest that suffice."""
     case = CASES[name]
     X = case.rows(rows, np.random.default_rng(seed))
     features = Nystroem(tol=tol, random_state=seed, **case.params).fit(X)
     m, error = len(features.landmarks_), features.approximation_error(X, exact=True).value
-    least = [smallest(X, tol, case.params, m, seed + other) for other in (0, *OTHER_DRAWS)]
+    least = [smallest(X, tol, case.params, m, seed + other) for other in range(0, draws * NEXT_DRAW, NEXT_DRAW)]
     return {"rows": name, "tol": tol, "seed": seed, "n": rows, "error": error, "m": m, "smallest": least}
 
 
-def table_held(seeds: range, rows: int, store: Path | None) -> None:
+def table_held(seeds: range, rows: int, draws: int, store: Path | None) -> None:
     known = [json.loads(line) for line in store.read_text().splitlines()] if store and store.exists() else []
     done = {(r["rows"], r["tol"], r["seed"], r["n"]): r for r in known}
     # Seeds first, so that an unfinished table has runs of every kind.
@@ -85,7 +84,7 @@ def table_held(seeds: range, rows: int, store: Path | None) -> None:
             for tol in TOLERANCES:
                 key = (name, tol, seed, rows)
                 if key not in done:
-                    done[key] = held(*key)
+                    done[key] = held(*key, draws)
                     if store:
                         with store.open("a") as file:
                             file.write(json.dumps(done[key]) + "\n")
@@ -140,13 +139,14 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=7, help="runs per kind of rows and tolerance")
     parser.add_argument("--rows", type=int, default=10_000)
     parser.add_argument("--first-seed", type=int, default=0, help="of the runs of held")
+    parser.add_argument("--draws", type=int, default=3, help="seeds of the smallest size")
     parser.add_argument("--store", type=Path, help="file of finished runs")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     if given.what == "time":
         table_time(given.runs, given.rows)
     else:
-        table_held(range(given.first_seed, given.first_seed + given.runs), given.rows, given.store)
+        table_held(range(given.first_seed, given.first_seed + given.runs), given.rows, given.draws, given.store)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from nystrom import Nystroem
 from nystrom.certificate.frobenius import SquaredNorms
 from nystrom.certificate.pairs import TILE, PairSums, pair_sums
 from nystrom.engine import LocalEngine
+from nystrom.kernels import Gaussian
 from nystrom.rows import as_blocks
 
 
@@ -68,26 +69,31 @@ def test_the_interval_leans_with_the_estimate_and_allows_for_one_more_pair():
     assert rare.high == pytest.approx(0.22)
 
 
+@pytest.mark.parametrize(("dtype", "scale"), [(np.float64, 1.0), (np.float32, 1.0), (np.float32, 1e6)])
 @pytest.mark.parametrize("s", [2 * TILE + 64, 4])
-def test_sums_over_tiles_are_those_over_the_whole_matrix_of_pairs(s):
-    X = np.random.default_rng(0).normal(size=(600, 3))
+def test_sums_over_tiles_are_those_over_the_whole_matrix_of_pairs(s, dtype, scale):
+    X = np.random.default_rng(0).normal(size=(600, 3)).astype(dtype)
     rows, engine = as_blocks(X), LocalEngine(1)
-    fitted = Nystroem(n_components=10, random_state=0).fit(X).map_
+    fitted = Nystroem(scale * Gaussian(0.3), n_components=10, random_state=0).fit(X).map_
     drawn = np.random.default_rng(1).integers(600, size=s)
     weight = np.random.default_rng(2).uniform(1, 3, size=s)
-    phi = fitted.features(X[drawn])
+    phi = fitted.features(X[drawn]).astype(np.float64)
     product = phi @ phi.T
-    left = np.where(drawn[:, None] == drawn, 0.0, fitted.kernel(X[drawn], X[drawn]) - product)
+    rows_drawn = X[drawn].astype(np.float64)
+    left = np.where(drawn[:, None] == drawn, 0.0, fitted.kernel(rows_drawn, rows_drawn) - product)
     whole = [np.multiply.outer(weight, weight) * T for T in (left**2, 2 * left * product)]
     strata = np.arange(s) // 2
     other = strata[:, None] != strata
-    found = pair_sums(rows, fitted, engine, drawn, weight)
+    found = pair_sums(rows, fitted, engine, drawn, weight, np.full(s, scale))
+    # In float32: its eps times the weights, up to 9, and the number of terms.
+    close = 1e-10 if dtype == np.float64 else 1e-7 * 9 * s
     for sums, own, T in zip(found[:2], found[2:4], whole, strict=True):
-        np.testing.assert_allclose(sums, (T * other).sum(axis=1), atol=1e-10)
-        np.testing.assert_allclose(own, T[np.arange(0, s, 2), np.arange(1, s, 2)], atol=1e-10)
+        np.testing.assert_allclose(sums, (T * other).sum(axis=1), atol=close * scale**2)
+        np.testing.assert_allclose(own, T[np.arange(0, s, 2), np.arange(1, s, 2)], atol=close * scale**2)
     e, c = ((T * other)[0::2] - (T * other)[1::2] for T in whole)
     e, c = (T[:, 0::2] - T[:, 1::2] for T in (e, c))
-    np.testing.assert_allclose(found.contrasts, [np.sum(e * e), np.sum(e * c), np.sum(c * c)], atol=1e-8)
+    squares = [np.sum(e * e), np.sum(e * c), np.sum(c * c)]
+    np.testing.assert_allclose(found.contrasts, squares, rtol=close, atol=100 * close * scale**4)
 
 
 @pytest.mark.parametrize("kinds", [2, 3, 8])

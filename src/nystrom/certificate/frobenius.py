@@ -15,12 +15,13 @@ import numpy as np
 from scipy.special import ndtri, stdtrit
 
 from nystrom.certificate.estimate import ErrorEstimate, ratio_of, resolution
-from nystrom.certificate.pairs import TILE, kernel_with, pair_sums
+from nystrom.certificate.pairs import TILE, PairSums, kernel_with, pair_sums
 from nystrom.engine.base import Engine, Sums
 from nystrom.engine.survey import Survey
 from nystrom.factor import NystromMap
 from nystrom.kernels import Precomputed
 from nystrom.landmarks.base import gather
+from nystrom.linalg import symmetric_threads
 from nystrom.rows.base import Block, RowBlocks
 from nystrom.rows.finite import require_finite
 from nystrom.types import Array, Matrix
@@ -150,7 +151,9 @@ def squared_norms(
         return _all_pairs(rows, fitted, engine)
     known = _diagonals(rows, fitted, engine)
     drawn, probability = _draw(known, int((1 + np.sqrt(1 + 8 * n_pairs)) / 2), rng)
-    return _from_sample(rows, fitted, engine, known, drawn, probability)
+    sums = pair_sums(rows, fitted, engine, drawn, 1 / probability, known.kernel[drawn])
+    with symmetric_threads(len(known.gram)):
+        return _from_sample(known, sums)
 
 
 def _diagonals(rows: RowBlocks, fitted: NystromMap, engine: Engine) -> _Diagonals:
@@ -212,11 +215,8 @@ def _draw(known: _Diagonals, count: int, rng: np.random.Generator) -> tuple[Arra
     return drawn, probability[drawn]
 
 
-def _from_sample(
-    rows: RowBlocks, fitted: NystromMap, engine: Engine, known: _Diagonals, drawn: Array, probability: Array
-) -> SquaredNorms:
-    sums = pair_sums(rows, fitted, engine, drawn, 1 / probability)
-    s = len(drawn)
+def _from_sample(known: _Diagonals, sums: PairSums) -> SquaredNorms:
+    s = len(sums.error)
     error_off, cross_off = sums.totals
     error = float(known.left @ known.left) + error_off
     cross = 2 * float(known.left @ (known.kernel - known.left)) + cross_off

@@ -7,11 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nystrom.certificate.strata import degrees_of_freedom
 from nystrom.engine.base import Engine
 from nystrom.engine.survey import Survey
 from nystrom.factor import NystromMap
 from nystrom.kernels import Kernel, Precomputed
 from nystrom.landmarks.base import gather
+from nystrom.linalg import algebra_threads
 from nystrom.rows.arrays import array_rows
 from nystrom.rows.base import Block, RowBlocks
 from nystrom.rows.finite import require_finite
@@ -95,46 +97,51 @@ class PairSums(NamedTuple):
         return (share * third + own) / spread if spread > 0 else 0.0
 
     def freedom(self, a: float, b: float) -> float:
-        """Return the degrees of freedom of that variance: one per stratum, fewer where few strata hold most of it.
-
-        By Satterthwaite's rule: twice the square of a sum of squares, over the variance of that sum.
-        """
-        squares = self._differences(a, b)
-        count, total = len(squares), float(squares.sum())
-        spread = float(squares @ squares) - total**2 / count
-        return float(np.clip(2 * total**2 / spread, 2, count)) if spread > 0 else float(count)
+        """Return the degrees of freedom of that variance."""
+        return degrees_of_freedom(self._differences(a, b))
 
 
-def pair_sums(rows: RowBlocks, fitted: NystromMap, engine: Engine, drawn: Array, inverse: Array) -> PairSums:
+def pair_sums(
+    rows: RowBlocks, fitted: NystromMap, engine: Engine, drawn: Array, inverse: Array, diagonal: Array
+) -> PairSums:
     """Return the sums over pairs of draws of the terms times both rows' ``inverse`` probabilities.
 
     A row with itself counts 0, and each pair is looked at once: a tile has some draws as columns, and these and all
     later ones as rows. Cost: O(s² (p + r) / 2) time, and the rows drawn in memory.
+
+    Parameters
+    ----------
+    rows, fitted, engine
+        All rows, the map to judge, and what runs the tiles.
+    drawn, inverse, diagonal : arrays (s,)
+        The numbers of the rows drawn, one over the probability of each, and k(x, x).
     """
     numbers, at = np.unique(drawn, return_inverse=True)
     X = gather(Survey(rows, engine), numbers)
     require_finite(X, rows.name, numbers=numbers)
     X, numbers = X[at], drawn
-    phi = fitted.features(X)
-    root = inverse**0.5
-    at = at.astype(np.int32)
+    # In units that leave no value above 1, a power of 2 so that nothing is rounded: float32 can then hold the squares.
+    unit = 2.0 ** np.ceil(np.log2(max(float((diagonal * inverse).max()), 1e-300)))
+    # With the roots of both rows' weights in each factor, products and squares have the whole weight.
+    with algebra_threads(len(fitted.projection)):
+        phi = fitted.features(X)
+    root = ((inverse / unit) ** 0.5).astype(phi.dtype)
+    phi *= root[:, None]
+    same_one, same_other = _drawn_again(at)
 
     def step(block: Block) -> tuple[Array, ...]:
         here, later = slice(block.start, block.stop), slice(block.start, None)
-        # With the roots of both rows' weights in each factor, products and squares have the whole weight. Squares of
-        # squares are taken below: float32 could not hold them.
-        weight = np.multiply.outer(root[later], root[here])
         product = phi[later] @ phi[here].T
-        between = kernel_with(block.X, numbers[here], fitted.kernel)
-        error = (between(X[later]) - product).astype(np.float64)
-        error *= weight
-        cross = np.multiply(product, weight, out=weight)
-        error[at[later, None] == at[here]] = 0.0
-        cross *= error
+        error = kernel_with(block.X, numbers[here], fitted.kernel)(X[later]) * root[here]
+        error *= root[later, None]
+        error -= product
+        inside = (same_one >= block.start) & (same_other >= block.start) & (same_other < block.stop)
+        error[same_one[inside] - block.start, same_other[inside] - block.start] = 0.0
+        cross = np.multiply(product, error, out=product)
         cross *= 2
-        np.square(error, out=error)
+        error *= error
         even, odd = (np.arange(first, cross.shape[1], 2) for first in (0, 1))
-        own = [np.copy(T[even, odd]) for T in (error, cross)]
+        own = [T[even, odd].astype(np.float64) for T in (error, cross)]
         for T in (error, cross):
             T[even, odd] = T[odd, even] = 0.0
         e, c = (_contrasts(T) for T in (error, cross))
@@ -144,22 +151,37 @@ def pair_sums(rows: RowBlocks, fitted: NystromMap, engine: Engine, drawn: Array,
     parts = [part for _, part in engine.map(array_rows(X, block_rows=TILE), step, label="pairs of rows")]
     error, cross, contrasts = (np.sum([part[i] for part in parts], axis=0) for i in (0, 1, 4))
     own_error, own_cross = (np.concatenate([part[i] for part in parts]) for i in (2, 3))
-    return PairSums(error, cross, own_error, own_cross, contrasts)
+    one, two = unit**2, unit**4
+    return PairSums(one * error, one * cross, one * own_error, one * own_cross, two * contrasts)
+
+
+def _drawn_again(at: Array) -> tuple[Array, Array]:
+    """Return the places of all ordered pairs of draws of the same row, a draw with itself among them."""
+    order = np.argsort(at, kind="stable")
+    ones, others = [order], [order]
+    # The draws of a row are next to each other in order.
+    step = 1
+    while len(same := np.flatnonzero(at[order[step:]] == at[order[:-step]])):
+        ones += [order[same], order[same + step]]
+        others += [order[same + step], order[same]]
+        step += 1
+    return np.concatenate(ones), np.concatenate(others)
 
 
 def _sums_of_draws(terms: Array, s: int) -> Array:
     """Return what a tile adds to the sums of all s draws: to those of its columns, and of the rows beyond them."""
     first, count = s - len(terms), terms.shape[1]
     sums = np.zeros(s)
-    sums[first : first + count] = terms.sum(axis=0)
-    sums[first + count :] = terms[count:].sum(axis=1)
+    sums[first : first + count] = terms.sum(axis=0, dtype=np.float64)
+    sums[first + count :] = terms[count:].sum(axis=1, dtype=np.float64)
     return sums
 
 
 def _contrasts(terms: Array) -> Array:
     """Return the interaction contrast a − b − c + d of each 2 × 2 block; 0 for the blocks of a stratum with itself."""
     left = terms[0::2] - terms[1::2]
-    left = left[:, 0::2] - left[:, 1::2]
+    # In float64, for their squares.
+    left = np.subtract(left[:, 0::2], left[:, 1::2], dtype=np.float64)
     here = np.arange(left.shape[1])
     left[here, here] = 0.0
     return left

@@ -1,8 +1,9 @@
 """The error that landmarks would have on all rows, from a sample of them whose kernel is held.
 
 For the search of a size: the sample and its kernel are made once, and each size on trial costs O(s m (p + m) + s² m)
-whatever the number of rows. Rows are drawn evenly, or by half in proportion to k(x, x) where that varies: the rows that
-hold most of the kernel are then in the sample.
+whatever the number of rows. Rows differ most by how dense the rows around them are: a pool of rows is put in order by
+how near they are to a few landmarks, and the sample is drawn in strata along that order. Rows are drawn evenly, or by
+half in proportion to k(x, x) where that varies: the rows that hold most of the kernel are then in the sample.
 """
 
 from __future__ import annotations
@@ -17,26 +18,33 @@ from nystrom.certificate.estimate import ErrorEstimate, ratio_of
 from nystrom.certificate.merging import Merging
 from nystrom.certificate.pairs import TILE, kernel_with
 from nystrom.certificate.spectral import largest_eigenvalue
+from nystrom.certificate.strata import TwoEach, degrees_of_freedom, draw_two_each, inclusion
+from nystrom.engine.base import Engine
 from nystrom.engine.survey import Survey
 from nystrom.factor import bind, landmark_kernel, prepare
 from nystrom.kernels import Kernel, Precomputed
 from nystrom.kmeans.lloyd import draw_rows
 from nystrom.landmarks.base import Landmarks, gather
-from nystrom.linalg import inverse_cholesky, whiten, whiten_quickly, whitened
+from nystrom.linalg import algebra_threads, inverse_cholesky, whiten, whiten_quickly, whitened
 from nystrom.rows.arrays import array_rows
 from nystrom.rows.base import Block
 from nystrom.rows.finite import require_finite
 from nystrom.types import Array, Matrix
 
+# Rows of the pool, and how many dense numbers they may have.
+_POOL_ROWS = 16384
+_POOL_NUMBERS = 2**23
 # Rows of the sample: few where a fit is so cheap that pairs of many would take longer.
 _TRIAL_ROWS = (1000, 2000)
+# So many times fewer are enough to see that a size is far from the tolerance.
+_ROUGH_STEP = 3
 # The pairs of the whole sample take little time up to so many times as many as the pairs of rows and landmarks.
 _WORTH = 1.0
+# The landmarks that put the pool in order; 32, or how much of the kernel their features hold, did no better.
+_ORDERING = 16
 # The rows that are counted for each landmark before some are merged: so many, and so many per landmark.
 _COUNTED_ROWS = 1000
 _COUNTED_PER_LANDMARK = 8
-# Every so many of them are enough to see that a size is far from the tolerance.
-_ROUGH_STEP = 3
 # Above this error float32 is accurate enough, and its products take half the time.
 _FLOAT32_TOLERANCE = 1e-3
 # The condition of W up to which it is whitened by Cholesky.
@@ -52,15 +60,8 @@ def trial_size(n: int, n_columns: int) -> int:
     return int(np.clip(np.sqrt(0.2 * n * (n_columns + 200)), *_TRIAL_ROWS))
 
 
-class _Sums(NamedTuple):
-    """Of a matrix of the sample: row sums of squares off the diagonal, weighted by columns, and what is on it."""
-
-    off: Array
-    on: Array
-
-
 class Trial:
-    """A sample of the rows, and the kernel between its rows.
+    """Samples of the rows that judge landmarks.
 
     Parameters
     ----------
@@ -69,60 +70,57 @@ class Trial:
     kernel : Kernel
         With numeric parameters.
     rng : numpy.random.Generator
-        Draws the sample.
+        Draws the samples.
+    first : Landmarks
+        Any few, by which the rows are put in order.
     least : float
         The least error that matters.
+
+    Attributes
+    ----------
+    whole, rough : HeldSample
+        A sample, and a smaller one for sizes far from the tolerance.
     """
 
-    def __init__(self, survey: Survey, kernel: Kernel, rng: np.random.Generator, *, least: float = 0.0) -> None:
+    def __init__(
+        self, survey: Survey, kernel: Kernel, rng: np.random.Generator, first: Landmarks, *, least: float = 0.0
+    ) -> None:
         rows = survey.rows
         self.n_rows = rows.shape[0]
         self.kernel = kernel
-        self.numbers, self.chance = _draw(survey, kernel, trial_size(*rows.shape), rng)
-        self.X = gather(survey, self.numbers)
-        require_finite(self.X, rows.name, numbers=self.numbers)
-        # The spectral norm's start, drawn now so that sizes on trial do not move the stream that selects landmarks.
-        self._seed = int(rng.integers(2**32))
-        sampled = len(self.numbers) < self.n_rows
-        self.dtype = np.dtype(np.float32 if least >= _FLOAT32_TOLERANCE and sampled else np.float64)
         self._survey = survey
+        size = trial_size(*rows.shape)
+        pool = _draw_pool(survey, kernel, pool_size(rows.shape, size, sparse=rows.is_sparse), rng)
+        sampled = size < len(pool.numbers)
+        self.dtype = np.dtype(np.float32 if least >= _FLOAT32_TOLERANCE and sampled else np.float64)
+        order = np.argsort(self._closeness(pool, first), kind="stable") if sampled else np.arange(len(pool.numbers))
+        share = None if pool.share is None else pool.share / pool.chance
+        self.whole, self.rough = (
+            HeldSample(pool, draw_two_each(order, share, rows, rng), kernel, self.n_rows, self.dtype, survey.engine)
+            for rows in (size, size // _ROUGH_STEP)
+        )
+        # Drawn now, so that sizes on trial do not move the stream that selects landmarks.
+        self._seed = int(rng.integers(2**32))
 
-    @cached_property
-    def K(self) -> Array:
-        """The kernel between the rows of the sample; each pair is looked at once."""
-        size = len(self.numbers)
-        K = np.empty((size, size), dtype=self.dtype)
-
-        def step(block: Block) -> None:
-            rows, later = slice(block.start, block.stop), slice(block.start, None)
-            K[rows, later] = kernel_with(self.X[later], self.numbers[later], self.kernel)(block.X)
-            K[later, rows] = K[rows, later].T
-
-        for _ in self._survey.engine.map(array_rows(self.X, block_rows=TILE), step, label="kernel of a sample"):
-            pass
-        return K
+    def _closeness(self, pool: _Pool, first: Landmarks) -> Array:
+        """Return how much each row of the pool has in common with a few landmarks: their squared kernel values."""
+        some = np.linspace(0, len(first) - 1, min(len(first), _ORDERING)).astype(np.intp)
+        few = Landmarks(first.points[some], None if first.indices is None else first.indices[some])
+        with algebra_threads(len(few)):
+            C = prepare(bind(self.kernel, few), few)(pool.X)
+            return np.einsum("ij,ij->i", C, C, dtype=np.float64)
 
     def worth_it(self, n_landmarks: int) -> bool:
         """Whether a look at the whole sample takes little time beside a fit with so many landmarks."""
-        return len(self.numbers) ** 2 <= _WORTH * self.n_rows * n_landmarks
+        return len(self.whole.numbers) ** 2 <= _WORTH * self.n_rows * n_landmarks
 
-    @cached_property
-    def rough(self) -> Trial | None:
-        """A third of the sample, for sizes far from the tolerance; None where some rows stand only for themselves."""
-        if self.chance.max() >= 1:
-            return None
-        part = object.__new__(Trial)
-        part.n_rows, part.kernel, part.dtype = self.n_rows, self.kernel, self.dtype
-        part._seed, part._survey = self._seed, self._survey
-        some = slice(None, None, _ROUGH_STEP)
-        part.numbers, part.X = self.numbers[some], self.X[some]
-        part.chance = self.chance[some] * (len(part.numbers) / len(self.numbers))
-        return part
-
-    def features(self, landmarks: Landmarks) -> Array:
-        """Return the features of the sample's rows, in every direction that the landmarks span."""
-        W, C = self._kernels(landmarks, self.X)
-        return whitened(C, self._whitening(W)).astype(self.dtype)
+    def error(self, landmarks: Landmarks, norm: str, confidence: float, *, rough: bool = False) -> ErrorEstimate:
+        """Return the relative error that these landmarks would have on all rows, by the whole sample or the rough."""
+        sample = self.rough if rough else self.whole
+        L = self._features(landmarks, sample.X)
+        if norm == "spectral":
+            return sample.spectral(L, confidence, np.random.default_rng(self._seed))
+        return sample.trace(L, confidence) if norm == "trace" else sample.frobenius(L, confidence)
 
     def merging(self, landmarks: Landmarks) -> Merging:
         """Return the landmarks ready to be merged to fewer.
@@ -133,40 +131,132 @@ class Trial:
         numbers = draw_rows(self.n_rows, count, None, np.random.default_rng(self._seed))[0]
         return Merging(landmarks, *self._kernels(landmarks, gather(self._survey, numbers)))
 
+    def _features(self, landmarks: Landmarks, X: Matrix) -> Array:
+        """Return the features of rows, in every direction that the landmarks span."""
+        W, C = self._kernels(landmarks, X)
+        return whitened(C, self._whitening(W, X.dtype)).astype(self.dtype)
+
     def _kernels(self, landmarks: Landmarks, X: Matrix) -> tuple[Array, Array]:
         """Return the kernel between the landmarks, and that of rows with them."""
         kernel = bind(self.kernel, landmarks)
         C = np.asarray(prepare(kernel, landmarks)(X), dtype=np.float64)
         return landmark_kernel(kernel, landmarks), C
 
-    def _whitening(self, W: Array) -> Array:
-        if self.dtype == np.float32 and self.X.dtype == np.float64:
+    def _whitening(self, W: Array, dtype: np.dtype) -> Array:
+        if self.dtype == np.float32 and dtype == np.float64:
             # With a little added to its diagonal W explains a little less, which errs on the safe side.
             added = W + _ADDED * float(np.trace(W)) * np.eye(len(W))
             T = inverse_cholesky(added)
             if T is not None:
                 return T
-        quick = whiten_quickly(W, block_dtype=self.X.dtype, caution=1.0, most=_CHOLESKY_LIMIT)
-        return whiten(W, block_dtype=self.X.dtype).T if quick is None else quick.T
+        quick = whiten_quickly(W, block_dtype=dtype, caution=1.0, most=_CHOLESKY_LIMIT)
+        return whiten(W, block_dtype=dtype).T if quick is None else quick.T
 
-    def error(self, landmarks: Landmarks, norm: str, confidence: float) -> ErrorEstimate:
-        """Return the relative error that these landmarks would have on all rows."""
-        L = self.features(landmarks)
-        if norm == "spectral":
-            return self._spectral(self.K - L @ L.T, confidence)
+
+class _Pool(NamedTuple):
+    """Rows to draw from: their numbers, the chance that each had, and the shares by which to draw (None: evenly)."""
+
+    numbers: Array
+    X: Matrix
+    chance: Array
+    share: Array | None
+
+
+class _Sums(NamedTuple):
+    """What terms of pairs of the sample's rows add up to.
+
+    Attributes
+    ----------
+    off : array (t,)
+        Of each row with the others, each times how many rows the other stands for.
+    on : array (t,)
+        Of each row with itself.
+    own : array (h,)
+        Of the two draws of each stratum.
+    """
+
+    off: Array
+    on: Array
+    own: Array
+
+
+class HeldSample:
+    """Rows of a pool, drawn in strata, and the kernel between them.
+
+    Parameters
+    ----------
+    pool, drawn
+        The rows to draw from, and which were drawn.
+    kernel : Kernel
+        With numeric parameters.
+    n_rows : int
+        All rows.
+    dtype : dtype
+        To hold the kernel in.
+    engine : Engine
+        Computes it.
+    """
+
+    def __init__(
+        self, pool: _Pool, drawn: TwoEach, kernel: Kernel, n_rows: int, dtype: np.dtype, engine: Engine
+    ) -> None:
+        self.numbers, self.X = pool.numbers[drawn.rows], pool.X[drawn.rows]
+        self._drawn, self._kernel, self._n_rows, self._engine, self.dtype = drawn, kernel, n_rows, engine, dtype
+        self._chance = pool.chance[drawn.rows]
+        # How many of all rows each stands for.
+        self.weight = drawn.weight / self._chance
+        self._each = drawn.each / self._chance[drawn.draws]
+        pooled = len(pool.numbers)
+        # Two rows come into the pool together a little less often than by the product of their chances.
+        self._together = pooled / (pooled - 1) * (n_rows - 1) / n_rows if 1 < pooled < n_rows else 1.0
+
+    @cached_property
+    def K(self) -> Array:
+        """The kernel between the rows of the sample; each pair is looked at once."""
+        size = len(self.numbers)
+        K = np.empty((size, size), dtype=self.dtype)
+
+        def step(block: Block) -> None:
+            rows, later = slice(block.start, block.stop), slice(block.start, None)
+            K[rows, later] = kernel_with(self.X[later], self.numbers[later], self._kernel)(block.X)
+            K[later, rows] = K[rows, later].T
+
+        for _ in self._engine.map(array_rows(self.X, block_rows=TILE), step, label="kernel of a sample"):
+            pass
+        return K
+
+    def frobenius(self, L: Array, confidence: float) -> ErrorEstimate:
+        """Return the relative error in the Frobenius norm, for the features L of the sample's rows."""
+        ratio, half = self._ratio(self._squares(L), self._kernel_squares, confidence)
+        value = float(np.sqrt(ratio))
+        half = half / (2 * value) if value > 0 else 0.0
+        return ErrorEstimate(value, max(value - half, 0.0), value + half, "fro", confidence)
+
+    def trace(self, L: Array, confidence: float) -> ErrorEstimate:
+        """Return the relative error in the trace norm."""
+        none, own = np.zeros(len(L)), np.zeros(len(self._each))
         diagonal = np.diag(self.K).astype(np.float64)
-        if norm == "trace":
-            none, left = np.zeros(len(L)), diagonal - np.einsum("ij,ij->i", L, L, dtype=np.float64)
-            return self._ratio(_Sums(none, left), _Sums(none, diagonal), norm, confidence)
-        return self._ratio(self._squares(L), self._kernel_squares, norm, confidence)
+        left = diagonal - np.einsum("ij,ij->i", L, L, dtype=np.float64)
+        ratio, half = self._ratio(_Sums(none, left, own), _Sums(none, diagonal, own), confidence)
+        return ErrorEstimate(ratio, max(ratio - half, 0.0), ratio + half, "trace", confidence)
+
+    def spectral(self, L: Array, confidence: float, rng: np.random.Generator) -> ErrorEstimate:
+        """Return the sample's own ratio of norms. The diagonal weighs more in a sample, so this errs high."""
+        root, E = np.sqrt(self.weight), self.K - L @ L.T
+        failure = (1 - confidence) / 2
+        error = largest_eigenvalue(lambda v: root * (E @ (root * v)), len(E), rng, failure)
+        kernel = largest_eigenvalue(lambda v: root * (self.K @ (root * v)), len(E), rng, failure)
+        widened = 1 + (2 / np.sqrt(len(E)) if len(E) < self._n_rows else 0.0)
+        low, high = ratio_of(error.low, kernel.high) / widened, ratio_of(error.high, kernel.low) * widened
+        return ErrorEstimate(ratio_of(error.low, kernel.low), low, high, "spectral", confidence)
 
     @cached_property
     def _kernel_squares(self) -> _Sums:
         return self._squares(np.zeros((len(self.numbers), 0), dtype=self.dtype))
 
     def _squares(self, L: Array) -> _Sums:
-        """Return what the squares of ``K − L Lᵀ`` add up to, each divided by its column's chance."""
-        s, weight = len(L), (1 / self.chance).astype(self.dtype)
+        """Return what the squares of ``K − L Lᵀ`` add up to."""
+        s, weight = len(L), self.weight.astype(self.dtype)
         off, on = np.zeros(s), np.empty(s)
         # In tiles, which stay in the cache, on and above the diagonal: the matrix is symmetric.
         other, room = np.ascontiguousarray(L.T), np.empty(min(TILE, s) * s, dtype=self.dtype)
@@ -179,66 +269,73 @@ class Trial:
             on[rows] = E.diagonal()
             off[rows] += E @ weight[later]
             off[rows.stop :] += weight[rows] @ E[:, count:]
-        return _Sums(off - on * weight, on)
+        one, two = self._drawn.draws.T
+        own = (self.K[one, two] - np.einsum("ij,ij->i", L[one], L[two])).astype(np.float64) ** 2
+        # A row that was drawn twice makes no pair.
+        return _Sums(off - on * weight, on, np.where(one == two, 0.0, own))
 
-    def _ratio(self, error: _Sums, kernel: _Sums, norm: str, confidence: float) -> ErrorEstimate:
-        """Return the ratio of sums over all rows: each row, and each pair of rows, over the chance that it was drawn.
+    def _ratio(self, error: _Sums, kernel: _Sums, confidence: float) -> tuple[float, float]:
+        """Return the ratio of two sums over all rows, and half its interval.
 
-        The interval is the jackknife's on the rows of the sample, for a U-statistic.
+        Each row, and each pair of rows, counts by one over the chance that it was drawn; two rows of a stratum are
+        drawn together half as often as by their chances. The noise is that of a U-statistic, whose terms are the sums
+        of a row over all others.
         """
-        s, n = len(self.numbers), self.n_rows
-        # Two rows are drawn together a little less often than by the product of their chances.
-        pairs = s / max(s - 1, 1) * (n - 1) / n
-        weight = 1 / self.chance
-        top, bottom = (float(weight @ (pairs * sums.off + sums.on)) for sums in (error, kernel))
+        weight, draws = self.weight, self._drawn.draws
+        pair = self._each[:, 0] * self._each[:, 1]
+        more = 2 * (self._drawn.own - 1) * pair
+        top, bottom = (
+            float(weight @ (self._together * sums.off + sums.on) + more @ sums.own) for sums in (error, kernel)
+        )
         ratio = ratio_of(max(top, 0.0), bottom)
-        influence = 2 * pairs * (error.off - ratio * kernel.off) + error.on - ratio * kernel.on
-        influence *= weight
-        # A row that was drawn for certain adds no noise.
-        noisy = 1 - self.chance
-        mean = ratio_of(float(noisy @ influence), float(noisy.sum()))
-        spread = float(np.sqrt(noisy @ (influence - mean) ** 2))
-        half = float(stdtrit(max(s - 1, 1), 0.5 + confidence / 2)) * ratio_of(spread, bottom)
-        if norm == "trace":
-            return ErrorEstimate(ratio, max(ratio - half, 0.0), ratio + half, norm, confidence)
-        value = float(np.sqrt(ratio))
-        half = half / (2 * value) if value > 0 else 0.0
-        return ErrorEstimate(value, max(value - half, 0.0), value + half, norm, confidence)
+        off, on, own = (a - ratio * b for a, b in zip(error, kernel, strict=True))
+        influence = 2 * self._together * off + on
+        # Without the other draw of the stratum: their own pair is counted apart.
+        moves = (influence[draws] - 2 * own[:, None] * self._each[:, ::-1]) * self._each
+        alone = 2 * self._drawn.own * pair * own
+        mean = float(alone.sum()) / max(len(alone), 1)
+        squares = self._drawn.noise * ((moves[:, 0] - moves[:, 1]) ** 2 + (alone - mean) ** 2)
+        spread = float(np.sqrt(squares.sum() + self._pool_noise(influence)))
+        # Without strata, all of the pool is in the sample.
+        freedom = degrees_of_freedom(squares) if len(squares) else max(len(weight) - 1, 1)
+        return ratio, float(stdtrit(freedom, 0.5 + confidence / 2)) * ratio_of(spread, bottom)
 
-    def _spectral(self, E: Array, confidence: float) -> ErrorEstimate:
-        """Return the sample's own ratio of norms. The diagonal weighs more in a sample, so this errs high."""
-        root = np.sqrt(1 / self.chance)
-        rng = np.random.default_rng(self._seed)
-        failure = (1 - confidence) / 2
-        error = largest_eigenvalue(lambda v: root * (E @ (root * v)), len(E), rng, failure)
-        kernel = largest_eigenvalue(lambda v: root * (self.K @ (root * v)), len(E), rng, failure)
-        widened = 1 + (2 / np.sqrt(len(E)) if len(E) < self.n_rows else 0.0)
-        low, high = ratio_of(error.low, kernel.high) / widened, ratio_of(error.high, kernel.low) * widened
-        return ErrorEstimate(ratio_of(error.low, kernel.low), low, high, "spectral", confidence)
+    def _pool_noise(self, influence: Array) -> float:
+        """Return the variance that comes of the pool, which is a sample of all rows itself."""
+        stands = self._drawn.weight
+        moves = influence / self._chance
+        mean = float(stands @ moves) / float(stands.sum())
+        return float(stands @ ((1 - self._chance) * (moves - mean) ** 2))
 
 
-def _draw(survey: Survey, kernel: Kernel, size: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Return the numbers of the rows drawn, in order and none twice, and the chance that each had."""
-    n = survey.rows.shape[0]
-    numbers = draw_rows(n, size, None, rng)[0]
-    if size >= n:
-        return numbers, np.ones(n)
-    even = np.full(size, size / n)
-    if not isinstance(kernel, Precomputed) and np.ptp(kernel.diag(gather(survey, numbers))) == 0:
-        return numbers, even
-    diagonal = _diagonal(survey, kernel)
-    total = float(diagonal.sum())
-    if not np.isfinite(total) or total <= 0:
-        return numbers, even
-    share = _DIAGONAL_SHARE * diagonal / total + (1 - _DIAGONAL_SHARE) / n
-    chance = inclusion(share, size)
-    # Systematic sampling in random order: one draw per unit of the sum of the chances.
-    order = rng.permutation(n)
-    reach = np.cumsum(chance[order])
-    marks = np.arange(size) + rng.random()
-    drawn = order[np.minimum(np.searchsorted(reach, marks * (reach[-1] / size), side="right"), n - 1)]
-    numbers = np.unique(drawn)
-    return numbers, chance[numbers]
+def pool_size(shape: tuple[int, int], size: int, *, sparse: bool) -> int:
+    """Return how many rows to draw a sample of ``size`` from."""
+    most = _POOL_ROWS if sparse else min(_POOL_ROWS, _POOL_NUMBERS // max(shape[1], 1))
+    return min(max(most, size), shape[0])
+
+
+def _draw_pool(survey: Survey, kernel: Kernel, size: int, rng: np.random.Generator) -> _Pool:
+    """Return rows to draw from; where k(x, x) varies, with the shares that follow it."""
+    rows = survey.rows
+    n = rows.shape[0]
+    numbers, chance, share = draw_rows(n, size, None, rng)[0], np.full(min(size, n), min(size / n, 1.0)), None
+    X = gather(survey, numbers)
+    require_finite(X, rows.name, numbers=numbers)
+    if isinstance(kernel, Precomputed) or np.ptp(kernel.diag(X)) > 0:
+        diagonal = _diagonal(survey, kernel)
+        total = float(diagonal.sum())
+        if np.isfinite(total) and total > 0:
+            share = _DIAGONAL_SHARE * diagonal / total + (1 - _DIAGONAL_SHARE) / n
+    if share is not None and size < n:
+        chances = inclusion(share, size)
+        # Systematic sampling in random order: one draw per unit of the sum of the chances.
+        order = rng.permutation(n)
+        reach = np.cumsum(chances[order])
+        marks = np.arange(size) + rng.random()
+        drawn = order[np.minimum(np.searchsorted(reach, marks * (reach[-1] / size), side="right"), n - 1)]
+        numbers = np.unique(drawn)
+        chance, X = chances[numbers], gather(survey, numbers)
+    return _Pool(numbers, X, chance, None if share is None else share[numbers])
 
 
 def _diagonal(survey: Survey, kernel: Kernel) -> Array:
@@ -248,21 +345,3 @@ def _diagonal(survey: Survey, kernel: Kernel) -> Array:
         return np.maximum(np.asarray(kernel.diag(block.X, start=block.start), dtype=np.float64), 0.0)
 
     return np.concatenate([part for _, part in survey.map(step, label="diagonal of the kernel")])
-
-
-def inclusion(share: Array, size: int) -> Array:
-    """Return chances in proportion to the shares, none above 1, that add up to ``size``.
-
-    Examples
-    --------
-    >>> inclusion(np.array([0.7, 0.1, 0.1, 0.1]), 2)
-    array([1.        , 0.33333333, 0.33333333, 0.33333333])
-    """
-    certain = np.zeros(len(share), dtype=bool)
-    while True:
-        rest = float(share[~certain].sum())
-        chance = np.where(certain, 1.0, share * ((size - certain.sum()) / rest) if rest > 0 else 1.0)
-        over = (chance >= 1) & ~certain
-        if not over.any() or (certain | over).all():
-            return np.minimum(chance, 1.0)
-        certain |= over

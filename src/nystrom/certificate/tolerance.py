@@ -21,18 +21,15 @@ from nystrom.linalg import algebra_threads
 from nystrom.rows.arrays import array_rows
 from nystrom.types import Array
 
-# The first size, and by how much the next may be larger.
+# The first size, and by how much the next may be larger: the larger, the more a size far too large costs.
 _START = 32
-_MOST_GROWTH = 3.0
-# From this size on a size far too large costs more than another one that is too small.
-_LARGE = 250
-_LARGE_GROWTH = 1.8
+_GROWTH = ((64, 4.0), (250, 3.0), (np.inf, 1.8))
 # Below this share of the tolerance an error says little about the sizes in between: the rank may be exhausted.
 _STEEP = 0.25
 # Below this share, errors have fallen faster than by a power of the size, and smaller sizes are worth a look.
 _FAR = 0.8
 # Half an interval of at most this share of the error is narrow.
-_NARROW = 0.12
+_NARROW = 0.08
 # How errors fall with the size where only one was tried: as its power of minus this.
 _FIRST_RATE = 0.6
 _LEAST_RATE = 0.1
@@ -127,9 +124,10 @@ def find_size(
     # "auto" sees "scale" as it does in a fit of a given size.
     shown = kernel if isinstance(selector, Auto) else numeric
     selector = once_sampled(selector)
-    judge = _Judge(Trial(survey, numeric, rng, least=tol), tol, norm, confidence)
     given = isinstance(selector, GIVEN)
-    tried = _grow(judge, lambda size: choose_landmarks(survey, selector, size, shown, rng), most, once=given)
+    first = choose_landmarks(survey, selector, min(_START, most), shown, rng)
+    judge = _Judge(Trial(survey, numeric, rng, first, least=tol), tol, norm, confidence)
+    tried = _grow(judge, first, lambda size: choose_landmarks(survey, selector, size, shown, rng), most, once=given)
     if tried[-1].reach <= tol and tried[-1].size <= _MOST_MERGED and not given:
         tried += _shrink(judge, tried)
     enough = [t for t in tried if t.reach <= tol]
@@ -162,15 +160,14 @@ class _Judge:
     def _look(self, landmarks: Landmarks, look: bool) -> Tried:
         trial, m = self.trial, len(landmarks)
         worth_it = trial.worth_it(m)
-        rough = trial.rough if self.norm == "fro" and (look or not worth_it) else None
-        if rough is not None:
-            error = rough.error(landmarks, self.norm, self.confidence)
+        if self.norm == "fro" and (look or not worth_it):
+            error = trial.error(landmarks, self.norm, self.confidence, rough=True)
             aside = not error.low <= self.tol < error.high
             if not worth_it and (not look or aside or error.high - error.value <= _NARROW * error.value):
                 return Tried(m, landmarks, error, error.high, True)
             if aside:
                 # The whole sample's interval would be this much narrower.
-                half = (error.high - error.value) * float(np.sqrt(len(rough.numbers) / len(trial.numbers)))
+                half = (error.high - error.value) * float(np.sqrt(len(trial.rough.numbers) / len(trial.whole.numbers)))
                 return Tried(m, landmarks, error, error.value + half, False)
         error = trial.error(landmarks, self.norm, self.confidence)
         return Tried(m, landmarks, error, error.high, True)
@@ -180,13 +177,13 @@ def _reaches(tried: list[Tried]) -> list[tuple[int, float]]:
     return [(t.size, t.reach) for t in tried]
 
 
-def _grow(judge: _Judge, choose: Callable[[int], Landmarks], most: int, *, once: bool) -> list[Tried]:
+def _grow(judge: _Judge, first: Landmarks, choose: Callable[[int], Landmarks], most: int, *, once: bool) -> list[Tried]:
     """Return sizes tried, larger and larger, up to the first that suffices; only one where landmarks were given."""
     tried: list[Tried] = []
     size = min(_START, most)
     while True:
         before = tried[-1].size if tried else 0
-        tried.append(judge(choose(size)))
+        tried.append(judge(choose(size) if tried else first))
         # Fewer landmarks than were asked for, and no more than before: there are no other rows.
         over = once or size >= most or before >= tried[-1].size < size or len(tried) == _MOST_TRIALS
         if over or tried[-1].reach <= judge.tol:
@@ -211,7 +208,7 @@ def larger_size(tried: list[tuple[int, float]], tol: float, most: int) -> int:
     """Return the next size to try, given sizes and upper ends of errors that are all above the tolerance."""
     largest = max(tried)[0]
     aim = extrapolate(tried, (_AIM_BEYOND if largest < _SMALL else _AIM) * tol)
-    growth = _LARGE_GROWTH if largest >= _LARGE else _MOST_GROWTH
+    growth = next(times for below, times in _GROWTH if largest < below)
     return min(int(np.clip(aim, np.ceil(1.1 * largest), np.ceil(growth * largest))), most)
 
 
@@ -219,6 +216,8 @@ def smaller_size(tried: list[tuple[int, float]], tol: float) -> int | None:
     """Return the next size to try below the smallest that suffices; None where that would save little."""
     passing = [t for t in tried if t[1] <= tol]
     good, reached = min(passing)
+    if reached >= _AIM * tol:
+        return None
     below = [t for t in tried if t[1] > tol and t[0] < good]
     if not below:
         # The smallest size was enough already. How errors fall is known from the second size on.
