@@ -90,10 +90,11 @@ class Trial:
         self.kernel = kernel
         self._survey = survey
         size = trial_size(*rows.shape)
-        pool = _draw_pool(survey, kernel, pool_size(rows.shape, size, sparse=rows.is_sparse), rng)
-        sampled = size < len(pool.numbers)
+        with algebra_threads(_ORDERING):
+            pool = _draw_pool(survey, kernel, pool_size(rows.shape, size, sparse=rows.is_sparse), rng)
+            sampled = size < len(pool.numbers)
+            order = np.argsort(self._closeness(pool, first), kind="stable") if sampled else np.arange(len(pool.numbers))
         self.dtype = np.dtype(np.float32 if least >= _FLOAT32_TOLERANCE and sampled else np.float64)
-        order = np.argsort(self._closeness(pool, first), kind="stable") if sampled else np.arange(len(pool.numbers))
         share = None if pool.share is None else pool.share / pool.chance
         self.whole, self.rough = (
             HeldSample(pool, draw_two_each(order, share, rows, rng), kernel, self.n_rows, self.dtype, survey.engine)
@@ -106,9 +107,8 @@ class Trial:
         """Return how much each row of the pool has in common with a few landmarks: their squared kernel values."""
         some = np.linspace(0, len(first) - 1, min(len(first), _ORDERING)).astype(np.intp)
         few = Landmarks(first.points[some], None if first.indices is None else first.indices[some])
-        with algebra_threads(len(few)):
-            C = prepare(bind(self.kernel, few), few)(pool.X)
-            return np.einsum("ij,ij->i", C, C, dtype=np.float64)
+        C = prepare(bind(self.kernel, few), few)(pool.X)
+        return np.einsum("ij,ij->i", C, C, dtype=np.float64)
 
     def worth_it(self, n_landmarks: int) -> bool:
         """Whether a look at the whole sample takes little time beside a fit with so many landmarks."""

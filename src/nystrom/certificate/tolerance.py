@@ -21,9 +21,13 @@ from nystrom.linalg import algebra_threads
 from nystrom.rows.arrays import array_rows
 from nystrom.types import Array
 
-# The first size, and by how much the next may be larger: the larger, the more a size far too large costs.
+# The first size, and by how much the next may be larger; a little more where that is enough.
 _START = 32
-_GROWTH = ((64, 4.0), (250, 3.0), (np.inf, 1.8))
+_MOST_GROWTH = 3.0
+_LAST_GROWTH = 4.0
+# From this size on a size far too large costs more than another one that is too small.
+_LARGE = 250
+_LARGE_GROWTH = 1.8
 # Below this share of the tolerance an error says little about the sizes in between: the rank may be exhausted.
 _STEEP = 0.25
 # Below this share, errors have fallen faster than by a power of the size, and smaller sizes are worth a look.
@@ -208,7 +212,8 @@ def larger_size(tried: list[tuple[int, float]], tol: float, most: int) -> int:
     """Return the next size to try, given sizes and upper ends of errors that are all above the tolerance."""
     largest = max(tried)[0]
     aim = extrapolate(tried, (_AIM_BEYOND if largest < _SMALL else _AIM) * tol)
-    growth = next(times for below, times in _GROWTH if largest < below)
+    growth = _LAST_GROWTH if aim <= _LAST_GROWTH * largest else _MOST_GROWTH
+    growth = _LARGE_GROWTH if largest >= _LARGE else growth
     return min(int(np.clip(aim, np.ceil(1.1 * largest), np.ceil(growth * largest))), most)
 
 
