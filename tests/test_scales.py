@@ -197,3 +197,32 @@ def test_a_kernel_that_overflows_is_refused_by_every_selector(landmarks):
 def test_the_cosine_does_not_depend_on_the_size_of_rows(wrap, scale):
     X = np.random.default_rng(0).normal(size=(20, 3))
     np.testing.assert_allclose(Cosine()(wrap(X * scale), wrap(X)), Cosine()(X, X), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("scale", [1e-100, 1e-60, 1e-14, 1e10, 1e17, 1e60, 1e80])
+def test_errors_of_a_linear_kernel_do_not_depend_on_the_scale_of_the_rows(scale, dtype):
+    if dtype == np.float32 and not 1e-20 < scale < 1e20:
+        pytest.skip("float32 has no such numbers")
+    X = np.random.default_rng(0).normal(size=(2500, 6)).astype(dtype)
+    Y = (X * scale).astype(dtype)
+    one, other = (Nystroem("linear", n_components=3, random_state=0).fit(A) for A in (X, Y))
+    for norm in ("fro", "spectral"):
+        for exact in (False, True):
+            wanted, found = (
+                f.approximation_error(A, norm, exact=exact, random_state=1) for f, A in ((one, X), (other, Y))
+            )
+            assert found.value == pytest.approx(wanted.value, rel=1e-4)
+            assert found.low <= found.value <= found.high
+    assert other.best_possible(Y).value == pytest.approx(one.best_possible(X).value, rel=1e-3)
+    assert other.best_possible(Y[:500]).value == pytest.approx(one.best_possible(X[:500]).value, rel=1e-3)
+    for norm in ("fro", "trace", "spectral"):
+        sized = Nystroem("linear", tol=0.1, tol_norm=norm, random_state=0).fit(Y)
+        assert sized.approximation_error(Y, norm, exact=True).value <= 0.1
+
+
+def test_a_tolerance_holds_where_float32_cannot_square_the_kernel():
+    X = np.random.default_rng(0).integers(0, 256, size=(2500, 20)).astype(np.float32)
+    sized = Nystroem("polynomial", gamma=1.0, tol=0.02, random_state=0).fit(X)
+    assert sized.error_.value > 0
+    assert sized.approximation_error(X, exact=True).value <= 0.02

@@ -13,6 +13,7 @@ from nystrom.certificate.trace import certify
 from nystrom.engine.survey import Survey
 from nystrom.factor import NystromMap, optimal, truncate
 from nystrom.kernels import Kernel, Precomputed
+from nystrom.kernels.ranges import near_one
 from nystrom.kmeans.lloyd import draw_rows
 from nystrom.landmarks.base import Selector, gather
 from nystrom.rows.arrays import array_rows
@@ -24,6 +25,8 @@ EXACT_ROWS = 2000
 _LANDMARKS_PER_RANK = 4
 _LEAST_LANDMARKS = 200
 _SAMPLE_ROWS = 1500
+# Rows that tell how large the values of the kernel are.
+_SCALE_ROWS = 1000
 NORMS = ("fro", "trace")
 
 
@@ -49,6 +52,9 @@ def best_error(
     """
     check_confidence(confidence)
     n = survey.rows.shape[0]
+    if not isinstance(kernel, Precomputed):
+        few = gather(survey, np.arange(min(n, _SCALE_ROWS)))
+        kernel, _ = near_one(kernel, kernel.diag(few), survey.rows.dtype)
     if n <= EXACT_ROWS:
         return _from_eigenvalues(_kernel_matrix(survey, kernel, np.arange(n)), rank, norm, survey.rows.dtype)
     first = min(max(_LANDMARKS_PER_RANK * rank, _LEAST_LANDMARKS), n)

@@ -23,6 +23,7 @@ from nystrom.engine.base import Engine
 from nystrom.engine.survey import Survey
 from nystrom.factor import bind, landmark_kernel, prepare
 from nystrom.kernels import Kernel, Precomputed
+from nystrom.kernels.ranges import near_one
 from nystrom.kmeans.lloyd import draw_rows
 from nystrom.landmarks.base import Landmarks, gather
 from nystrom.linalg import algebra_threads, inverse_cholesky, whiten, whiten_quickly, whitened
@@ -45,6 +46,8 @@ _ORDERING = 16
 # The rows that are counted for each landmark before some are merged: so many, and so many per landmark.
 _COUNTED_ROWS = 1000
 _COUNTED_PER_LANDMARK = 8
+# The sizes of k(x, x) of which float32 can sum the squares of many.
+_SQUARABLE = (1e-6, 1e6)
 # Above this error float32 is accurate enough, and its products take half the time.
 _FLOAT32_TOLERANCE = 1e-3
 # The condition of W up to which it is whitened by Cholesky.
@@ -87,18 +90,21 @@ class Trial:
     ) -> None:
         rows = survey.rows
         self.n_rows = rows.shape[0]
-        self.kernel = kernel
         self._survey = survey
         size = trial_size(*rows.shape)
         with algebra_threads(_ORDERING):
             pool = _draw_pool(survey, kernel, pool_size(rows.shape, size, sparse=rows.is_sparse), rng)
             sampled = size < len(pool.numbers)
+            self.kernel, diagonal = kernel, pool.diagonal
+            if not isinstance(kernel, Precomputed):
+                self.kernel, diagonal = near_one(kernel, diagonal, rows.dtype, _SQUARABLE)
             order = np.argsort(self._closeness(pool, first), kind="stable") if sampled else np.arange(len(pool.numbers))
-        self.dtype = np.dtype(np.float32 if least >= _FLOAT32_TOLERANCE and sampled else np.float64)
+        within = _SQUARABLE[0] < float(diagonal.max()) < _SQUARABLE[1]
+        self.dtype = np.dtype(np.float32 if least >= _FLOAT32_TOLERANCE and sampled and within else np.float64)
         share = None if pool.share is None else pool.share / pool.chance
         self.whole, self.rough = (
-            HeldSample(pool, draw_two_each(order, share, rows, rng), kernel, self.n_rows, self.dtype, survey.engine)
-            for rows in (size, size // _ROUGH_STEP)
+            HeldSample(pool, draw_two_each(order, share, s, rng), self.kernel, self.n_rows, self.dtype, survey.engine)
+            for s in (size, size // _ROUGH_STEP)
         )
         # Drawn now, so that sizes on trial do not move the stream that selects landmarks.
         self._seed = int(rng.integers(2**32))
@@ -154,11 +160,24 @@ class Trial:
 
 
 class _Pool(NamedTuple):
-    """Rows to draw from: their numbers, the chance that each had, and the shares by which to draw (None: evenly)."""
+    """Rows to draw from.
+
+    Attributes
+    ----------
+    numbers, X : array (s,), matrix (s, p)
+        Their numbers, and the rows.
+    chance : array (s,)
+        That each of them had to be here.
+    diagonal : array (s,)
+        k(x, x).
+    share : array (s,) or None
+        By which to draw; None: evenly.
+    """
 
     numbers: Array
     X: Matrix
     chance: Array
+    diagonal: Array
     share: Array | None
 
 
@@ -321,11 +340,15 @@ def _draw_pool(survey: Survey, kernel: Kernel, size: int, rng: np.random.Generat
     numbers, chance, share = draw_rows(n, size, None, rng)[0], np.full(min(size, n), min(size / n, 1.0)), None
     X = gather(survey, numbers)
     require_finite(X, rows.name, numbers=numbers)
-    if isinstance(kernel, Precomputed) or np.ptp(kernel.diag(X)) > 0:
-        diagonal = _diagonal(survey, kernel)
-        total = float(diagonal.sum())
-        if np.isfinite(total) and total > 0:
-            share = _DIAGONAL_SHARE * diagonal / total + (1 - _DIAGONAL_SHARE) / n
+    diagonal = np.ones(0) if isinstance(kernel, Precomputed) else kernel.diag(X)
+    if not len(diagonal) or np.ptp(diagonal) > 0:
+        every = _diagonal(survey, kernel)
+        largest = float(every.max())
+        diagonal = every[numbers]
+        if 0 < largest < np.inf:
+            # Relative to the largest, the sum cannot overflow.
+            share = every / largest
+            share = _DIAGONAL_SHARE * share / share.sum() + (1 - _DIAGONAL_SHARE) / n
     if share is not None and size < n:
         chances = inclusion(share, size)
         # Systematic sampling in random order: one draw per unit of the sum of the chances.
@@ -334,8 +357,8 @@ def _draw_pool(survey: Survey, kernel: Kernel, size: int, rng: np.random.Generat
         marks = np.arange(size) + rng.random()
         drawn = order[np.minimum(np.searchsorted(reach, marks * (reach[-1] / size), side="right"), n - 1)]
         numbers = np.unique(drawn)
-        chance, X = chances[numbers], gather(survey, numbers)
-    return _Pool(numbers, X, chance, None if share is None else share[numbers])
+        chance, X, diagonal = chances[numbers], gather(survey, numbers), every[numbers]
+    return _Pool(numbers, X, chance, diagonal, None if share is None else share[numbers])
 
 
 def _diagonal(survey: Survey, kernel: Kernel) -> Array:

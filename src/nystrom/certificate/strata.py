@@ -116,5 +116,6 @@ def degrees_of_freedom(squares: Array) -> float:
     squares, over the variance of that sum.
     """
     count, total = len(squares), float(squares.sum())
-    spread = float(squares @ squares) - total**2 / max(count, 1)
-    return float(np.clip(2 * total**2 / spread, 2, count)) if spread > 0 else float(max(count, 1))
+    share = squares / total if total > 0 else squares
+    spread = float(share @ share) - 1 / max(count, 1)
+    return float(np.clip(2 / spread, 2, count)) if spread > 0 else float(max(count, 1))

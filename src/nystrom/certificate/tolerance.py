@@ -269,6 +269,8 @@ def cut_rank(eigenvalues: Array, error: ErrorEstimate, tol: float) -> int:
     if error.norm == "spectral":
         return max(int(np.sum(eigenvalues > (tol - error.high) * eigenvalues[0])), 1)
     power = 2 if error.norm == "fro" else 1
+    # Relative to the largest, which may be too large or small to be squared.
+    eigenvalues = eigenvalues / max(float(np.max(eigenvalues, initial=0.0)), np.finfo(np.float64).tiny)
     # The norm of what is cut at rank 0, 1, …
     tails = np.append(np.cumsum((eigenvalues**power)[::-1])[::-1], 0.0) ** (1 / power)
     return max(int(np.argmax(tails <= (tol - error.high) * tails[0])), 1)

@@ -41,12 +41,17 @@ def overflow_error(dtype: np.dtype) -> ValueError:
     )
 
 
-def near_one(kernel: Kernel, diagonal: Array, dtype: np.dtype) -> tuple[Kernel, Array]:
-    """Return the kernel and its diagonal, divided by the largest of it where values of that size cannot be squared."""
+def near_one(
+    kernel: Kernel, diagonal: Array, dtype: np.dtype, squarable: tuple[float, float] | None = None
+) -> tuple[Kernel, Array]:
+    """Return the kernel and its diagonal, divided by the largest of it where values of that size cannot be squared.
+
+    ``squarable`` is the range in which they can: by default, that of ``dtype``.
+    """
     largest = float(np.max(diagonal, initial=0.0))
     if not largest < np.inf:
         raise overflow_error(dtype)
-    low, high = _SQUARABLE[np.dtype(dtype).name]
+    low, high = _SQUARABLE[np.dtype(dtype).name] if squarable is None else squarable
     tiny = float(np.finfo(np.float64).tiny)
     if low < largest < high or largest < tiny or isinstance(kernel, Precomputed):
         return kernel, diagonal
