@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
+from nystrom import KernelLogisticRegression
 from nystrom.engine import LocalEngine
 from nystrom.engine.survey import Survey
 from nystrom.factor import optimal
 from nystrom.kernels import Gaussian
 from nystrom.landmarks import Landmarks
 from nystrom.rows import as_blocks
-from nystrom.solvers.held_out import _has_turned, choose_cost
+from nystrom.solvers.held_out import _has_turned, _learned_score, choose_cost
 from nystrom.solvers.lbfgs import make_problem
 from nystrom.solvers.losses import Multinomial
 
@@ -59,8 +60,34 @@ def test_scores_are_the_same_whether_held_out_rows_have_no_weight_or_are_not_the
 
 
 def test_the_path_ends_after_two_scores_that_are_no_lower_or_one_that_is_clearly_higher():
-    assert not _has_turned([3.0, 2.0])
-    assert not _has_turned([3.0, 2.0, 2.01])
-    assert _has_turned([3.0, 2.0, 2.01, 2.005])
-    assert not _has_turned([3.0, 2.0, 2.01, 1.9])
-    assert _has_turned([3.0, 2.0, 2.1])
+    def ends(scores):
+        return _has_turned(scores, lambda: 4.0)
+
+    assert not ends([3.0, 2.0])
+    assert not ends([3.0, 2.0, 2.01])
+    assert ends([3.0, 2.0, 2.01, 2.005])
+    assert not ends([3.0, 2.0, 2.01, 1.9])
+    assert ends([3.0, 2.0, 2.1])
+
+
+def test_the_path_goes_on_where_nothing_was_learned_yet():
+    assert not _has_turned([0.690, 0.6905, 0.691, 0.692], lambda: 0.686)
+    assert _has_turned([0.690, 0.6905, 0.691, 0.71], lambda: 0.686)
+    assert _has_turned([0.680, 0.6805, 0.681], lambda: 0.686)
+
+
+def test_what_a_constant_leaves_is_what_can_be_learned(problem):
+    parts = [(problem, problem)]
+    shares = np.bincount(Y) / len(Y)
+    entropy = -np.sum(shares * np.log(shares))
+    np.testing.assert_allclose(_learned_score(parts, 1000), 0.99 * entropy, rtol=1e-3)
+    one_class = problem.for_part(Y, np.where(Y == 0, 1.0, 1e-9))
+    assert _learned_score([(one_class, one_class)], 1000) == np.inf
+
+
+def test_the_product_of_two_columns_is_learned_with_a_wide_kernel():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(1500, 8))
+    label = (rows[:, ::2] * rows[:, 1::2]).sum(axis=1) + 0.3 * rng.normal(size=1500) > 0
+    model = KernelLogisticRegression("auto", gamma=0.002, n_landmarks=200, random_state=0)
+    assert model.fit(rows[:1000], label[:1000]).score(rows[1000:], label[1000:]) > 0.8

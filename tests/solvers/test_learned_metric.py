@@ -15,7 +15,7 @@ from nystrom.rows import as_blocks
 from nystrom.solvers import metric
 from nystrom.solvers.gradient_outer_products import mean_outer_product, sum_outer_products
 from nystrom.solvers.metric import check_learnable, kinds_of, learn_metric, metric_root, plain_kernels
-from nystrom.solvers.trial import Sample, Trials
+from nystrom.solvers.trial import HeldOutLosses, Sample, Trials, _judge
 
 RNG = np.random.default_rng(0)
 X, Z = RNG.normal(size=(60, 3)), RNG.normal(size=(8, 3))
@@ -328,3 +328,44 @@ def test_many_rows_get_fewer_landmarks_and_several_targets_get_more(targets, mos
     kernels = [Matern(0.5, "scale")]
     found = learn_metric(survey, kernels, (), fit_intercept=True, classes=False, rng=np.random.default_rng(0))
     assert found.n_landmarks == most
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_a_class_is_wrong_where_another_one_scores_higher(n_classes):
+    rng = np.random.default_rng(0)
+    label = rng.integers(n_classes, size=200)
+    y = np.where(label[:, None] == np.arange(n_classes), 1.0, -1.0)
+    scores = 0.5 * y + rng.normal(size=y.shape)
+    if n_classes == 2:
+        y, scores = y[:, 1:], scores[:, 1:]
+    judged = _judge(scores, Sample(np.zeros((200, 1)), y, np.ones(200), True))
+    found = scores.argmax(axis=1) if n_classes > 2 else (scores[:, 0] > 0).astype(int)
+    np.testing.assert_array_equal(judged.wrong, found != label)
+    assert 0 < judged.wrong.sum() < 200
+
+
+def test_a_gain_in_probabilities_is_not_taken_for_more_wrong_classes():
+    losses, rows = np.random.default_rng(0).uniform(0.5, 1.0, size=400), np.arange(400)
+    weight = np.where(rows < 200, 2.0, 1.0)
+    plain = HeldOutLosses(losses, rows < 100, weight)
+    for wrong, better in ((rows < 99, True), (rows < 100, True), (rows < 101, False), (rows >= 199, False)):
+        assert metric._is_better(HeldOutLosses(0.9 * losses, wrong, weight), plain, 1.5) == better
+    assert not metric._is_better(HeldOutLosses(losses, rows < 50, weight), plain, 1.5)
+
+
+def test_a_metric_is_taken_only_if_it_gains_with_all_rows_of_the_sample_too(monkeypatch):
+    def learned(n):
+        survey = survey_of(n, 8, lambda rows: np.sin(2 * rows[:, 0]))
+        rng = np.random.default_rng(1)
+        return learn_metric(survey, [Gaussian("scale")], ("full",), fit_intercept=True, classes=False, rng=rng)
+
+    assert learned(2000).root is not None
+    with_landmarks = Trials.losses_with
+
+    def plain_alone(self, sizes, kernel, roots, *, like):
+        return with_landmarks(self, sizes, kernel, None, like=like)
+
+    monkeypatch.setattr(Trials, "losses_with", plain_alone)
+    assert learned(2000).root is None
+    # Of fewer rows the trials have learned from all.
+    assert learned(1200).root is not None

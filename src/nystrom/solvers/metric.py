@@ -9,8 +9,9 @@ too well for leave-one-out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TypeAlias
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import ArrayLike
 
 from nystrom.engine.survey import Survey
 from nystrom.kernels import Gaussian, Kernel, Laplacian, Matern
-from nystrom.solvers.trial import Outcome, Sample, Trials, draw_sample
+from nystrom.solvers.trial import HeldOutLosses, Outcome, Sample, Trials, draw_sample
 from nystrom.types import Array
 
 MetricLike: TypeAlias = str | ArrayLike | None
@@ -173,9 +174,10 @@ def learn_metric(
     -----
     The plain metric and the first kernel stay where there are fewer than 20 rows. The plain metric stays, too, unless
     another is better on the held-out rows by more than 1.5 standard errors of the difference, 1 of them by itself and
-    not by another width. Without another metric, another width is taken for 3 of them. Cost: at most one pass over the
-    rows; then a dozen or two of small fits, whatever the number of rows: exact ones to 1,000 rows, or, where there are
-    more than 7,000, to 3,000 rows with 300 landmarks, at the end with 600.
+    not by another width. Without another metric, another width is taken for 3 of them. Both must gain 1.5 of them, too,
+    in fits to all rows of the sample that are not held out; and in no comparison may more rows get a wrong class.
+    Cost: at most one pass over the rows; then a dozen or two of small fits, whatever the number of rows: exact ones to
+    1,000 rows, or, where there are more than 7,000, to 3,000 rows with 300 landmarks; at the end with 800, or 600.
     """
     drawing, parting = rng.spawn(2)
     sample = draw_sample(survey, drawing, classes=classes)
@@ -193,24 +195,24 @@ def learn_metric(
     plain = [_tried(trials, kernel.resolve(sample.moments(None))) for kernel in kernels]
     first = best = min(plain, key=lambda tried: tried.loss)
     losses: dict[str, Array] = {}
+    larger = _larger_fits(trials, _FEW_LANDMARKS[many])
     if kinds:
         free = kernels[0].needs_moments
         wide = _fit_widths(trials, plain) if free else first
         walked, losses = _walk(trials, wide, kinds)
-        if walked.roots is not None and _gains(walked, wide, _METRIC_ERRORS):
+        if walked.roots is not None and _gains(walked.outcome, wide.outcome, _METRIC_ERRORS):
             found, needed = _fit_width(trials, walked) if free else walked, _ERRORS
         else:
             found, needed = wide, _WIDTH_ERRORS
-        best = found if _gains(found, first, needed) else first
-        if many and best is not first and not _stands(trials, best, first):
-            best = first
-    enough = _enough_landmarks(trials, best, n_rows)
+        if _is_better(found.outcome, first.outcome, needed) and _stands(trials, found, first, many, larger):
+            best = found
+    enough = _enough_landmarks(trials, best, n_rows, larger)
     if best is first:
         return LearnedMetric(kernels[plain.index(first)], None, losses, enough)
     return LearnedMetric(best.kernel, _mean_root(best.roots), losses, enough)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Candidate:
     """A kernel, a metric for each part that is held out (None: the plain one), and how they fared."""
 
@@ -223,18 +225,37 @@ class _Candidate:
         return self.outcome.mean
 
 
-def _gains(one: _Candidate, other: _Candidate, n_errors: float) -> bool:
+def _gains(one: HeldOutLosses, other: HeldOutLosses, n_errors: float) -> bool:
     """Return whether the losses of one are less than another's by more than so many standard errors of that."""
-    gain, error = one.outcome.gain_over(other.outcome)
-    return gain > (1.0 if gain > _LARGE_GAIN * other.loss else n_errors) * error
+    gain, error = one.gain_over(other)
+    return gain > (1.0 if gain > _LARGE_GAIN * other.mean else n_errors) * error
 
 
-def _stands(trials: Trials, one: _Candidate, other: _Candidate) -> bool:
-    """Return whether one is better than another with twice the landmarks of a trial, too: few gain most by a metric."""
-    size = 2 * _TRIAL_LANDMARKS[True]
-    mine, its = (trials.losses_with((size,), c.kernel, c.roots, like=c.outcome)[0] for c in (one, other))
-    gain, error = mine.gain_over(its)
-    return gain > _ERRORS * error
+# From a candidate to the losses of fits with few landmarks and with twice as many, to all rows that are not held out.
+_Larger: TypeAlias = Callable[[_Candidate], list[HeldOutLosses]]
+
+
+def _larger_fits(trials: Trials, few: int) -> _Larger:
+    @cache
+    def larger(one: _Candidate) -> list[HeldOutLosses]:
+        return trials.losses_with((few, 2 * few), one.kernel, one.roots, like=one.outcome)
+
+    return larger
+
+
+def _is_better(one: HeldOutLosses, other: HeldOutLosses, n_errors: float) -> bool:
+    """Return whether one gains on another, and gives no more rows a wrong class: probabilities can gain alone."""
+    return _gains(one, other, n_errors) and not one.errs_more_than(other)
+
+
+def _stands(trials: Trials, one: _Candidate, other: _Candidate, many: bool, larger: _Larger) -> bool:
+    """Return whether one is better than another in larger fits, too: few rows and few landmarks gain most by a metric.
+
+    Exact fits to all rows that are not held out leave nothing to ask.
+    """
+    if trials.least_learned <= max(trials.n_landmarks, 2 * _FEW_LANDMARKS[many]):
+        return True
+    return _is_better(larger(one)[-1], larger(other)[-1], _ERRORS)
 
 
 def _tried(trials: Trials, kernel: Kernel) -> _Candidate:
@@ -341,16 +362,16 @@ def _mean_root(roots: list[Array] | None) -> Array | None:
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T)
 
 
-def _enough_landmarks(trials: Trials, best: _Candidate, n_rows: int) -> int | None:
+def _enough_landmarks(trials: Trials, best: _Candidate, n_rows: int, larger: _Larger) -> int | None:
     """Return 350 or 500, 1,000 or 2,000: the more, the more twice the landmarks have lowered the held-out losses.
 
     A gain below its own noise counts as none.
     """
     many = n_rows > _MANY_ROWS
-    few, least = _FEW_LANDMARKS[many], _LEAST_SIZES[many]
-    if n_rows <= least or min(len(learn) for learn, _ in trials.splits) < 2 * few:
+    least = _LEAST_SIZES[many]
+    if n_rows <= least or trials.least_learned < 2 * _FEW_LANDMARKS[many]:
         return None
-    once, twice = trials.losses_with((few, 2 * few), best.kernel, best.roots, like=best.outcome)
+    once, twice = larger(best)
     gain, error = twice.gain_over(once)
     share = gain / max(once.mean, _TINY) if gain > _ERRORS * error else 0.0
     most = _MANY_ROWS_LANDMARKS[trials.sample.y.shape[1] > 1] if many else n_rows

@@ -117,10 +117,20 @@ class Fitted:
 
 @dataclass(frozen=True)
 class HeldOutLosses:
-    """The loss of each held-out row, and its weight."""
+    """The loss of each held-out row, whether its class is wrong (of numbers, none is), and its weight."""
 
     losses: Array
+    wrong: Array
     weight: Array
+
+    @classmethod
+    def join(cls, parts: Sequence[HeldOutLosses]) -> HeldOutLosses:
+        """Return those of several parts, one after the other."""
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("losses", "wrong", "weight")))
+
+    @property
+    def total(self) -> float:
+        return float(self.losses @ self.weight)
 
     @property
     def mean(self) -> float:
@@ -132,6 +142,10 @@ class HeldOutLosses:
         mean = float(np.average(gain, weights=self.weight))
         squares = float(np.average(np.square(gain - mean), weights=self.weight))
         return mean, float(np.sqrt(squares / max(self.weight.sum(), 1.0)))
+
+    def errs_more_than(self, other: HeldOutLosses) -> bool:
+        """Return whether more of the same rows get a wrong class than another gives one."""
+        return bool(self.weight @ self.wrong > other.weight @ other.wrong)
 
 
 @dataclass(frozen=True)
@@ -168,6 +182,11 @@ class Trials:
         # Fits take the first of the rows to learn from, and the order of contents goes along a direction: shuffle it.
         self.splits = [(rng.permutation(np.flatnonzero(~h)), np.flatnonzero(h)) for h in held if 0 < h.sum() < n]
 
+    @property
+    def least_learned(self) -> int:
+        """The least number of rows that are not held out."""
+        return min(len(learn) for learn, _ in self.splits)
+
     def run(
         self, kernel: Kernel, roots: list[Array] | None, *, like: Outcome | None = None, search: bool = True
     ) -> Outcome:
@@ -183,12 +202,13 @@ class Trials:
             system = self._system(kernel, X, Z, parts[0])
             values = np.asarray(kernel(new, Z), dtype=np.float64)
             start = _FIRST_ALPHA if like is None else like.regularisations[i]
-            losses, coefficients, chosen = self._solve(system, values, parts[0].y, parts[1], start, search)
+            solved = self._solve(system, values, parts[0].y, parts[1], start, search)
             some = slice(0, _GRADIENT_ROWS)
-            found.append((losses, Fitted(kernel, Z, coefficients, X[some], parts[0].weight[some]), chosen))
-        weight = np.concatenate([self.sample.weight[held] for _, held in self.splits])
-        losses = np.concatenate([part[0] for part in found])
-        return Outcome(losses, weight, [part[1] for part in found], [part[2] for part in found])
+            fit = Fitted(kernel, Z, solved.coefficients, X[some], parts[0].weight[some])
+            found.append((solved.judged, fit, solved.regularisation))
+        judged, fits, regularisations = zip(*found, strict=True)
+        all_parts = HeldOutLosses.join(judged)
+        return Outcome(all_parts.losses, all_parts.wrong, all_parts.weight, list(fits), list(regularisations))
 
     def _system(self, kernel: Kernel, X: Matrix, Z: Matrix, part: Sample) -> _System:
         W = np.asarray(kernel(Z, Z), dtype=np.float64)
@@ -205,7 +225,7 @@ class Trials:
 
         The search for regularisations begins at those of ``like``.
         """
-        found: list[list[Array]] = [[] for _ in sizes]
+        found: list[list[HeldOutLosses]] = [[] for _ in sizes]
         for i, (learn, held) in enumerate(self.splits):
             parts = self.sample.take(learn), self.sample.take(held)
             X, new = (part.X if roots is None else to_metric(part.X, roots[i]) for part in parts)
@@ -215,31 +235,39 @@ class Trials:
                 normal = _NormalEquations.of(
                     np.asarray(kernel(X, Z), dtype=np.float64), np.asarray(kernel(Z, Z)), parts[0], self.fit_intercept
                 )
-            for losses, m in zip(found, sizes, strict=True):
+            for judged, m in zip(found, sizes, strict=True):
                 start = like.regularisations[i]
-                losses.append(self._solve(normal.system(m), values[:, :m], parts[0].y, parts[1], start)[0])
-        weight = np.concatenate([self.sample.weight[held] for _, held in self.splits])
-        return [HeldOutLosses(np.concatenate(losses), weight) for losses in found]
+                judged.append(self._solve(normal.system(m), values[:, :m], parts[0].y, parts[1], start).judged)
+        return [HeldOutLosses.join(judged) for judged in found]
 
     def _solve(
         self, system: _System, values: Array, y: Array, held: Sample, start: int, search: bool = True
-    ) -> tuple[Array, Array, int]:
-        """Return the losses of the held-out rows and the coefficients, at the regularisation with the least loss."""
+    ) -> _Solved:
+        """Return the fit at the regularisation with the least loss on the held-out rows."""
 
         @cache
-        def at(i: int) -> tuple[float, Array, Array]:
+        def at(i: int) -> _Solved:
             with algebra_threads(values.shape[1]):
                 coefficients, intercept = system(float(_ALPHAS[i]), y, self.fit_intercept)
-                losses = _losses(values @ coefficients + intercept, held)
-            return float(losses @ held.weight), losses, coefficients
+                judged = _judge(values @ coefficients + intercept, held)
+            return _Solved(judged, coefficients, i)
 
         best, last = start, len(_ALPHAS) - 1
         while search:
-            step = min((best, max(best - 1, 0), min(best + 1, last)), key=lambda i: at(i)[0])
+            step = min((best, max(best - 1, 0), min(best + 1, last)), key=lambda i: at(i).judged.total)
             if step == best:
                 break
             best = step
-        return *at(best)[1:], best
+        return at(best)
+
+
+@dataclass(frozen=True)
+class _Solved:
+    """A fit at one of the regularisations, and how it fared."""
+
+    judged: HeldOutLosses
+    coefficients: Array
+    regularisation: int
 
 
 # From a regularisation, targets and whether there is an intercept to coefficients (m, t) and intercepts (t,).
@@ -295,11 +323,15 @@ class _NormalEquations:
         return solve
 
 
-def _losses(scores: Array, held: Sample) -> Array:
+def _judge(scores: Array, held: Sample) -> HeldOutLosses:
     """Return the squared error of each row; of classes, the log-loss at the temperature that is best for all."""
     if not held.classes:
-        return np.asarray(np.square(scores - held.y).mean(axis=1))
-    return min(_log_losses(scores, held.y), key=lambda losses: float(losses @ held.weight))
+        losses = np.asarray(np.square(scores - held.y).mean(axis=1))
+        return HeldOutLosses(losses, np.zeros(len(losses), dtype=bool), held.weight)
+    losses = min(_log_losses(scores, held.y), key=lambda losses: float(losses @ held.weight))
+    two = held.y.shape[1] == 1
+    wrong = (scores * held.y)[:, 0] <= 0 if two else scores.argmax(axis=1) != held.y.argmax(axis=1)
+    return HeldOutLosses(losses, wrong, held.weight)
 
 
 def _log_losses(scores: Array, y: Array) -> Iterator[Array]:
