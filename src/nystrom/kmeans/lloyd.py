@@ -148,7 +148,7 @@ def kmeans(
     runs = []
     for attempt in range(n_init):
         numbers, near_weight = draw_rows(part.shape[0], n_seed_rows, part_weight, rng)
-        near = part.take(numbers)
+        near = part.whole() if len(numbers) == part.shape[0] else part.take(numbers)
         factor = range_factor(near, rows.dtype) if attempt == 0 else 1.0
         if factor != 1:
             found = kmeans(
