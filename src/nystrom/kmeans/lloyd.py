@@ -35,6 +35,9 @@ from nystrom.warn import warn_caller
 _SEED_ROWS = 10_000
 _SEED_ROWS_PER_CLUSTER = 16
 _MAX_REPAIRS = 20
+# With so many blocks two may be joined, up to so many bytes.
+_MANY_BLOCKS = 8
+_SOON_PASSED = 2**20
 
 
 @dataclass(frozen=True)
@@ -146,32 +149,33 @@ def kmeans(
     n_seed_rows = max(seed_rows or max(_SEED_ROWS, _SEED_ROWS_PER_CLUSTER * wanted), wanted)
     shift: Array | None = None
     runs = []
-    for attempt in range(n_init):
-        numbers, near_weight = draw_rows(part.shape[0], n_seed_rows, part_weight, rng)
-        near = part.whole() if len(numbers) == part.shape[0] else part.take(numbers)
-        factor = range_factor(near, rows.dtype) if attempt == 0 else 1.0
-        if factor != 1:
-            found = kmeans(
-                ScaledRows(rows, factor),
-                n_clusters,
-                engine=engine,
-                rng=rng,
-                n_iter=n_iter,
-                n_init=n_init,
-                init=init,
-                sample=sample,
-                seed_rows=seed_rows,
-                most_candidates=most_candidates,
-                tol=tol,
-                want_labels=want_labels,
-                announce=announce,
-                weight=weight,
-            )
-            inertia = found.inertia / factor / factor
-            return replace(found, centers=found.centers / found.centers.dtype.type(factor), inertia=inertia)
-        if attempt == 0:
-            shift = _shift_of(near, rows.dtype)
-        with blas_threads(1):
+    # Once for all passes, each of which would set it and put it back.
+    with blas_threads(1):
+        for attempt in range(n_init):
+            numbers, near_weight = draw_rows(part.shape[0], n_seed_rows, part_weight, rng)
+            near = part.whole() if len(numbers) == part.shape[0] else part.take(numbers)
+            factor = range_factor(near, rows.dtype) if attempt == 0 else 1.0
+            if factor != 1:
+                found = kmeans(
+                    ScaledRows(rows, factor),
+                    n_clusters,
+                    engine=engine,
+                    rng=rng,
+                    n_iter=n_iter,
+                    n_init=n_init,
+                    init=init,
+                    sample=sample,
+                    seed_rows=seed_rows,
+                    most_candidates=most_candidates,
+                    tol=tol,
+                    want_labels=want_labels,
+                    announce=announce,
+                    weight=weight,
+                )
+                inertia = found.inertia / factor / factor
+                return replace(found, centers=found.centers / found.centers.dtype.type(factor), inertia=inertia)
+            if attempt == 0:
+                shift = _shift_of(near, rows.dtype)
             seeds = seed(
                 near if shift is None else _minus(near, shift),
                 wanted,
@@ -181,10 +185,10 @@ def kmeans(
                 weight=near_weight,
                 n_threads=engine.n_jobs,
             )
-        runs.append(_lloyd(_Clustering(_weighted(part, part_weight), engine, shift), seeds, wanted, n_iter, tol))
-    best = min(runs, key=lambda run: run.inertia)
-    clustering = _Clustering(_weighted(whole, weight), engine, shift, want_labels, label="assign")
-    return _finish(best, clustering, n_clusters, wanted, announce=announce)
+            runs.append(_lloyd(_Clustering(_weighted(part, part_weight), engine, shift), seeds, wanted, n_iter, tol))
+        best = min(runs, key=lambda run: run.inertia)
+        clustering = _Clustering(_weighted(whole, weight), engine, shift, want_labels, label="assign")
+        return _finish(best, clustering, n_clusters, wanted, announce=announce)
 
 
 def _validate(n: int, n_clusters: int, n_iter: int, n_init: int, init: str, sample: int | None) -> None:
@@ -224,7 +228,11 @@ def _weighted(rows: RowBlocks, weight: Array | None) -> RowBlocks:
 
 def _in_wide_blocks(rows: RowBlocks) -> RowBlocks:
     # A sketch keeps the blocks of the rows it was made from, which are too short for its few columns.
-    wanted = default_block_rows(rows.shape[1] * rows.dtype.itemsize, rows.shape[0])
+    row_bytes, n = rows.shape[1] * rows.dtype.itemsize, rows.shape[0]
+    wanted = default_block_rows(row_bytes, n)
+    # Rows of few columns are soon passed over: threads would spend more of the time handing blocks to each other.
+    if n >= _MANY_BLOCKS * wanted and 2 * wanted * row_bytes <= _SOON_PASSED:
+        wanted *= 2
     return rows if rows.is_sparse else rows.widened(wanted)
 
 
