@@ -35,9 +35,9 @@ from nystrom.warn import warn_caller
 _SEED_ROWS = 10_000
 _SEED_ROWS_PER_CLUSTER = 16
 _MAX_REPAIRS = 20
-# With so many blocks two may be joined, up to so many bytes.
-_MANY_BLOCKS = 8
-_SOON_PASSED = 2**20
+# Blocks of fewer products of rows and centres are joined, up to so many bytes.
+_BLOCK_PRODUCTS = 25_000_000
+_BLOCK_BYTES = 2**20
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def kmeans(
     _validate(n, n_clusters, n_iter, n_init, init, sample)
     if seed_rows is not None:
         check_count(seed_rows, "seed_rows")
-    whole = _in_wide_blocks(rows)
+    whole = _in_wide_blocks(rows, n_clusters)
     part, part_weight = whole, weight
     if sample is not None and sample < n:
         numbers, part_weight = draw_rows(rows.shape[0], sample, weight, rng)
@@ -226,14 +226,15 @@ def _weighted(rows: RowBlocks, weight: Array | None) -> RowBlocks:
     return rows if weight is None else rows.with_target(None, weight)
 
 
-def _in_wide_blocks(rows: RowBlocks) -> RowBlocks:
+def _in_wide_blocks(rows: RowBlocks, n_clusters: int) -> RowBlocks:
+    """Return the rows in blocks that take threads longer to pass over than to hand to each other."""
+    if rows.is_sparse:
+        return rows
+    n, p = rows.shape
+    row_bytes = p * rows.dtype.itemsize
+    most = min(_BLOCK_PRODUCTS // max(p * n_clusters, 1), _BLOCK_BYTES // max(row_bytes, 1))
     # A sketch keeps the blocks of the rows it was made from, which are too short for its few columns.
-    row_bytes, n = rows.shape[1] * rows.dtype.itemsize, rows.shape[0]
-    wanted = default_block_rows(row_bytes, n)
-    # Rows of few columns are soon passed over: threads would spend more of the time handing blocks to each other.
-    if n >= _MANY_BLOCKS * wanted and 2 * wanted * row_bytes <= _SOON_PASSED:
-        wanted *= 2
-    return rows if rows.is_sparse else rows.widened(wanted)
+    return rows.widened(max(default_block_rows(row_bytes, n), most))
 
 
 @dataclass(frozen=True)
