@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from sklearn import kernel_ridge
 
 from nystrom import GaussianProcessRegressor, KernelRidge, Nystroem, factor, fold
@@ -336,14 +337,17 @@ def test_the_pass_itself_refuses_rows_that_are_not_finite_by_their_number(kernel
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("m", [40, 300])
-def test_kept_values_are_the_kernel_and_the_largest_of_each_row(m, dtype):
+@pytest.mark.parametrize("sparse", [False, True])
+def test_kept_values_are_the_kernel_and_the_largest_of_each_row(m, sparse, dtype):
     X = np.random.default_rng(0).normal(size=(3000, 6)).astype(dtype)
+    X = sp.csr_matrix(np.where(X > 0, X, 0)) if sparse else X
     Z, kernel = Landmarks(X[:m]), Gaussian(0.1)
     C = factor.prepare(kernel, Z)(X)
     # NumPy's products of blocks differ in the last bits with the number of rows; the loops' do not.
     rounding = 8 * np.finfo(dtype).eps if instruction_set() is None else 0.0
-    for weight in (None, np.random.default_rng(1).integers(0, 3, len(X)).astype(float)):
-        keep = fold.Kept(np.empty((len(X), m), dtype), np.empty(len(X), dtype))
+    n = X.shape[0]
+    for weight in (None, np.random.default_rng(1).integers(0, 3, n).astype(float)):
+        keep = fold.Kept(np.empty((n, m), dtype), np.empty(n, dtype))
         survey = Survey(as_blocks(X, weight=weight, block_rows=700), LocalEngine())
         fitted = optimal(survey, kernel, Z, 20, keep=keep)
         np.testing.assert_allclose(keep.values, C, rtol=0, atol=rounding)

@@ -227,3 +227,14 @@ def test_directions_of_few_sparse_rows_are_those_of_the_svd(n):
 def test_directions_beyond_the_rank_of_sparse_rows_are_zero():
     X = sp.csr_matrix(np.vstack([np.ones((3, 50)), np.zeros((3, 50))]))
     assert np.count_nonzero(np.abs(PCASketch().fit(50, 4, np.random.default_rng(0), sample=X)(X)).max(axis=0)) == 1
+
+
+@pytest.mark.parametrize("n", [3, 40])
+def test_a_thin_basis_is_orthonormal_whether_columns_are_independent_or_not(n):
+    rng = np.random.default_rng(0)
+    Y = rng.normal(size=(n, 3))
+    for columns in (Y, Y * [1e-3, 1, 1e4], Y @ np.diag([1, 1, 1e-12]) + Y[:, :1], np.outer(Y[:, 0], np.ones(3))):
+        for scale in (1.0, 1e-170, 1e170):
+            Q, R = sketches._thin_qr(columns * scale)
+            np.testing.assert_allclose(Q.T @ Q, np.eye(3), rtol=0, atol=1e-8)
+            np.testing.assert_allclose(Q @ R, columns * scale, rtol=0, atol=1e-12 * np.abs(columns).max() * scale)

@@ -266,9 +266,10 @@ def _add_above(A: Array, B: Array) -> None:
 
 def _mirror(A: Array) -> None:
     """Copy what is above the diagonal to below it."""
+    below = np.tri(min(len(A), _PANEL), k=-1, dtype=bool)
     for rows in _panels(len(A)):
         own = A[rows, rows]
-        own[:] = np.triu(own) + np.triu(own, 1).T
+        np.copyto(own, own.T.copy(), where=below[: len(own), : len(own)])
         A[rows.stop :, rows] = A[rows, rows.stop :].T
 
 

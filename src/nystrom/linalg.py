@@ -332,9 +332,8 @@ def _unit_norm(T: Array) -> float:
         basis[step] = v / np.linalg.norm(v)
         v = (T.T @ (T @ basis[step].astype(np.float32))).astype(np.float64)
         diagonal[step] = basis[step] @ v
-        # Twice, because rounding leaves traces of the earlier directions.
-        for _ in range(2):
-            v = v - (basis[: step + 1] @ v) @ basis[: step + 1]
+        # Once is enough for a percent.
+        v -= (basis[: step + 1] @ v) @ basis[: step + 1]
         beside[step] = np.linalg.norm(v)
         if step % _STEPS_PER_LOOK == 0 or step + 1 == n_steps or not beside[step] > 0:
             before, found = found, _largest_of_tridiagonal(diagonal[: step + 1], beside[:step])

@@ -13,7 +13,7 @@ from nystrom.engine.survey import Survey
 from nystrom.kernels import Gaussian
 from nystrom.kmeans.lloyd import assign, kmeans
 from nystrom.landmarks import Auto, KMeans, RPCholesky, SketchedKMeans, select_landmarks
-from nystrom.landmarks.auto import fit_sketch, spent_on_outliers
+from nystrom.landmarks.auto import spent_on_outliers
 from nystrom.landmarks.means import lloyd
 from nystrom.rows import as_blocks
 from nystrom.sketch import SignSketch
@@ -97,8 +97,11 @@ def test_sparse_and_dense_rows_give_the_same_kmeans_landmarks():
 @pytest.mark.parametrize(("p", "dim"), [(3, 3), (64, 64), (65, 20)])
 def test_auto_sketches_only_rows_of_many_columns(p, dim):
     sample = np.random.default_rng(0).standard_normal((300, p))
-    rows = as_blocks(sample)
-    assert fit_sketch(rows, np.arange(300), np.random.default_rng(0))(sample).shape == (300, dim)
+    for X in (sample, sp.csr_matrix(sample)):
+        drawn = Auto()._sketched_sample(survey_of(X), 200, np.random.default_rng(0))
+        assert drawn.rows.shape == (200, p)
+        assert drawn.sketched.shape == (200, dim)
+        assert not drawn.sketched.is_sparse
 
 
 def test_clusters_of_next_to_no_rows_are_seen_only_where_an_even_share_is_many():

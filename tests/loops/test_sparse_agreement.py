@@ -46,6 +46,34 @@ class TestSparse:
             np.testing.assert_allclose(fast, slow, rtol=60 * np.finfo(dtype).eps, atol=60 * np.finfo(dtype).eps)
             assert fast.max() <= (1 if exp else 0)
 
+    @pytest.mark.parametrize("m", [1, 8, 21, 40])
+    @pytest.mark.parametrize("dense", [False, True])
+    def test_exponentials_minus_a_row_and_what_is_seen_of_them(self, dense, m, dtype, both, rng):
+        X, Z = self.matrices(dtype, m=m)
+        kernel = loops.SparseExponentials(Z.toarray() if dense else Z, np.linspace(1, 3, m).astype(dtype), 0.3)
+        minus, eps = rng.random(m).astype(dtype), np.finfo(dtype).eps
+
+        def run():
+            out, largest = np.empty((X.shape[0], m), dtype), np.empty(X.shape[0], dtype)
+            kept = np.full((X.shape[0], m + 3), 7, dtype)
+            squares = kernel.into(out, X, minus, largest, kept[:, 2 : m + 2])
+            assert (kept[:, [0, 1, -1]] == 7).all()
+            return kernel(X, exp=True), out, largest, kept[:, 2 : m + 2], squares
+
+        for whole, out, largest, kept, squares in both(run):
+            assert np.array_equal(kept, whole)
+            assert np.array_equal(out, kept - minus)
+            assert np.array_equal(largest, kept.max(axis=1))
+            np.testing.assert_allclose(squares, np.sum(X.data.astype(np.float64) ** 2), rtol=1e-13)
+            assert kept.max() <= 1 + eps
+
+    def test_the_sum_of_squares_tells_sparse_rows_that_are_not_finite(self, dtype, both):
+        X, Z = self.matrices(dtype)
+        X.data[5] = np.nan
+        kernel = loops.SparseExponentials(Z, np.ones(21, dtype), 0.3)
+        for squares in both(lambda: kernel.into(np.empty((45, 21), dtype), X, np.zeros(21, dtype))):
+            assert not np.isfinite(squares)
+
     def test_entries_that_stand_twice_are_added(self, dtype, both):
         X, _ = self.matrices(dtype)
         twice = sp.csr_matrix((np.ones(2, dtype), [4, 4], [0, 2]), shape=(1, 200))

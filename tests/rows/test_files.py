@@ -222,7 +222,7 @@ def test_a_memmap_is_read_from_its_file(tmp_path: Path) -> None:
     np.save(tmp_path / "X.npy", X)
     mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
     for part, wanted in ((mapped, X), (mapped[100:2000], X[100:2000]), (mapped[:, ::2], X[:, ::2])):
-        assert np.array_equal(open_rows(part).block(0).X, wanted)
+        assert np.array_equal(open_rows(part).whole(), wanted)
     raw = np.memmap(tmp_path / "raw", np.float32, "w+", offset=4100, shape=X.shape)
     raw[:] = X
     assert np.array_equal(open_rows(raw).take(np.array([7, 2500])), X[[7, 2500]])
@@ -240,7 +240,7 @@ def test_estimators_read_a_memmap_from_its_file(tmp_path: Path) -> None:
 def test_opened_files_can_be_pickled(tmp_path: Path) -> None:
     X, _ = _data()
     rows = pickle.loads(pickle.dumps(open_rows(_write("npy", tmp_path, X))))
-    assert np.array_equal(rows.block(0).X, X)
+    assert np.array_equal(rows.whole(), X)
 
 
 def test_a_file_that_changes_between_passes_is_an_error(tmp_path: Path) -> None:

@@ -171,15 +171,20 @@ class _Landmarks:
         return out
 
     def fill(
-        self, out: Array, X: Array, minus: Array | None, largest: Array | None, kept: Array | None
+        self, out: Array, X: Matrix, minus: Array | None, largest: Array | None, kept: Array | None
     ) -> float | None:
-        """Fill ``out`` with the exponentials of dense rows, minus one number per column; None if that cannot be."""
+        """Fill ``out`` with the exponentials of rows, minus one number per column; None if that cannot be."""
         dtype = self.norms.dtype
-        if issparse(self.rows) or self.points is not None or (kept is not None and kept.dtype != dtype):
+        if self.points is not None or (kept is not None and kept.dtype != dtype):
+            return None
+        if self.offset is not None or (issparse(self.rows) and not issparse(X)):
             return None
         own = largest if largest is None or largest.dtype == dtype else np.empty(len(out), dtype)
         less = None if minus is None else minus.astype(dtype, copy=False)
-        squares = self._of_dense.into(out, X, less, own, kept)
+        if issparse(X):
+            squares = self._of_sparse.into(out, X, less, own, kept)
+        else:
+            squares = self._of_dense.into(out, X, less, own, kept)
         if largest is not None and own is not largest:
             largest[:] = own
         return squares
@@ -244,16 +249,15 @@ class Exponents:
     ) -> float | None:
         """Fill ``out`` with the exponentials minus one number per column, as :func:`nystrom.kernels.filling.fill`.
 
-        Returns None where the landmarks are compared in several ways, or rows or landmarks are sparse.
+        Returns None where the landmarks are compared in several ways, where dense rows meet sparse landmarks, and where
+        sparse rows are moved first.
         """
-        if issparse(X):
-            return None
         X = as_matrix(X, "X")
         check_columns(X, self._Z.shape[1])
         (_, first), *others = self._parts(X)
         if others or not isinstance(first, _Landmarks) or first.norms.dtype != out.dtype:
             return None
-        return first.fill(out, to_dense(X), minus, largest, kept)
+        return first.fill(out, X, minus, largest, kept)
 
     def __call__(self, X: Matrix, *, exp: bool = False) -> Array:
         X = as_matrix(X, "X")

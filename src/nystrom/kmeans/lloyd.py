@@ -35,6 +35,9 @@ from nystrom.warn import warn_caller
 _SEED_ROWS = 10_000
 _SEED_ROWS_PER_CLUSTER = 16
 _MAX_REPAIRS = 20
+# Blocks of fewer products of rows and centres are joined, up to so many bytes.
+_BLOCK_PRODUCTS = 25_000_000
+_BLOCK_BYTES = 2**20
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,7 @@ def kmeans(
     _validate(n, n_clusters, n_iter, n_init, init, sample)
     if seed_rows is not None:
         check_count(seed_rows, "seed_rows")
-    whole = _in_wide_blocks(rows)
+    whole = _in_wide_blocks(rows, n_clusters)
     part, part_weight = whole, weight
     if sample is not None and sample < n:
         numbers, part_weight = draw_rows(rows.shape[0], sample, weight, rng)
@@ -146,32 +149,33 @@ def kmeans(
     n_seed_rows = max(seed_rows or max(_SEED_ROWS, _SEED_ROWS_PER_CLUSTER * wanted), wanted)
     shift: Array | None = None
     runs = []
-    for attempt in range(n_init):
-        numbers, near_weight = draw_rows(part.shape[0], n_seed_rows, part_weight, rng)
-        near = part.take(numbers)
-        factor = range_factor(near, rows.dtype) if attempt == 0 else 1.0
-        if factor != 1:
-            found = kmeans(
-                ScaledRows(rows, factor),
-                n_clusters,
-                engine=engine,
-                rng=rng,
-                n_iter=n_iter,
-                n_init=n_init,
-                init=init,
-                sample=sample,
-                seed_rows=seed_rows,
-                most_candidates=most_candidates,
-                tol=tol,
-                want_labels=want_labels,
-                announce=announce,
-                weight=weight,
-            )
-            inertia = found.inertia / factor / factor
-            return replace(found, centers=found.centers / found.centers.dtype.type(factor), inertia=inertia)
-        if attempt == 0:
-            shift = _shift_of(near, rows.dtype)
-        with blas_threads(1):
+    # Once for all passes, each of which would set it and put it back.
+    with blas_threads(1):
+        for attempt in range(n_init):
+            numbers, near_weight = draw_rows(part.shape[0], n_seed_rows, part_weight, rng)
+            near = part.whole() if len(numbers) == part.shape[0] else part.take(numbers)
+            factor = range_factor(near, rows.dtype) if attempt == 0 else 1.0
+            if factor != 1:
+                found = kmeans(
+                    ScaledRows(rows, factor),
+                    n_clusters,
+                    engine=engine,
+                    rng=rng,
+                    n_iter=n_iter,
+                    n_init=n_init,
+                    init=init,
+                    sample=sample,
+                    seed_rows=seed_rows,
+                    most_candidates=most_candidates,
+                    tol=tol,
+                    want_labels=want_labels,
+                    announce=announce,
+                    weight=weight,
+                )
+                inertia = found.inertia / factor / factor
+                return replace(found, centers=found.centers / found.centers.dtype.type(factor), inertia=inertia)
+            if attempt == 0:
+                shift = _shift_of(near, rows.dtype)
             seeds = seed(
                 near if shift is None else _minus(near, shift),
                 wanted,
@@ -181,10 +185,10 @@ def kmeans(
                 weight=near_weight,
                 n_threads=engine.n_jobs,
             )
-        runs.append(_lloyd(_Clustering(_weighted(part, part_weight), engine, shift), seeds, wanted, n_iter, tol))
-    best = min(runs, key=lambda run: run.inertia)
-    clustering = _Clustering(_weighted(whole, weight), engine, shift, want_labels, label="assign")
-    return _finish(best, clustering, n_clusters, wanted, announce=announce)
+            runs.append(_lloyd(_Clustering(_weighted(part, part_weight), engine, shift), seeds, wanted, n_iter, tol))
+        best = min(runs, key=lambda run: run.inertia)
+        clustering = _Clustering(_weighted(whole, weight), engine, shift, want_labels, label="assign")
+        return _finish(best, clustering, n_clusters, wanted, announce=announce)
 
 
 def _validate(n: int, n_clusters: int, n_iter: int, n_init: int, init: str, sample: int | None) -> None:
@@ -222,10 +226,15 @@ def _weighted(rows: RowBlocks, weight: Array | None) -> RowBlocks:
     return rows if weight is None else rows.with_target(None, weight)
 
 
-def _in_wide_blocks(rows: RowBlocks) -> RowBlocks:
+def _in_wide_blocks(rows: RowBlocks, n_clusters: int) -> RowBlocks:
+    """Return the rows in blocks that take threads longer to pass over than to hand to each other."""
+    if rows.is_sparse:
+        return rows
+    n, p = rows.shape
+    row_bytes = p * rows.dtype.itemsize
+    most = min(_BLOCK_PRODUCTS // max(p * n_clusters, 1), _BLOCK_BYTES // max(row_bytes, 1))
     # A sketch keeps the blocks of the rows it was made from, which are too short for its few columns.
-    wanted = default_block_rows(rows.shape[1] * rows.dtype.itemsize, rows.shape[0])
-    return rows if rows.is_sparse else rows.widened(wanted)
+    return rows.widened(max(default_block_rows(row_bytes, n), most))
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,7 @@ def thin_means(rows: RowBlocks, found: KMeansResult, lost: float, weight: Array 
     if found.labels is None:
         raise ValueError("k-means kept no labels; ask for them with want_labels=True.")
     masses = np.bincount(found.labels, weight, minlength=len(found.counts)).astype(np.float64)
-    X = rows.take(np.arange(rows.shape[0]))
+    X = rows.whole()
     assert issparse(X)
     # Squares beyond the range are infinite, and such clusters are not tight.
     with np.errstate(over="ignore", invalid="ignore"):

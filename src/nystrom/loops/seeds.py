@@ -9,8 +9,8 @@ from nystrom.types import Array, Matrix, issparse
 
 # Weights that a draw looks at as one.
 _STRETCH = 128
-# Fewer numbers are passed over by one thread before a second has begun.
-_MANY_NUMBERS = 2**18
+# Fewer products of numbers and candidates are made by one thread before a second has begun.
+_MANY_PRODUCTS = 2**20
 
 
 def draw_seeds(
@@ -55,7 +55,8 @@ def draw_seeds(
     chosen = np.empty(n_clusters, np.int64)
     chosen[0] = first
     squares, uniform = np.ascontiguousarray(squares, A.dtype), np.ascontiguousarray(uniform, np.float64)
-    return chosen[: native.seed(A, squares, uniform, chosen, n_threads if A.size >= _MANY_NUMBERS else 1)]
+    shared = A.size * uniform.shape[1] >= _MANY_PRODUCTS
+    return chosen[: native.seed(A, squares, uniform, chosen, n_threads if shared else 1)]
 
 
 def _draw_by_products(

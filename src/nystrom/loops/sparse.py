@@ -47,21 +47,39 @@ class SparseProduct:
         return self.__dict__ | {"_columns": {}}
 
     def __call__(self, X: SparseMatrix) -> Array:
-        return self._of(X, 0.0, None, False)
+        out = np.empty((X.shape[0], self.shape[0]), self.dtype)
+        self._fill(out, X)
+        return out
 
-    def _of(self, X: SparseMatrix, gamma: float, norms: Array | None, exp: bool) -> Array:
-        """Return the product or, with norms, ``min(X @ Z.T − gamma ‖x‖² − norms, 0)`` or its exponential."""
+    def _fill(
+        self,
+        out: Array,
+        X: SparseMatrix,
+        gamma: float = 0.0,
+        norms: Array | None = None,
+        exp: bool = False,
+        minus: Array | None = None,
+        largest: Array | None = None,
+        kept: Array | None = None,
+    ) -> float:
+        """Fill ``out`` with the product or, with norms, as :meth:`Exponentials.into`; return the sum of ``‖x‖²``."""
         check_columns(X, self.shape[1])
         X = X.tocsr().astype(self.dtype, copy=False)
-        if native is None or not takes(self.dtype) or self.shape[1] > _MOST_COLUMNS:
-            product = X @ self._Z.T
-            product = np.ascontiguousarray(to_dense(product))
-            if norms is None:
-                return product
-            return finish(product, (gamma * row_squares(X)).astype(self.dtype), norms, exp)
-        out = np.empty((X.shape[0], self.shape[0]), self.dtype)
-        native.sparse_product(*parts(X), self._met_by(native), out, gamma, norms, exp)
-        return out
+        if native is not None and takes(self.dtype) and self.shape[1] <= _MOST_COLUMNS:
+            columns = self._met_by(native)
+            return native.sparse_product(*parts(X), columns, out, gamma, norms, exp, minus, largest, kept)
+        out[:] = to_dense(X @ self._Z.T)
+        if norms is None:
+            return 0.0
+        squares = row_squares(X)
+        finish(out, (gamma * squares).astype(self.dtype), norms, exp)
+        if largest is not None:
+            out.max(axis=1, initial=0, out=largest)
+        if kept is not None:
+            kept[:] = out
+        if minus is not None:
+            out -= minus
+        return float(squares.sum())
 
     def _met_by(self, loops: InstructionSet) -> SparseColumns:
         if loops.name not in self._columns:
@@ -82,7 +100,15 @@ class SparseExponentials(SparseProduct):
 
     def __call__(self, X: SparseMatrix, *, exp: bool) -> Array:  # type: ignore[override]
         """Return the exponents or their exponentials."""
-        return self._of(X, self.gamma, self.norms, exp)
+        out = np.empty((X.shape[0], self.shape[0]), self.dtype)
+        self._fill(out, X, self.gamma, self.norms, exp)
+        return out
+
+    def into(
+        self, out: Array, X: SparseMatrix, minus: Array | None, largest: Array | None = None, kept: Array | None = None
+    ) -> float:
+        """Fill ``out``, which is contiguous, as :meth:`Exponentials.into` does for dense rows."""
+        return self._fill(out, X, self.gamma, self.norms, True, minus, largest, kept)
 
 
 def _usual(Z: Array) -> Array:

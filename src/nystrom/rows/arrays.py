@@ -31,6 +31,9 @@ class ArrayRows(RowBlocks):
     def take(self, indices: Array) -> Matrix:
         return np.asarray(self._X[indices], dtype=self.dtype, order="C")
 
+    def whole(self) -> Matrix:
+        return np.asarray(self._X, dtype=self.dtype, order="C")
+
     def widened(self, block_rows: int) -> ArrayRows:
         joined = self.block_rows * blocks_to_join(self.block_rows, block_rows)
         return ArrayRows(self._X, block_rows=joined, name=self.name)
@@ -98,6 +101,9 @@ class SparseRows(RowBlocks):
         # A plain copy of all rows is quicker than SciPy's selection. It is a copy: models keep what they take.
         every = len(indices) == n and np.array_equal(indices, np.arange(n))
         return (self._X.copy() if every else self._X[indices]).astype(self.dtype, copy=False)
+
+    def whole(self) -> Matrix:
+        return self._X.astype(self.dtype, copy=False)
 
 
 def array_rows(X: Matrix, *, block_rows: int | None = None, name: str = "X") -> RowBlocks:

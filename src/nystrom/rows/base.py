@@ -101,7 +101,11 @@ class RowBlocks(ABC):
 
     @abstractmethod
     def take(self, indices: Array) -> Matrix:
-        """Return the rows with the given numbers, in the given order, as one matrix."""
+        """Return the rows with the given numbers, in the given order, as one matrix: a copy."""
+
+    def whole(self) -> Matrix:
+        """Return all rows as one matrix, to be read only: rows in memory are not copied where they need not be."""
+        return self.take(np.arange(self.shape[0]))
 
     def widened(self, block_rows: int) -> RowBlocks:
         """Return the same rows with 2, 4, 8, ... blocks as one, while that is at most ``block_rows`` rows."""

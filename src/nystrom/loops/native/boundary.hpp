@@ -127,6 +127,31 @@ std::unique_ptr<T[]> filled_up(const std::optional<Vector<T>> &values, Index m, 
     return made;
 }
 
+// How a product of n rows and m columns ends, and what it takes of each column, as the loops read it.
+template <class T>
+struct HeldEnding {
+    std::unique_ptr<T[]> norms, minus;
+    Ending<T> end;
+
+    HeldEnding(Index n, Index m, Index panel, double gamma, const std::optional<Vector<T>> &norms_,
+               bool exp, const std::optional<Vector<T>> &minus_, const std::optional<OutVector<T>> &largest,
+               const std::optional<OutMatrix<T>> &kept)
+        : norms(filled_up(norms_, m, panel, T(0), "norms")), minus(filled_up(minus_, m, panel, T(0), "minus"))
+    {
+        require(!minus_ || (norms_ && exp), "minus is taken from exponentials alone.");
+        require((!largest && !kept) || minus_, "largest and kept are found where minus is taken.");
+        if (largest)
+            require_size(Index(largest->size()), n, "largest");
+        end = {finish_of(norms_.has_value(), exp),
+               T(gamma),
+               norms.get(),
+               minus.get(),
+               largest ? aligned(*largest, "largest") : nullptr,
+               kept ? out_rows(*kept, n, m, "kept") : nullptr,
+               kept ? Index(kept->stride(0)) : 0};
+    }
+};
+
 // Define what there is for sparse rows.
 void bind_sparse(nb::module_ &m, nb::class_<InstructionSet> &set);
 

@@ -47,17 +47,10 @@ double product(const InstructionSet &set, Matrix<T> X, Panels<T> panels, OutMatr
     Rows<T> rows = rows_of(X, "X");
     T *to = out_rows(out, rows.n, m, "out");
     const T *table = panels_of(own, panels, rows.p, m);
-    auto each = filled_up(norms, m, own.panel, T(0), "norms"), less = filled_up(minus, m, own.panel, T(0), "minus");
-    require(!minus || (norms && exp), "minus is taken from exponentials alone.");
-    require((!largest && !kept) || minus, "largest and kept are found where minus is taken.");
-    if (largest)
-        require_size(Index(largest->size()), rows.n, "largest");
-    T *tops = largest ? aligned(*largest, "largest") : nullptr;
-    T *held = kept ? out_rows(*kept, rows.n, m, "kept") : nullptr;
-    const Index out_stride = Index(out.stride(0)), kept_stride = kept ? Index(kept->stride(0)) : 0;
+    HeldEnding<T> held(rows.n, m, own.panel, gamma, norms, exp, minus, largest, kept);
+    const Index out_stride = Index(out.stride(0));
     nb::gil_scoped_release released;
-    return own.product(rows, table, m, to, out_stride,
-                       {finish_of(norms.has_value(), exp), T(gamma), each.get(), less.get(), tops, held, kept_stride});
+    return own.product(rows, table, m, to, out_stride, held.end);
 }
 
 // Columns beyond this leave the cache between one chunk of rows and the next, and BLAS has the better blocks.

@@ -114,31 +114,46 @@ double squares_of(const T *data, Index count)
     return ((parts[0] + parts[1]) + (parts[2] + parts[3])) + ((parts[4] + parts[5]) + (parts[6] + parts[7]));
 }
 
-template <class T, class I, Finish finish>
-void sparse_product_of(SparseRows<T, I> X, ColumnTable<T> Z, Index m, T *out, double gamma, const T *norms, T *sums)
+template <class T, class I, Finish finish, bool watched = false>
+double sparse_product_of(SparseRows<T, I> X, ColumnTable<T> Z, Index m, T *out, double gamma, Ending<T> end, T *sums)
 {
+    double squares = 0;
     for (Index i = 0; i < X.n; i++) {
         Index begin = Index(X.ends[i]), count = Index(X.ends[i + 1]) - begin;
         __builtin_memset(sums, 0, std::size_t(Z.width) * sizeof(T));
         sparse_row<T, I>(X.indices + begin, X.data + begin, count, Z, sums);
-        T row_norm = finish == Finish::product ? T(0) : T(gamma * squares_of(X.data + begin, count));
-        for (Index j = 0; j < m; j += lanes<T>)
-            store_part<T>(out + i * m + j, finished<T, finish>(load(sums + j), row_norm, norms, j), m - j);
+        double own = finish == Finish::product ? 0 : squares_of(X.data + begin, count);
+        squares += own;
+        Vector<T> top = {};
+        for (Index j = 0; j < m; j += lanes<T>) {
+            Vector<T> value = finished<T, finish>(load(sums + j), T(gamma * own), end.norms, j);
+            if constexpr (watched) {
+                top = larger_part<T>(value, top, m - j);
+                if (end.kept)
+                    store_part<T>(end.kept + i * end.kept_stride + j, value, m - j);
+                value -= load(end.minus + j);
+            }
+            store_part<T>(out + i * m + j, value, m - j);
+        }
+        if constexpr (watched)
+            if (end.largest)
+                end.largest[i] = largest_lane<T>(top);
     }
+    return squares;
 }
 
-// The same as `product` for sparse rows X; out is contiguous, and `sums` has room for the width of Z and the idle
-// sums.
+// The same as `product` for sparse rows X, with `gamma` in the place of that of `end`; out is contiguous, and `sums` has
+// room for the width of Z and the idle sums.
 template <class T, class I>
-void sparse_product(SparseRows<T, I> X, ColumnTable<T> Z, Index m, T *out, double gamma, const T *norms, Finish finish,
-                    T *sums)
+double sparse_product(SparseRows<T, I> X, ColumnTable<T> Z, Index m, T *out, double gamma, Ending<T> end, T *sums)
 {
-    if (finish == Finish::product)
-        sparse_product_of<T, I, Finish::product>(X, Z, m, out, gamma, norms, sums);
-    else if (finish == Finish::exponents)
-        sparse_product_of<T, I, Finish::exponents>(X, Z, m, out, gamma, norms, sums);
-    else
-        sparse_product_of<T, I, Finish::exponential>(X, Z, m, out, gamma, norms, sums);
+    if (end.finish == Finish::product)
+        return sparse_product_of<T, I, Finish::product>(X, Z, m, out, gamma, end, sums);
+    if (end.finish == Finish::exponents)
+        return sparse_product_of<T, I, Finish::exponents>(X, Z, m, out, gamma, end, sums);
+    if (end.minus)
+        return sparse_product_of<T, I, Finish::exponential, true>(X, Z, m, out, gamma, end, sums);
+    return sparse_product_of<T, I, Finish::exponential>(X, Z, m, out, gamma, end, sums);
 }
 
 // Whether all of them are from 0 to p - 1.

@@ -139,18 +139,20 @@ Columns<T> columns_of_dense(const InstructionSet &set, Matrix<T> Z)
     return made;
 }
 
+// Returns the sum of the squared norms of the rows where they are used, for whoever wants to know that all are finite.
 template <class T, class I>
-void sparse_product(const InstructionSet &set, Vector<I> ends, Vector<I> indices, Vector<T> data,
-                    const Columns<T> &columns, OutMatrix<T> out, double gamma, std::optional<Vector<T>> norms, bool exp)
+double sparse_product(const InstructionSet &set, Vector<I> ends, Vector<I> indices, Vector<T> data,
+                      const Columns<T> &columns, OutMatrix<T> out, double gamma, std::optional<Vector<T>> norms, bool exp,
+                      std::optional<Vector<T>> minus, std::optional<OutVector<T>> largest,
+                      std::optional<OutMatrix<T>> kept)
 {
     auto rows = sparse_rows<T, I>(set, ends, indices, data, columns.p, "X");
     require(columns.lanes == loops<T>(set).lanes, "the columns were made for another instruction set.");
-    auto each = filled_up(norms, columns.m, loops<T>(set).panel, T(0), "norms");
+    HeldEnding<T> held(rows.n, columns.m, loops<T>(set).panel, gamma, norms, exp, minus, largest, kept);
     T *to = contiguous(out, rows.n, columns.m, "out");
     auto sums = room<T>(1, columns.width + idle_sums);
     nb::gil_scoped_release released;
-    sparse_loops<T, I>(set).product(rows, columns.table(), columns.m, to, gamma, each.get(),
-                                    finish_of(norms.has_value(), exp), sums.get());
+    return sparse_loops<T, I>(set).product(rows, columns.table(), columns.m, to, gamma, held.end, sums.get());
 }
 
 template <class T, class I>
@@ -233,7 +235,9 @@ void bind_rows(nb::class_<InstructionSet> &set)
     auto data = nb::arg("data").noconvert();
     set.def("sparse_columns", &columns_of_sparse<T, I>, indptr, indices, data, "n_columns"_a);
     set.def("sparse_product", &sparse_product<T, I>, indptr, indices, data, "columns"_a, nb::arg("out").noconvert(),
-            "gamma"_a = 0.0, nb::arg("norms").noconvert() = nb::none(), "exp"_a = false);
+            "gamma"_a = 0.0, nb::arg("norms").noconvert() = nb::none(), "exp"_a = false,
+            nb::arg("minus").noconvert() = nb::none(), nb::arg("largest").noconvert() = nb::none(),
+            nb::arg("kept").noconvert() = nb::none());
     set.def("is_canonical", &is_canonical<T, I>, indptr, indices, data, "n_columns"_a);
     set.def("column_sums", &column_sums<T, I>, indptr, indices, data, nb::arg("sums").noconvert());
     set.def("heavy_sums", &heavy_sums<T, I>, indptr, indices, data, "n_columns"_a, nb::arg("labels").noconvert(),

@@ -33,7 +33,7 @@ struct SparseRows {
 // Candidates whose distances are taken at once.
 constexpr Index most_at_once = 6;
 
-// How a dense product ends. `kept` receives the exponentials before `minus` leaves them, and `largest` the largest of each
+// How a product ends. `kept` receives the exponentials before `minus` leaves them, and `largest` the largest of each
 // row; both may be null, and are not touched without `minus`.
 template <class T>
 struct Ending {
@@ -88,7 +88,7 @@ struct ColumnTable {
 
 template <class T, class I>
 struct SparseLoops {
-    void (*product)(SparseRows<T, I> X, ColumnTable<T> Z, Index m, T *out, double gamma, const T *norms, Finish, T *sums);
+    double (*product)(SparseRows<T, I> X, ColumnTable<T> Z, Index m, T *out, double gamma, Ending<T>, T *sums);
     double (*column_sums)(SparseRows<T, I> X, double *sums);
     Index (*heavy_sum)(SparseRows<T, I> X, const std::int64_t *numbers, Index n_rows, const double *weights, double allowed,
                        double *sums, std::int32_t *columns, double *values);
