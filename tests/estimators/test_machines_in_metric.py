@@ -150,6 +150,19 @@ def test_the_kernel_is_chosen():
     assert isinstance(both.kernel_.kernel, (Matern, Laplacian))
 
 
+def test_the_kernel_is_chosen_in_the_metric_that_is_given():
+    # What matters in the first column is too fine for a kernel that sees the second, a thousand times as wide.
+    rng = np.random.default_rng(8)
+    rows = rng.uniform(-1, 1, size=(600, 2)) * [1.0, 1000.0]
+    for target in (np.abs(3 * rows[:, 0] % 2 - 1), np.cos(3 * rows[:, 0])):
+        scales = np.array([1.0, 0.0])
+        inside = KernelRidge("auto", kernel="auto", n_landmarks=100, random_state=0).fit(rows * scales, target)
+        given = KernelRidge("auto", kernel="auto", metric=scales, n_landmarks=100, random_state=0).fit(rows, target)
+        assert given.kernel_.kernel == inside.kernel_
+    matrix = KernelRidge("auto", kernel="auto", metric=np.diag(scales), n_landmarks=100, random_state=0)
+    assert not isinstance(matrix.fit(rows, target).kernel_.kernel, Laplacian)
+
+
 def test_without_a_metric_there_is_none_to_look_at():
     model = KernelRidge(n_landmarks=20).fit(X, VALUES)
     assert not hasattr(model, "metric_")
@@ -173,5 +186,7 @@ def test_wrong_metrics_are_named():
         KernelRidge(kernel="polynomial", metric="diagonal").fit(X, VALUES)
     with pytest.raises(ValueError, match="rows of 3 columns; these have 8"):
         KernelRidge(gamma=[1.0] * 3).fit(X, VALUES)
+    with pytest.raises(ValueError, match="Laplacian kernel sums over columns, which metric as a matrix would mix"):
+        KernelRidge(kernel="laplacian", metric=np.eye(8)).fit(X, VALUES)
     with pytest.raises(ValueError, match="kernel='precomputed' has none"):
         KernelRidge(kernel="precomputed", metric=np.ones(900)).fit(X @ X.T, VALUES)
