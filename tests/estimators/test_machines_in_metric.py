@@ -163,6 +163,28 @@ def test_the_kernel_is_chosen_in_the_metric_that_is_given():
     assert not isinstance(matrix.fit(rows, target).kernel_.kernel, Laplacian)
 
 
+def test_a_learned_width_suits_the_regularisation_that_is_given():
+    # A plane is best fitted by a very wide kernel with next to no regularisation: useless with alpha=1 or C=1.
+    rng = np.random.default_rng(6)
+    rows = rng.normal(size=(900, 8))
+    y = rows[:, 0] + 0.5 * rows[:, 1] + 0.1 * rng.normal(size=900)
+    scores, losses = {}, {}
+    for metric in (None, "diagonal", "full"):
+        options = {"metric": metric, "n_landmarks": 200, "random_state": 0}
+        ridge = KernelRidge(fit_intercept=True, **options).fit(rows[:600], y[:600])
+        scores[metric] = ridge.score(rows[600:], y[600:])
+        logistic = KernelLogisticRegression(**options).fit(rows[:600], y[:600] > 0)
+        chances = logistic.predict_log_proba(rows[600:])
+        losses[metric] = -chances[np.arange(300), (y[600:] > 0).astype(int)].mean()
+    assert min(scores["diagonal"], scores["full"]) > 0.95 > scores[None]
+    assert max(losses["diagonal"], losses["full"]) < 0.8 * losses[None]
+
+
+def test_a_width_that_is_given_is_kept():
+    for options in ({"gamma": 0.3}, {"kernel": Gaussian(0.3)}):
+        assert KernelRidge(metric="diagonal", **SETTINGS, **options).fit(X, VALUES).kernel_.kernel.gamma == 0.3
+
+
 def test_without_a_metric_there_is_none_to_look_at():
     model = KernelRidge(n_landmarks=20).fit(X, VALUES)
     assert not hasattr(model, "metric_")

@@ -77,7 +77,7 @@ class LossMachine(SupervisedMachine):
         check_flag(self.fit_intercept, "fit_intercept")
 
     def _settle_kernel(self, survey: Survey, kernel: Kernel, landmarks: Landmarks, rng: np.random.Generator) -> Kernel:
-        if not (isinstance(self.gamma, str) and self.gamma == "auto"):
+        if not self._searches_width(kernel, check_candidates(self.C, "C")):
             return super()._settle_kernel(survey, kernel, landmarks, rng)
 
         count = survey.moments.count

@@ -124,6 +124,17 @@ class SupervisedMachine(KernelMachine):
         kernel = learned.kernel if learned.root is None else InMetric(learned.kernel, learned.root)
         return kernel, self._learned_count(survey, learned, n_landmarks)
 
+    def _searches_width(self, kernel: Kernel, regularisation: Array | None) -> bool:
+        """Return whether the width of the kernel is still to be searched, for regularisations that are given, or None.
+
+        A width that was learned with a metric suits the best regularisation: one that is given may be far too large
+        for it.
+        """
+        if isinstance(self.gamma, str) and self.gamma == "auto":
+            return True
+        learned = self._kernel().needs_moments and not kernel.needs_moments
+        return learned and regularisation is not None
+
     def _settle_in_metric(
         self, survey: Survey, kernel: Kernel, n_landmarks: int, rng: np.random.Generator
     ) -> tuple[Kernel, int]:
