@@ -48,7 +48,8 @@ class LossMachine(SupervisedMachine):
         Whether to add a constant, which is not penalised.
     tol : float, default=0.0001
         The solver ends when about this share of the objective is left to gain: measured at up to 5 times this share,
-        and at up to 500 times where C is 1e4 or more. Probabilities right to 1e-6 take 1e-12 or less.
+        and at up to 500 times where C times k(x, x) is 1e4 or more. Probabilities right to 1e-6 take 1e-12 or less;
+        where C times k(x, x) is 1e7, as with polynomial kernels of large rows, rounding leaves up to 3e-6.
     max_iter : int, default=1000
         Most passes over the rows that the solver makes.
     gamma : "scale", "auto", None or float, default="scale"
