@@ -265,8 +265,14 @@ class SupervisedMachine(KernelMachine):
 
     def _target_of(self, X: RowsLike, y: TargetLike) -> Any:
         """Return y, or the target inside the rows X where y is None."""
-        if y is not None or not (isinstance(X, RowBlocks) and X.has_target):
+        if y is not None:
             return y
+        if not (isinstance(X, RowBlocks) and X.has_target):
+            raise ValueError(
+                "a score needs y, and these rows do not hold their target: give it, such as table['price'] beside a "
+                "data frame. Only rows of a file, or from open_rows, hold their own; rows of a table with gaps in the "
+                "target do so from TableEncoder.rows."
+            )
         rows = self._check_X(X, reset=False)
         return gather_target(rows, self._engine(rows))
 
