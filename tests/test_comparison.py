@@ -8,6 +8,7 @@ import pytest
 from nystrom import Nystroem, compare, open_rows
 from nystrom.commands.main import main
 from nystrom.comparison import Compared, ErrorEstimate, recommend
+from nystrom.landmarks import SketchedKMeans
 from nystrom.plotting import plot_residuals, plot_spectrum
 
 
@@ -150,3 +151,32 @@ def test_errors_within_one_power_of_ten_have_labels_on_their_axis(rows):
     shown = {label.get_text() for label in ax.yaxis.get_ticklabels(which="both")}
     assert {"0.05", "0.1", "0.2"} <= shown
     assert [label.get_text() for label in ax.xaxis.get_ticklabels(which="both")] == ["20", "60"]
+
+
+def test_selector_objects_are_told_apart_and_recommended_as_they_are_written(rows):
+    X, _ = rows
+    found = compare(X, selectors=[SketchedKMeans(sketch_dim=2), SketchedKMeans(sketch_dim=3)], sizes=[20])
+    assert [row.selector for row in found.rows] == ["SketchedKMeans(sketch_dim=2)", "SketchedKMeans(sketch_dim=3)"]
+    assert f"Take landmarks={found.best.selector}, n_landmarks=20" in found.advice
+    given = compare(X, selectors=[X[:20]], sizes=range(20, 21))
+    assert f"Take landmarks=array of shape (20, {X.shape[1]})," in given.advice
+
+
+def test_a_kernel_matrix_is_scored_on_rows_that_are_left_out_of_its_columns_too():
+    X = np.random.default_rng(7).normal(size=(120, 2))
+    y = X[:, 0]
+    gamma = 0.3
+    K = np.exp(-gamma * np.square(X[:, None] - X).sum(axis=2))
+    by_matrix = compare(K, y, kernel="precomputed", selectors=["rpcholesky"], sizes=[30])
+    by_rows = compare(X, y, gamma=gamma, selectors=["rpcholesky"], sizes=[30])
+    assert by_matrix.best.score == pytest.approx(by_rows.best.score, abs=0.02)
+    assert by_matrix.best.score > 0.9
+    assert compare(K, y, kernel="precomputed", selectors=["uniform"], sizes=[30], most_rows=80).n_rows == 80
+
+
+def test_small_errors_keep_their_digits_and_all_rows_are_the_most_landmarks():
+    X = np.random.default_rng(8).normal(size=(40, 2))
+    found = compare(X, gamma=0.01, selectors=["uniform"], sizes=[12])
+    assert 0 < found.best.error.value < 1e-3
+    assert f"error of {found.best.error.value:.1e}" in found.advice
+    assert "more than were tried" not in compare(X, X[:, 0], selectors=["uniform"], sizes=[40]).advice

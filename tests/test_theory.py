@@ -51,8 +51,12 @@ def test_the_constants_bound_differences_of_kernel_values(kernel):
 def test_the_newer_sketch_is_smaller_and_wrong_values_are_named():
     paper, newer = sketch_sizes(500, 0.2)
     assert (paper, newer) == (12_500, 196)
-    with pytest.raises(ValueError, match="epsilon between 0 and 1"):
+    with pytest.raises(ValueError, match=r"epsilon must lie between 0 and 1; got 2\.0"):
         sketch_sizes(10, 2.0)
+    with pytest.raises(ValueError, match="n_landmarks must be a whole number of at least 1; got '10'"):
+        sketch_sizes("10", 0.1)
+    with pytest.raises(ValueError, match="epsilon must be a finite number; got None"):
+        sketch_sizes(10, None)
     with pytest.raises(ValueError, match="Gaussian, linear and polynomial"):
         constants(Laplacian(1.0), 1.0)
     X = np.random.default_rng(0).normal(size=(50, 2))

@@ -16,9 +16,10 @@ from nystrom.engine.survey import Survey
 from nystrom.estimators import KernelRidge, KernelRidgeClassifier, Nystroem
 from nystrom.exceptions import ApproximationWarning, FewerLandmarksWarning
 from nystrom.generator import RandomState, make_generator
-from nystrom.kernels import GammaLike, KernelLike
+from nystrom.kernels import GammaLike, KernelLike, Precomputed, make_kernel
 from nystrom.kmeans.lloyd import draw_rows
-from nystrom.landmarks import LandmarksLike, make_selector
+from nystrom.landmarks import SELECTORS as WORDS
+from nystrom.landmarks import LandmarksLike, Selector, make_selector
 from nystrom.memory import fit_footprint, format_memory
 from nystrom.rows import array_rows, as_blocks
 from nystrom.solvers.sizing import fetch_rows
@@ -47,7 +48,7 @@ class Compared:
     Attributes
     ----------
     selector, n_landmarks : str, int
-        What was tried; the landmarks found may be fewer than asked for.
+        What was tried, a selector object as it prints; the landmarks found may be fewer than asked for.
     error : ErrorEstimate
         Relative Frobenius error with its interval, every direction kept.
     seconds : float
@@ -90,8 +91,8 @@ class Comparison:
             [
                 row.selector,
                 f"{row.n_landmarks:,}",
-                f"{row.error.value:.4f}",
-                f"{row.error.low:.4f} to {row.error.high:.4f}",
+                _figure(row.error.value),
+                f"{_figure(row.error.low)} to {_figure(row.error.high)}",
                 f"{row.seconds:.2f}",
                 format_memory(row.memory),
                 *([f"{row.score:.4f} ± {row.noise:.4f}"] if row.score is not None else []),
@@ -102,7 +103,7 @@ class Comparison:
     @property
     def advice(self) -> str:
         """The recommendation in one sentence."""
-        return f"Take landmarks={self.best.selector!r}, n_landmarks={self.best.n_landmarks}: {self.reason}."
+        return f"Take landmarks={_quoted(self.best.selector)}, n_landmarks={self.best.n_landmarks}: {self.reason}."
 
     def __str__(self) -> str:
         widths = [max(map(len, column)) for column in zip(self.columns, *self.cells, strict=True)]
@@ -167,15 +168,17 @@ def compare(
     (4, 40)
     """
     for name, given in (("selectors", selectors), ("sizes", sizes)):
-        if not isinstance(given, (list, tuple, np.ndarray)) or np.ndim(given) == 0:
+        listed = given.ndim > 0 if isinstance(given, np.ndarray) else isinstance(given, Sequence)
+        if not listed or isinstance(given, (str, bytes)):
             raise ValueError(f"{name} must be a list; got {given!r}.")
-    names = [selector if isinstance(selector, str) else type(selector).__name__ for selector in selectors]
+    names = [_name(selector) for selector in selectors]
     ways = [make_selector(selector) for selector in selectors]
     counts = [check_count(size, "sizes") for size in sizes]
     if not ways or not counts:
         raise ValueError("selectors and sizes must each name at least one; got none.")
     rng = make_generator(random_state)
-    X, y = _in_memory(X, y, check_count(most_rows, "most_rows", least=10), n_jobs, rng)
+    pairwise = isinstance(make_kernel(kernel, gamma=gamma), Precomputed)
+    X, y = _in_memory(X, y, check_count(most_rows, "most_rows", least=10), n_jobs, rng, pairwise=pairwise)
     counts = sorted({min(size, X.shape[0]) for size in counts})
     seed = int(rng.integers(2**31))
     classes = y is not None and _is_classes(y)
@@ -186,35 +189,61 @@ def compare(
         for name, way in zip(names, ways, strict=True):
             for size in counts:
                 params = {"kernel": kernel, "gamma": gamma, "landmarks": way, "n_landmarks": size, "n_jobs": n_jobs}
-                rows.append(_one(X, y, name, params, held_out, seed, classes=classes))
+                rows.append(_one(X, y, name, params, held_out, seed, classes=classes, pairwise=pairwise))
     score_name = "" if y is None else "accuracy" if classes else "R²"
-    best, reason = recommend(rows, score_name)
+    best, reason = recommend(rows, score_name, X.shape[0])
     return Comparison(tuple(rows), best, reason, X.shape[0], score_name)
 
 
-def recommend(rows: Sequence[Compared], score_name: str = "") -> tuple[Compared, str]:
-    """Return the cheapest of those that are as good as the best, and why."""
+def recommend(rows: Sequence[Compared], score_name: str = "", n_rows: float = float("inf")) -> tuple[Compared, str]:
+    """Return the cheapest of those that are as good as the best, and why; there are at most ``n_rows`` landmarks."""
     if score_name:
         top = max(rows, key=lambda row: row.score or 0.0)
         good = [row for row in rows if (row.score or 0.0) >= (top.score or 0.0) - (top.noise or 0.0)]
         best = min(good, key=lambda row: (row.n_landmarks, row.error.value))
-        more = "; more than were tried may still help" if best.n_landmarks == max(r.n_landmarks for r in rows) else ""
+        most = max(row.n_landmarks for row in rows)
+        more = "; more than were tried may still help" if best.n_landmarks == most < n_rows else ""
         return best, (
             f"its {score_name} of {best.score:.4f} is within one standard error of the best ({top.score:.4f} with "
-            f"{top.selector!r}, {top.n_landmarks}), at the fewest landmarks{more}"
+            f"{_quoted(top.selector)}, {top.n_landmarks}), at the fewest landmarks{more}"
         )
     top = min(rows, key=lambda row: row.error.value)
     good = [row for row in rows if row.error.value <= _AS_GOOD * top.error.value]
     best = min(good, key=lambda row: (row.seconds, row.n_landmarks))
     return best, (
-        f"its error of {best.error.value:.4f} is within {_AS_GOOD - 1:.0%} of the best ({top.error.value:.4f} with "
-        f"{top.selector!r}, {top.n_landmarks}), at the least time ({best.seconds:.2f} s); for a given error try "
-        f"Nystroem(tol=...)"
+        f"its error of {_figure(best.error.value)} is within {_AS_GOOD - 1:.0%} of the best "
+        f"({_figure(top.error.value)} with {_quoted(top.selector)}, {top.n_landmarks}), at the least time "
+        f"({best.seconds:.2f} s); for a given error try Nystroem(tol=...)"
     )
 
 
+def _name(selector: LandmarksLike) -> str:
+    """Return what a selector is called in the table."""
+    if isinstance(selector, str):
+        return selector
+    return repr(selector) if isinstance(selector, Selector) else f"array of shape {np.shape(selector)}"
+
+
+def _quoted(name: str) -> str:
+    """Return the name as a value of ``landmarks``: only words need quotes."""
+    return repr(name) if name in WORDS else name
+
+
+def _figure(error: float) -> str:
+    """Return an error with four decimals; a small one with two digits."""
+    return f"{error:.4f}" if error == 0 or error >= 1e-3 else f"{error:.1e}"
+
+
 def _one(
-    X: Matrix, y: Array | None, name: str, params: dict[str, Any], order: Array | None, seed: int, *, classes: bool
+    X: Matrix,
+    y: Array | None,
+    name: str,
+    params: dict[str, Any],
+    order: Array | None,
+    seed: int,
+    *,
+    classes: bool,
+    pairwise: bool,
 ) -> Compared:
     began = time.perf_counter()
     fitted = Nystroem(n_components=None, random_state=seed, **params).fit(X)
@@ -225,10 +254,13 @@ def _one(
     if y is None or order is None:
         return Compared(name, m, error, seconds, memory)
     cut = max(int(_HELD_OUT * len(order)), 1)
+    held, seen = order[:cut], order[cut:]
+    # The columns of a kernel matrix are rows too.
+    columns = seen if pairwise else slice(None)
     machine = (KernelRidgeClassifier if classes else KernelRidge)(
         alpha="auto", solver="factor", fit_intercept=True, random_state=seed, **params
-    ).fit(X[order[cut:]], y[order[cut:]])
-    score, noise = _score(y[order[:cut]], np.asarray(machine.predict(X[order[:cut]])), classes=classes)
+    ).fit(X[seen][:, columns], y[seen])
+    score, noise = _score(y[held], np.asarray(machine.predict(X[held][:, columns])), classes=classes)
     return Compared(name, m, error, seconds, memory, score, noise)
 
 
@@ -280,9 +312,9 @@ def _check_target(y: Array, n_rows: int) -> None:
 
 
 def _in_memory(
-    X: RowsLike, y: TargetLike, most_rows: int, n_jobs: int | None, rng: np.random.Generator
+    X: RowsLike, y: TargetLike, most_rows: int, n_jobs: int | None, rng: np.random.Generator, *, pairwise: bool
 ) -> tuple[Matrix, Array | None]:
-    """Return at most so many rows as one matrix, with their target."""
+    """Return at most so many rows as one matrix, with their target; of a kernel matrix also as many columns."""
     rows = as_blocks(X)
     survey = Survey(rows, make_engine(rows, n_jobs))
     numbers, _ = draw_rows(rows.shape[0], most_rows, None, rng)
@@ -290,6 +322,8 @@ def _in_memory(
         y = np.asarray(y)
         _check_target(y, rows.shape[0])
     sample, inside = fetch_rows(survey, numbers, with_target=y is None and rows.has_target)
+    if pairwise and rows.shape[0] == rows.shape[1]:
+        sample = sample[:, numbers]
     if y is not None:
         return sample, y[numbers]
     if inside is None:

@@ -47,38 +47,12 @@ _TILE_ROWS = 1024
 _CORRECTIONS = 2
 
 
-@dataclass(frozen=True)
-class NystromMap:
-    """A fitted map ``features(x) = k(x, Z) @ M``, with ``L Lᵀ ≈ K`` for L the features of the rows.
-
-    Attributes
-    ----------
-    landmarks : Landmarks
-        Z, and the row numbers where the landmarks are rows.
-    kernel : Kernel
-        The kernel, all its parameters numbers.
-    projection : array (m, r)
-        M.
-    eigenvalues : array (r,)
-        Of ``L Lᵀ``: the estimates of the leading eigenvalues of K.
-    whitening : array (m, k)
-        T with ``Tᵀ W T = I``; k = r for Algorithm 1.
-    rotation : array (k, r)
-        Q with ``M = T Q``.
-    statistics : Statistics
-        Of the fold, for the features ``k(x, Z) T``: enough to merge maps, centre them or solve for a target.
-    rank : int or None
-        The rank asked for.
-    """
+class FeatureMap:
+    """What is known of every map ``features(x) = k(x, Z) @ M``."""
 
     landmarks: Landmarks
     kernel: Kernel
     projection: Array
-    eigenvalues: Array
-    whitening: Array
-    rotation: Array
-    statistics: Statistics
-    rank: int | None
 
     @property
     def n_components(self) -> int:
@@ -124,6 +98,40 @@ class NystromMap:
         phi = self.features(X) if features is None else features
         phi = phi.astype(np.float64, copy=False)
         return np.maximum(self.kernel.diag(X, start=start) - np.einsum("ij,ij->i", phi, phi), 0.0)
+
+
+@dataclass(frozen=True)
+class NystromMap(FeatureMap):
+    """A fitted map ``features(x) = k(x, Z) @ M``, with ``L Lᵀ ≈ K`` for L the features of the rows.
+
+    Attributes
+    ----------
+    landmarks : Landmarks
+        Z, and the row numbers where the landmarks are rows.
+    kernel : Kernel
+        The kernel, all its parameters numbers.
+    projection : array (m, r)
+        M.
+    eigenvalues : array (r,)
+        Of ``L Lᵀ``: the estimates of the leading eigenvalues of K.
+    whitening : array (m, k)
+        T with ``Tᵀ W T = I``; k = r for Algorithm 1.
+    rotation : array (k, r)
+        Q with ``M = T Q``.
+    statistics : Statistics
+        Of the fold, for the features ``k(x, Z) T``: enough to merge maps, centre them or solve for a target.
+    rank : int or None
+        The rank asked for.
+    """
+
+    landmarks: Landmarks
+    kernel: Kernel
+    projection: Array
+    eigenvalues: Array
+    whitening: Array
+    rotation: Array
+    statistics: Statistics
+    rank: int | None
 
     def merge(self, other: NystromMap) -> NystromMap:
         """Return the map of the rows of both, for the same landmarks and kernel. Cost: O(k³); no row is read."""
@@ -178,6 +186,13 @@ def landmark_kernel(kernel: Kernel, landmarks: Landmarks) -> Array:
             f"where values reach {largest:.3g}. A Nyström approximation needs k(x, y) to be an inner product."
         )
     return W
+
+
+def spanning_projection(kernel: Kernel, landmarks: Landmarks) -> Array:
+    """Return M of the map that keeps every direction of the landmarks; no row is read. Cost: O(m³)."""
+    dtype = kernel_dtype(kernel, landmarks.points, landmarks.points.dtype)
+    with algebra_threads(len(landmarks)):
+        return _whitening(landmark_kernel(kernel, landmarks), dtype, CAUTIONS[0], None)[0]
 
 
 def bind(kernel: Kernel, landmarks: Landmarks) -> Kernel:

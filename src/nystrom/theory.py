@@ -21,6 +21,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from nystrom.certificate.frobenius import squared_norms
+from nystrom.checks import check_count, check_number
 from nystrom.engine.base import Engine, Sums
 from nystrom.factor import landmark_kernel
 from nystrom.generator import RandomState, make_generator
@@ -97,7 +98,7 @@ def bounds(estimator: Any, X: RowsLike, *, epsilon: float = 0.25, random_state: 
     True
     """
     check_is_fitted(estimator)
-    if not 0 < epsilon < 1 / 3:
+    if not 0 < check_number(epsilon, "epsilon") < 1 / 3:
         raise ValueError(f"epsilon must lie between 0 and 1/3, as in Theorem 1; got {epsilon!r}.")
     fitted, rows = estimator.map_, estimator._check_X(X, reset=False)
     if rows.is_sparse:
@@ -164,11 +165,10 @@ def sketch_sizes(n_landmarks: int, epsilon: float) -> tuple[int, int]:
     >>> sketch_sizes(100, 0.25)
     (1600, 96)
     """
-    if n_landmarks < 1 or not 0 < epsilon < 1:
-        raise ValueError(
-            f"n_landmarks must be at least 1 and epsilon between 0 and 1; got {n_landmarks!r} and {epsilon!r}."
-        )
-    return math.ceil(n_landmarks / epsilon**2), math.ceil(math.log(n_landmarks / epsilon) / epsilon**2)
+    m = check_count(n_landmarks, "n_landmarks")
+    if not 0 < check_number(epsilon, "epsilon") < 1:
+        raise ValueError(f"epsilon must lie between 0 and 1; got {epsilon!r}.")
+    return math.ceil(m / epsilon**2), math.ceil(math.log(m / epsilon) / epsilon**2)
 
 
 def _quantize(rows: RowBlocks, Z: Array, engine: Engine) -> tuple[float, float, Array]:

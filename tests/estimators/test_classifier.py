@@ -9,7 +9,7 @@ from sklearn.svm import SVC, LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from nystrom.datasets import is_available, load
-from nystrom.estimators import KernelRidge, KernelRidgeClassifier, Nystroem
+from nystrom.estimators import KernelLogisticRegression, KernelRidge, KernelRidgeClassifier, Nystroem
 from nystrom.rows import as_blocks
 
 
@@ -111,3 +111,30 @@ def test_mnist_error_is_below_three_and_a_half_percent():
     new, target = load("mnist", split="test", dtype=np.float32)
     model = KernelRidgeClassifier(n_landmarks=1000, random_state=0).fit(X, y)
     assert model.score(new, target) > 1 - 0.035
+
+
+@pytest.mark.parametrize(
+    ("class_weight", "message"),
+    [
+        ("even", "class_weight must be 'balanced', a dict from classes to weights, or None; got 'even'"),
+        ([1.0, 2.0], "class_weight must be 'balanced', a dict"),
+        ({"low": -1.0}, r"class_weight\['low'\] must be a finite number of at least 0; got -1\.0"),
+        ({"low": "2"}, r"class_weight\['low'\] must be a finite number of at least 0; got '2'"),
+        ({"middle": 1.0}, r"class_weight names 'middle', which is no class of y; its classes are \['high', 'low'\]"),
+    ],
+)
+@pytest.mark.parametrize("machine", [KernelRidgeClassifier, KernelLogisticRegression])
+def test_wrong_weights_of_classes_are_named(machine, class_weight, message):
+    rows = np.random.default_rng(0).normal(size=(40, 2))
+    y = np.where(rows[:, 0] > 0, "high", "low")
+    with pytest.raises(ValueError, match=message):
+        machine(class_weight=class_weight).fit(rows, y)
+
+
+def test_weights_may_name_a_class_that_has_no_row_here():
+    rows = np.random.default_rng(0).normal(size=(40, 2))
+    y = np.where(rows[:, 0] > 0, "high", "low")
+    weights = {"high": 2.0, "low": 1.0, "middle": 5.0}
+    given = KernelRidgeClassifier(1.0, class_weight=weights, random_state=0).fit(rows, y)
+    fewer = KernelRidgeClassifier(1.0, class_weight={"high": 2.0}, random_state=0).fit(rows, y)
+    np.testing.assert_array_equal(given.decision_function(rows), fewer.decision_function(rows))

@@ -104,3 +104,13 @@ def test_wrong_numbers_of_clusters_are_named(blobs, machine):
 def test_the_residual_says_how_far_new_rows_are(blobs):
     model = KernelKMeans(n_clusters=3, random_state=0).fit(blobs[0])
     np.testing.assert_allclose(model.residual(blobs[0][:3] + 1000), 1.0)
+
+
+@pytest.mark.parametrize("machine", [KernelKMeans, SpectralClustering])
+def test_fewer_landmarks_than_the_default_rank_are_taken(blobs, machine):
+    model = machine(n_clusters=3, n_landmarks=30, random_state=0).fit(blobs[0])
+    assert len(model.landmarks_) == 30
+    assert model.n_components_ <= 30
+    assert adjusted_rand_score(blobs[1], model.labels_) > 0.9
+    with pytest.raises(ValueError, match="n_landmarks must be a whole number of at least 1"):
+        machine(n_clusters=3, n_landmarks=0).fit(blobs[0])

@@ -259,6 +259,26 @@ def test_gamma_auto_is_searched():
     assert model.kernel_.gamma > 0
 
 
+def test_gamma_auto_suits_the_regularisation_that_is_given():
+    rng = np.random.default_rng(6)
+    rows = rng.normal(size=(600, 8))
+    y = rows[:, 0] + 0.5 * rows[:, 1] + 0.1 * rng.normal(size=600)
+    # The widest kernels fit a plane best, but with next to no regularisation, which C=1 is not.
+    scores = [
+        KernelSVR(gamma=gamma, n_landmarks=150, random_state=0).fit(rows[:400], y[:400]).score(rows[400:], y[400:])
+        for gamma in ("scale", "auto")
+    ]
+    assert scores[1] > scores[0] > 0.8
+    losses = [
+        -KernelLogisticRegression([0.1, 1.0], gamma=gamma, n_landmarks=150, random_state=0)
+        .fit(rows[:400], y[:400] > 0)
+        .predict_log_proba(rows[400:])[np.arange(200), (y[400:] > 0).astype(int)]
+        .mean()
+        for gamma in ("scale", "auto")
+    ]
+    assert losses[1] < 1.02 * losses[0]
+
+
 def test_digits_are_told_apart_with_good_probabilities():
     rows, y = load_digits(return_X_y=True)
     model = KernelLogisticRegression("auto", n_landmarks=300, random_state=0).fit(rows[::2], y[::2])

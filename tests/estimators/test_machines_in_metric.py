@@ -150,6 +150,41 @@ def test_the_kernel_is_chosen():
     assert isinstance(both.kernel_.kernel, (Matern, Laplacian))
 
 
+def test_the_kernel_is_chosen_in_the_metric_that_is_given():
+    # What matters in the first column is too fine for a kernel that sees the second, a thousand times as wide.
+    rng = np.random.default_rng(8)
+    rows = rng.uniform(-1, 1, size=(600, 2)) * [1.0, 1000.0]
+    for target in (np.abs(3 * rows[:, 0] % 2 - 1), np.cos(3 * rows[:, 0])):
+        scales = np.array([1.0, 0.0])
+        inside = KernelRidge("auto", kernel="auto", n_landmarks=100, random_state=0).fit(rows * scales, target)
+        given = KernelRidge("auto", kernel="auto", metric=scales, n_landmarks=100, random_state=0).fit(rows, target)
+        assert given.kernel_.kernel == inside.kernel_
+    matrix = KernelRidge("auto", kernel="auto", metric=np.diag(scales), n_landmarks=100, random_state=0)
+    assert not isinstance(matrix.fit(rows, target).kernel_.kernel, Laplacian)
+
+
+def test_a_learned_width_suits_the_regularisation_that_is_given():
+    # A plane is best fitted by a very wide kernel with next to no regularisation: useless with alpha=1 or C=1.
+    rng = np.random.default_rng(6)
+    rows = rng.normal(size=(900, 8))
+    y = rows[:, 0] + 0.5 * rows[:, 1] + 0.1 * rng.normal(size=900)
+    scores, losses = {}, {}
+    for metric in (None, "diagonal", "full"):
+        options = {"metric": metric, "n_landmarks": 200, "random_state": 0}
+        ridge = KernelRidge(fit_intercept=True, **options).fit(rows[:600], y[:600])
+        scores[metric] = ridge.score(rows[600:], y[600:])
+        logistic = KernelLogisticRegression(**options).fit(rows[:600], y[:600] > 0)
+        chances = logistic.predict_log_proba(rows[600:])
+        losses[metric] = -chances[np.arange(300), (y[600:] > 0).astype(int)].mean()
+    assert min(scores["diagonal"], scores["full"]) > 0.95 > scores[None]
+    assert max(losses["diagonal"], losses["full"]) < 0.8 * losses[None]
+
+
+def test_a_width_that_is_given_is_kept():
+    for options in ({"gamma": 0.3}, {"kernel": Gaussian(0.3)}):
+        assert KernelRidge(metric="diagonal", **SETTINGS, **options).fit(X, VALUES).kernel_.kernel.gamma == 0.3
+
+
 def test_without_a_metric_there_is_none_to_look_at():
     model = KernelRidge(n_landmarks=20).fit(X, VALUES)
     assert not hasattr(model, "metric_")
@@ -173,5 +208,7 @@ def test_wrong_metrics_are_named():
         KernelRidge(kernel="polynomial", metric="diagonal").fit(X, VALUES)
     with pytest.raises(ValueError, match="rows of 3 columns; these have 8"):
         KernelRidge(gamma=[1.0] * 3).fit(X, VALUES)
+    with pytest.raises(ValueError, match="Laplacian kernel sums over columns, which metric as a matrix would mix"):
+        KernelRidge(kernel="laplacian", metric=np.eye(8)).fit(X, VALUES)
     with pytest.raises(ValueError, match="kernel='precomputed' has none"):
         KernelRidge(kernel="precomputed", metric=np.ones(900)).fit(X @ X.T, VALUES)

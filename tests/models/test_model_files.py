@@ -94,7 +94,10 @@ def test_a_loaded_model_gives_the_same_bits(name: str, number: int, tmp_path: Pa
         found = results(loaded, X[:50])
         assert set(expected) - set(found) <= (set() if full else {"residual"})
         for key, value in found.items():
-            np.testing.assert_array_equal(value, expected[key])
+            if key == "residual" and not full:
+                np.testing.assert_allclose(value, expected[key], atol=1e-9)  # from another whitening
+            else:
+                np.testing.assert_array_equal(value, expected[key])
         for parameter, value in model.get_params(deep=False).items():
             if isinstance(value, (str, int, float, list, dict, type(None))):
                 assert getattr(loaded, parameter) == value

@@ -215,7 +215,7 @@ def test_what_needs_a_factor_says_so():
     X, Y, _ = data()
     model = KernelRidge(0.1, landmarks=X[:30], solver="cg").fit(X, Y)
     with pytest.raises(AttributeError, match="conjugate gradients solve for the coefficients"):
-        model.residual(X)
+        _ = model.map_.eigenvalues
     with pytest.raises(ValueError, match="solver='cg' needs all rows at once"):
         model.partial_fit(X, Y)
     with pytest.raises(ValueError, match="leave n_components=None"):

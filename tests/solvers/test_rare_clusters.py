@@ -105,3 +105,15 @@ def test_rows_that_the_cut_of_the_rank_loses_are_counted(rank, seed):
 def test_a_rank_that_loses_no_row_counts_none():
     X = np.random.default_rng(0).normal(size=(5000, 4))
     assert Nystroem(n_components=40, random_state=0).fit(X).certificate_.n_cut == 0
+
+
+def test_heavy_tails_take_no_landmarks_from_the_bulk(monkeypatch):
+    X = np.random.default_rng(1).standard_t(3, size=(20_000, 3))
+    features = Nystroem(gamma=1 / 3, n_components=None, n_landmarks=100, random_state=0)
+    values = features.fit_transform(X)
+    error = features.approximation_error(X).value
+    # The kernel values kept were those of the landmarks given up.
+    np.testing.assert_allclose(values[:50], features.transform(X[:50]), atol=1e-10)
+    monkeypatch.setattr("nystrom.estimators.base.with_rare_rows", lambda *_: None)
+    assert error == pytest.approx(features.fit(X).approximation_error(X).value)
+    assert features.certificate_.n_apart_lost > 0

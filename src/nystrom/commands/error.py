@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from nystrom.commands.data_in import matrix_rows, open_source, open_table_of, split_model
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     from nystrom.preprocessing.rows import EncodedRows
 
     encoder, machine = split_model(load(args.model))
-    restore_map(machine, args.model)
+    _check_directions(machine, args.model)
     with open_source(args.data) as source:
         if encoder is None:
             rows: Any = matrix_rows(source)
@@ -43,24 +43,13 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def restore_map(machine: Any, path: str) -> None:
-    """Compute the projection that a small file leaves out of the machine's map, from the landmarks."""
-    from nystrom import KernelPCA
-    from nystrom.factor import NystromMap, landmark_kernel
-    from nystrom.linalg import whiten
+def _check_directions(machine: Any, path: str) -> None:
+    """Raise if the rank was cut and the file does not hold what was kept."""
     from nystrom.models.values import LeftOut
 
-    fitted = getattr(machine, "map_", None)
-    if not isinstance(fitted, NystromMap):
-        raise ValueError(f"{path} holds a {type(machine).__name__} without a factor of the kernel matrix to judge.")
-    if not isinstance(fitted.projection, LeftOut):
-        return
-    # The map of KernelPCA keeps every direction: only its components are cut.
-    if machine.n_components is not None and not isinstance(machine, KernelPCA):
+    cut = machine._cuts_map and machine.n_components is not None
+    if cut and isinstance(machine.map_.projection, LeftOut):
         raise ValueError(
             f"{path} holds only what predictions need, and the error takes its features cut to rank "
             f"{machine.n_components_}; fit with --full to keep them."
         )
-    # With every direction kept, any whitening of the landmarks gives the same L Lᵀ.
-    T, _, _ = whiten(landmark_kernel(fitted.kernel, fitted.landmarks), block_dtype=fitted.landmarks.points.dtype)
-    machine.map_ = replace(fitted, projection=T)

@@ -37,7 +37,7 @@ from nystrom.machine import machine_memory
 from nystrom.memory import Footprint, fit_footprint, parse_memory
 from nystrom.rows import RowBlocks
 from nystrom.rows.arrays import ArrayRows
-from nystrom.solvers.rare_clusters import Apart, can_watch, count_apart, rows_apart, with_rare_rows
+from nystrom.solvers.rare_clusters import Apart, can_watch, costs_too_much, count_apart, rows_apart, with_rare_rows
 from nystrom.solvers.sizing import Grown, grow_by_components
 from nystrom.threads import limit_methods
 from nystrom.types import Array
@@ -225,12 +225,18 @@ class KernelMachine(QualityMixin):
     ) -> tuple[NystromMap, Apart | None]:
         """Return the map of all rows, and those that resembled no landmark.
 
-        Rare clusters that "auto" has missed are given some of its landmarks.
+        Rare clusters that "auto" has missed are given some of its landmarks, unless all other rows lose too much by it.
         """
         factorise = FACTORS[self.factor]
         fitted, apart = self._factorise_watched(survey, kernel, landmarks, rank, keep)
         better = None if apart is None else with_rare_rows(survey, fitted, apart)
-        return (fitted if better is None else factorise(survey, kernel, better, rank, keep=keep)), apart
+        if better is None:
+            return fitted, apart
+        moved = factorise(survey, kernel, better, rank, keep=keep)
+        if costs_too_much(moved, fitted):
+            keep.values = None  # they are those of the landmarks given up
+            return fitted, apart
+        return moved, apart
 
     def _factorise_watched(
         self, survey: Survey, kernel: Kernel, landmarks: Landmarks, rank: int | None, keep: Kept

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
+from nystrom.checks import check_tolerance
 from nystrom.engine import is_dask_collection
 from nystrom.estimators.supervised import Link, SupervisedMachine, gather_target
 from nystrom.rows import RowBlocks
@@ -107,8 +107,24 @@ def _emphasis(class_weight: ClassWeight, y: Array, weight: Array | None) -> Call
             masses.sum() / np.count_nonzero(masses), masses, out=np.zeros(len(masses)), where=masses > 0
         )
     else:
-        weights = compute_class_weight(class_weight, classes=classes, y=y)
+        weights = _given_weights(class_weight, classes)
     return lambda some: np.asarray(weights[np.searchsorted(classes, some)])
+
+
+def _given_weights(class_weight: object, classes: Array) -> Array:
+    """Return the weight of each class in a dict, 1 for those it does not name."""
+    if not isinstance(class_weight, dict):
+        raise ValueError(
+            f"class_weight must be 'balanced', a dict from classes to weights, or None; got {class_weight!r}."
+        )
+    for name, weight in class_weight.items():
+        check_tolerance(weight, f"class_weight[{name!r}]")
+    known = classes.tolist()
+    # A class with a weight may have no row here, as in a part of the rows; but then every other must be named too.
+    unknown = [name for name in class_weight if name not in known]
+    if unknown and not all(name in class_weight for name in known):
+        raise ValueError(f"class_weight names {unknown[0]!r}, which is no class of y; its classes are {known}.")
+    return np.array([float(class_weight.get(name, 1.0)) for name in known])
 
 
 def _classes_of(values: Array, classes: Array) -> Array:

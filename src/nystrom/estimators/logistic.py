@@ -62,10 +62,11 @@ class KernelLogisticRegression(LossClassifier):
         """Fit to the rows X and their classes y, which may be None where the rows hold them."""
         rows, codes, weight = self._check_X_classes(X, y, sample_weight)
         target = indicators(codes, len(self.classes_))
-        two = target.shape[1] == 1
-        loss: Loss = Logistic() if two else Multinomial()
-        self._fit_loss(rows, target if two else codes, weight, loss, target=target, strata=codes)
+        self._fit_loss(rows, target if target.shape[1] == 1 else codes, weight, target=target, strata=codes)
         return self
+
+    def _loss(self, n_columns: int) -> Loss:
+        return Logistic() if n_columns == 1 else Multinomial()
 
     def predict_proba(self, X: RowsLike, *, out: OutPath = None) -> Emitted:
         """Return the probability of each class, in the order of ``classes_``, shape (n, c).

@@ -20,7 +20,7 @@ from nystrom.kmeans.lloyd import draw_rows
 from nystrom.landmarks import Landmarks, make_selector
 from nystrom.memory import Footprint, cg_footprint, fit_footprint
 from nystrom.rows import Block, RowBlocks
-from nystrom.solvers.alpha_path import auto_alphas, leave_one_out, ridge_problem
+from nystrom.solvers.alpha_path import RidgeProblem, auto_alphas, leave_one_out, ridge_problem
 from nystrom.solvers.bandwidth import search_gamma
 from nystrom.solvers.choice import factor_takes_long
 from nystrom.solvers.held_out import PATH_ROWS, CostPath, choose_cost
@@ -48,13 +48,14 @@ class LossMachine(SupervisedMachine):
         Whether to add a constant, which is not penalised.
     tol : float, default=0.0001
         The solver ends when about this share of the objective is left to gain: measured at up to 5 times this share,
-        and at up to 500 times where C is 1e4 or more. Probabilities right to 1e-6 take 1e-12 or less.
+        and at up to 500 times where C times k(x, x) is 1e4 or more. Probabilities right to 1e-6 take 1e-12 or less;
+        where C times k(x, x) is 1e7, as with polynomial kernels of large rows, rounding leaves up to 3e-6.
     max_iter : int, default=1000
         Most passes over the rows that the solver makes.
     gamma : "scale", "auto", None or float, default="scale"
         Width of the kernel. "scale" is the paper's: one over the mean squared distance of the rows to their mean.
-        "auto" searches it by the leave-one-out error of a ridge regression on the target, on samples of the rows. None
-        is scikit-learn's: one over the number of columns.
+        "auto" searches it by the leave-one-out error of the ridge regression on the target that is regularised as ``C``
+        says, on samples of the rows. None is scikit-learn's: one over the number of columns.
     """
 
     def __init__(
@@ -77,20 +78,37 @@ class LossMachine(SupervisedMachine):
         check_flag(self.fit_intercept, "fit_intercept")
 
     def _settle_kernel(self, survey: Survey, kernel: Kernel, landmarks: Landmarks, rng: np.random.Generator) -> Kernel:
-        if not (isinstance(self.gamma, str) and self.gamma == "auto"):
+        if not self._searches_width(kernel, check_candidates(self.C, "C")):
             return super()._settle_kernel(survey, kernel, landmarks, rng)
+
+        count = survey.moments.count
 
         def criterion(fitted: NystromMap, rows: RowBlocks) -> float:
             problem = ridge_problem(fitted, fit_intercept=self.fit_intercept)
-            alphas = auto_alphas(problem.values)
+            alphas = self._alphas(problem, problem.count / count)
             return float(np.min(leave_one_out(problem, fitted, rows, self._engine(rows), alphas)))
 
         return search_gamma(survey, kernel.resolve(survey.moments), landmarks, self._factorise, criterion, rng)
 
-    def _fit_loss(
-        self, rows: RowBlocks, y: Array, weight: Array | None, loss: Loss, *, target: Array, strata: Array
-    ) -> None:
+    def _alphas(self, problem: RidgeProblem, share: float) -> Array:
+        """Return the regularisations of ridge regression, on a share of the rows, that the values of C amount to.
+
+        A loss of curvature κ is about ``κ/2 (s − t)²``, so that C stands for α = 1/(C κ). A width that suits another
+        regularisation may be useless at this one: a very wide kernel needs next to none.
+        """
+        costs = check_candidates(self.C, "C")
+        if costs is None:
+            return auto_alphas(problem.values)
+        n_columns = problem.cross.shape[1]
+        return np.asarray(share / (costs * self._loss(n_columns).curvature(n_columns)))
+
+    def _loss(self, n_columns: int) -> Loss:
+        """Return the loss of so many scores per row."""
+        raise NotImplementedError
+
+    def _fit_loss(self, rows: RowBlocks, y: Array, weight: Array | None, *, target: Array, strata: Array) -> None:
         """Fit the map, choose C and solve: ``target`` is a ridge regression's, y what the loss takes."""
+        loss = self._loss(target.shape[1])
         costs = check_candidates(self.C, "C")
         tol, max_iter = check_tolerance(self.tol, "tol"), check_count(self.max_iter, "max_iter")
         targeted = rows.with_target(target, weight)

@@ -65,6 +65,9 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
     (1797, 2)
     """
 
+    # Rows are centred in the span of the landmarks; the components are cut from that.
+    _cuts_map = False
+
     def __init__(
         self,
         n_components: int | None = None,

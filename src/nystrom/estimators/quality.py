@@ -15,7 +15,7 @@ from nystrom.certificate.frobenius import DEFAULT_PAIRS
 from nystrom.checks import check_choice, check_optional_count
 from nystrom.engine.survey import Survey
 from nystrom.estimators.passes import PassMixin
-from nystrom.factor import NystromMap
+from nystrom.factor import NystromMap, spanning_projection
 from nystrom.generator import RandomState, make_generator
 from nystrom.kernels import Kernel, Precomputed
 from nystrom.kernels.custom import PrecomputedBeside
@@ -30,6 +30,9 @@ class QualityMixin(PassMixin):
 
     kernel_: Kernel
     landmark_indices_: Array | None
+    n_components: int | None
+    # Whether the map itself is cut to n_components, and not only what is made of it.
+    _cuts_map = True
 
     def approximation_error(
         self,
@@ -109,7 +112,7 @@ class QualityMixin(PassMixin):
         """
         check_is_fitted(self)
         check_choice(norm, "norm", BEST_NORMS)
-        rank = check_optional_count(n_components, "n_components") or self.map_.n_components
+        rank = check_optional_count(n_components, "n_components") or self._known_map().n_components
         rows = self._check_X(X, reset=False)
         survey = Survey(rows, self._emit_engine(rows, 1, np.float64, to_file=False))
         rng = make_generator(random_state)
@@ -117,7 +120,7 @@ class QualityMixin(PassMixin):
 
     def _map_beside(self, rows: RowBlocks, diag: TargetLike) -> NystromMap:
         """Return the map for these rows: a precomputed kernel takes their k(x, x) from ``diag``, or has none."""
-        kernel, fitted = self.kernel_, self.map_
+        kernel, fitted = self.kernel_, self._known_map()
         if diag is not None:
             if not isinstance(kernel, Precomputed):
                 raise ValueError(f"diag is for kernel='precomputed' alone; {kernel!r} computes k(x, x) from the rows.")
@@ -130,6 +133,16 @@ class QualityMixin(PassMixin):
         if not isinstance(kernel, Precomputed) or (diag is None and self._is_training_matrix(rows)):
             return fitted
         return replace(fitted, kernel=PrecomputedBeside(kernel.indices, diag))
+
+    def _known_map(self) -> NystromMap:
+        """Return the map with its projection, which a machine without a factor, or from a file, may have yet to find.
+
+        It is found here, and not by every block. With every direction kept, any whitening of the landmarks will do.
+        """
+        fitted = self.map_
+        if isinstance(fitted.projection, np.ndarray) or (self._cuts_map and self.n_components is not None):
+            return fitted
+        return replace(fitted, projection=spanning_projection(fitted.kernel, fitted.landmarks))
 
     def _is_training_matrix(self, rows: RowBlocks) -> bool:
         """Whether the rows are the kernel matrix of the fit: square, and the same in the landmarks' rows."""
@@ -147,7 +160,7 @@ class QualityMixin(PassMixin):
         among ``landmarks``), or leave them out.
         """
         check_is_fitted(self)
-        fitted, rows = self.map_, self._check_X(X, reset=False)
+        fitted, rows = self._known_map(), self._check_X(X, reset=False)
         name = rows.name
 
         def step(block: Block) -> Array:

@@ -103,7 +103,7 @@ class RidgeMachine(IterativeMachine):
             check_flag(getattr(self, name), name)
 
     def _settle_kernel(self, survey: Survey, kernel: Kernel, landmarks: Landmarks, rng: np.random.Generator) -> Kernel:
-        if not (isinstance(self.gamma, str) and self.gamma == "auto"):
+        if not self._searches_width(kernel, check_alphas(self.alpha)):
             return super()._settle_kernel(survey, kernel, landmarks, rng)
         count = survey.moments.count
 

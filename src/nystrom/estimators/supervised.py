@@ -16,12 +16,14 @@ from nystrom.engine import Engine, is_dask_collection
 from nystrom.engine.survey import Survey
 from nystrom.estimators.base import KernelMachine, resolve_sizes
 from nystrom.estimators.parameters import SharedParameters
-from nystrom.kernels import InMetric, Kernel, KernelLike, make_kernel
+from nystrom.kernels import InMetric, Kernel, KernelLike, Laplacian, make_kernel
 from nystrom.landmarks import Selector, make_selector
+from nystrom.landmarks.in_metric import rows_in_metric
 from nystrom.rows import RowBlocks
 from nystrom.solvers.bandwidth import check_searchable
 from nystrom.solvers.metric import (
     METRICS,
+    LearnedMetric,
     MetricLike,
     check_learnable,
     kinds_of,
@@ -108,9 +110,7 @@ class SupervisedMachine(KernelMachine):
                 f"metric={self.metric!r}, kernel={self.kernel!r}."
             )
         if self.metric is not None and not learns:
-            kernel = InMetric(kernel, metric_root(self.metric, survey.rows.n_columns))
-            if not self._chooses_kernel:
-                return kernel, n_landmarks
+            return self._settle_in_metric(survey, kernel, n_landmarks, rng)
         if not (learns or self._chooses_kernel):
             return kernel, n_landmarks
         kinds: tuple[str, ...] = ()
@@ -118,22 +118,59 @@ class SupervisedMachine(KernelMachine):
             metric = check_choice(self.metric, "metric", METRICS)
             check_learnable(kernel, metric)
             kinds = kinds_of(metric, survey.rows.n_columns, sparse=survey.rows.is_sparse)
-        root = kernel.root if isinstance(kernel, InMetric) else None
-        kernel = kernel.kernel if isinstance(kernel, InMetric) else kernel
-        learned = learn_metric(
+        learned = self._learn_metric(survey, kernel, kinds, rng)
+        if learns:
+            self.metric_losses_ = learned.losses
+        kernel = learned.kernel if learned.root is None else InMetric(learned.kernel, learned.root)
+        return kernel, self._learned_count(survey, learned, n_landmarks)
+
+    def _searches_width(self, kernel: Kernel, regularisation: Array | None) -> bool:
+        """Return whether the width of the kernel is still to be searched, for regularisations that are given, or None.
+
+        A width that was learned with a metric suits the best regularisation: one that is given may be far too large
+        for it.
+        """
+        if isinstance(self.gamma, str) and self.gamma == "auto":
+            return True
+        learned = self._kernel().needs_moments and not kernel.needs_moments
+        return learned and regularisation is not None
+
+    def _settle_in_metric(
+        self, survey: Survey, kernel: Kernel, n_landmarks: int, rng: np.random.Generator
+    ) -> tuple[Kernel, int]:
+        """Return the kernel in the metric that was given; "auto" chooses it by the rows as that metric sees them."""
+        root = metric_root(self.metric, survey.rows.n_columns)
+        if root.ndim == 2 and isinstance(kernel, Laplacian):
+            raise ValueError(
+                "the Laplacian kernel sums over columns, which metric as a matrix would mix: give one scale per "
+                "column, or take kernel='matern'."
+            )
+        if self._chooses_kernel:
+            seen = Survey(rows_in_metric(survey, root), survey.engine)
+            learned = self._learn_metric(seen, kernel, (), rng, mixed=root.ndim == 2)
+            kernel, n_landmarks = learned.kernel, self._learned_count(survey, learned, n_landmarks)
+        return InMetric(kernel, root), n_landmarks
+
+    def _learn_metric(
+        self, survey: Survey, kernel: Kernel, kinds: tuple[str, ...], rng: np.random.Generator, *, mixed: bool = False
+    ) -> LearnedMetric:
+        """Return what held-out rows say of kernels and metrics; no Laplacian kernel where columns are mixed."""
+        rows = survey.rows
+        kernels = plain_kernels(kernel, rows.n_columns, several=self._chooses_kernel, sparse=rows.is_sparse)
+        return learn_metric(
             survey,
-            plain_kernels(kernel, survey.rows.n_columns, several=self._chooses_kernel, sparse=survey.rows.is_sparse),
+            [each for each in kernels if not (mixed and isinstance(each, Laplacian))],
             kinds,
             classes=is_classifier(self),
             fit_intercept=bool(getattr(self, "fit_intercept", True)),
             rng=rng.spawn(1)[0],
         )
-        if learns:
-            self.metric_losses_ = learned.losses
-        root = learned.root if root is None else root
-        if learned.n_landmarks is not None and self.n_landmarks is None and self.n_components is None:
-            n_landmarks = self._most_landmarks(survey.rows, make_selector(self.landmarks), learned.n_landmarks)
-        return learned.kernel if root is None else InMetric(learned.kernel, root), n_landmarks
+
+    def _learned_count(self, survey: Survey, learned: LearnedMetric, n_landmarks: int) -> int:
+        """Return how many landmarks are enough by what was learned, unless their number or the rank was given."""
+        if learned.n_landmarks is None or self.n_landmarks is not None or self.n_components is not None:
+            return n_landmarks
+        return self._most_landmarks(survey.rows, make_selector(self.landmarks), learned.n_landmarks)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -228,8 +265,14 @@ class SupervisedMachine(KernelMachine):
 
     def _target_of(self, X: RowsLike, y: TargetLike) -> Any:
         """Return y, or the target inside the rows X where y is None."""
-        if y is not None or not (isinstance(X, RowBlocks) and X.has_target):
+        if y is not None:
             return y
+        if not (isinstance(X, RowBlocks) and X.has_target):
+            raise ValueError(
+                "a score needs y, and these rows do not hold their target: give it, such as table['price'] beside a "
+                "data frame. Only rows of a file, or from open_rows, hold their own; rows of a table with gaps in the "
+                "target do so from TableEncoder.rows."
+            )
         rows = self._check_X(X, reset=False)
         return gather_target(rows, self._engine(rows))
 

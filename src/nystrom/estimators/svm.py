@@ -11,7 +11,7 @@ from nystrom.estimators.classes import indicators
 from nystrom.estimators.loss import LossClassifier, LossMachine, LossParameters
 from nystrom.estimators.regressor import KernelRegressor
 from nystrom.estimators.supervised import gather_target
-from nystrom.solvers.losses import SquaredEpsilonInsensitive, SquaredHinge
+from nystrom.solvers.losses import Loss, SquaredEpsilonInsensitive, SquaredHinge
 from nystrom.types import Candidates, RowsLike, TargetLike
 
 
@@ -53,8 +53,11 @@ class KernelSVC(LossClassifier):
         """Fit to the rows X and their classes y, which may be None where the rows hold them."""
         rows, codes, weight = self._check_X_classes(X, y, sample_weight)
         target = indicators(codes, len(self.classes_))
-        self._fit_loss(rows, target, weight, SquaredHinge(), target=target, strata=codes)
+        self._fit_loss(rows, target, weight, target=target, strata=codes)
         return self
+
+    def _loss(self, n_columns: int) -> Loss:
+        return SquaredHinge()
 
 
 class KernelSVR(KernelRegressor, LossMachine):
@@ -100,7 +103,6 @@ class KernelSVR(KernelRegressor, LossMachine):
     def fit(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> KernelSVR:
         """Fit to the rows X and the target y, which may be None where the rows hold it."""
         rows, y, weight = self._check_X_y(X, y, sample_weight)
-        loss = SquaredEpsilonInsensitive(check_tolerance(self.epsilon, "epsilon"))
         if y is None:
             y = gather_target(rows, self._engine(rows))
         target = np.asarray(y, dtype=np.float64).reshape(rows.shape[0], -1)
@@ -109,7 +111,10 @@ class KernelSVR(KernelRegressor, LossMachine):
         # What the intercept takes up leaves first, so that a large mean costs the solver no digits.
         offset = np.average(target, axis=0, weights=weight) if self.fit_intercept else np.zeros(target.shape[1])
         target = target - offset
-        self._fit_loss(rows, target, weight, loss, target=target, strata=np.zeros(rows.shape[0], dtype=np.int8))
+        self._fit_loss(rows, target, weight, target=target, strata=np.zeros(rows.shape[0], dtype=np.int8))
         self.intercept_ = self.intercept_ + offset
         self._one_target = y.ndim == 1 or (target.shape[1] == 1 and rows.has_target)
         return self
+
+    def _loss(self, n_columns: int) -> Loss:
+        return SquaredEpsilonInsensitive(check_tolerance(self.epsilon, "epsilon"))

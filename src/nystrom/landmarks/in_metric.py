@@ -41,7 +41,7 @@ def select_in_metric(
     root, inner = kernel.root, kernel.kernel
     if isinstance(inner, Precomputed):
         raise ValueError("a metric needs rows with columns of their own; kernel='precomputed' has none.")
-    seen = Survey(_rows_in_metric(survey, root), survey.engine)
+    seen = Survey(rows_in_metric(survey, root), survey.engine)
     if isinstance(selector, GivenPoints):
         landmarks = selector.select(survey, n_landmarks, inner, rng, announce=announce)
         inside = Landmarks(to_metric(landmarks.points, root), None)
@@ -51,7 +51,8 @@ def select_in_metric(
     return InMetric(settle(seen, inner, inside, rng), root), landmarks
 
 
-def _rows_in_metric(survey: Survey, root: Array) -> RowBlocks:
+def rows_in_metric(survey: Survey, root: Array) -> RowBlocks:
+    """Return the rows times the root of a metric, with their targets and weights: one pass."""
     rows = survey.rows
     name = rows.name
     if rows.is_sparse:

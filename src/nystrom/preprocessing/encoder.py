@@ -254,11 +254,15 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             warn_caller(_listed(odd), TableWarning)
 
     def transform(self, X: RowsLike) -> Any:
-        """Return the rows of a table: an array; of a path, :class:`~nystrom.rows.RowBlocks`, read block by block."""
+        """Return all rows of a table: an array; of a path, :class:`~nystrom.rows.RowBlocks`, read block by block.
+
+        Those of a path hold their target if the table has it for every row.
+        """
         check_is_fitted(self, "columns_")
-        if is_path(X):
-            return self.rows(X)
         table = self.open(X)
+        if is_path(X):
+            has_target = self.target is not None and self.target in table.names
+            return EncodedRows(self, table, has_target=has_target, keep_all=True)
         parts = [self.encode(batch, table.name, start) for start, batch in self.batches(table)]
         return np.concatenate(parts) if parts else np.empty((0, len(self.get_feature_names_out())))
 

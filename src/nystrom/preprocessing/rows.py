@@ -23,7 +23,8 @@ class EncodedRows(StreamRows):
     """The rows that an encoder makes of a table, computed when they are read.
 
     With ``labels``, sorted classes, the target is the number of each row's class among them, in one or two bytes.
-    ``fitted`` says that the encoder was fitted to this very table, so that its rows are counted.
+    ``fitted`` says that the encoder was fitted to this very table, so that its rows are counted. Rows without a target
+    are left out; with ``keep_all`` they stay, and then no row has one.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class EncodedRows(StreamRows):
         has_target: bool,
         labels: Array | None = None,
         fitted: bool = False,
+        keep_all: bool = False,
     ) -> None:
         self.labels = labels
         self.fitted = fitted
@@ -48,6 +50,8 @@ class EncodedRows(StreamRows):
         encoder.require_columns(table)
         width = len(encoder.get_feature_names_out())
         count, without = self._count()
+        if without and keep_all:
+            self.has_target, without = False, 0
         if count == without:
             raise DataFileError(f"{self.name} holds no rows{' with a target' if count else ''}.")
         if without:

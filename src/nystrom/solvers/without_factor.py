@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NoReturn
 
-from nystrom.factor import prepare
+from nystrom.factor import FeatureMap, spanning_projection
 from nystrom.kernels import Kernel
 from nystrom.landmarks.base import Landmarks
-from nystrom.types import Array, Matrix
+from nystrom.types import Array
 
 
 @dataclass(frozen=True)
-class UnfactoredMap:
+class UnfactoredMap(FeatureMap):
     """The function ``X ↦ k(X, Z)``, where a :class:`nystrom.factor.NystromMap` would cost n m² operations.
 
-    It has no features, eigenvalues or certificate; asking for them is an ``AttributeError`` that says what to do.
+    It has no eigenvalues and no certificate; asking for them is an ``AttributeError`` that says what to do. Features,
+    with every direction of the landmarks, and with them errors, are there for those who ask: O(m³) for the first of
+    them, and O(m²) per row.
     """
 
     landmarks: Landmarks
     kernel: Kernel
 
     @cached_property
-    def evaluate(self) -> Callable[[Matrix], Array]:
-        """The function that turns rows X into k(X, Z)."""
-        return prepare(self.kernel, self.landmarks)
-
-    def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in self.__dict__.items() if name != "evaluate"}
+    def projection(self) -> Array:  # type: ignore[override]
+        """M, found when it is first asked for."""
+        return spanning_projection(self.kernel, self.landmarks)
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):
