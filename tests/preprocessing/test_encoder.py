@@ -435,20 +435,3 @@ def test_a_target_that_is_no_number_in_a_later_file_is_named_by_its_row(tmp_path
     encoder = TableEncoder("y").fit(tmp_path / "a.csv")
     with pytest.raises(DataFileError, match=r"b\.csv, row 4, column 'y': the target 'yes' is not a number"):
         encoder.rows(tmp_path / "b.csv")
-
-
-def test_every_row_of_a_file_is_predicted_whether_its_target_is_known_or_not(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    table = pd.DataFrame(rng.normal(size=(80, 2)), columns=["a", "b"])
-    table["t"] = table["a"] ** 2
-    model = make_pipeline(TableEncoder(target="t"), nystrom.KernelRidge("auto", random_state=0)).fit(table)
-    for gaps in (slice(3, 5), slice(0, 79)):
-        holed = table.copy()
-        holed.loc[gaps, "t"] = np.nan
-        holed.to_csv(tmp_path / "holed.csv", index=False)
-        np.testing.assert_array_equal(model.predict(tmp_path / "holed.csv"), model.predict(table))
-    table.to_csv(tmp_path / "whole.csv", index=False)
-    assert model.score(tmp_path / "whole.csv") == pytest.approx(model.score(table, table["t"]))
-    for without in (table, tmp_path / "holed.csv"):
-        with pytest.raises(ValueError, match="a score needs y, and these rows do not hold their target"):
-            model.score(without)
