@@ -40,6 +40,8 @@ _LEAST_RATE = 0.1
 _APART = 1.3
 # A size that suffices is taken if it is at most this many times one that does not, or that the errors ask for.
 _CLOSE = 1.1
+# And if its error is near the tolerance already, this many.
+_CLOSE_ALREADY = 1.15
 # Aim a little below the tolerance: a size just short of it costs another trial.
 _AIM = 0.95
 # From sizes below this, aim farther below it: coming back by merging landmarks costs less than another selection.
@@ -223,14 +225,15 @@ def smaller_size(tried: list[tuple[int, float]], tol: float) -> int | None:
     good, reached = min(passing)
     if reached >= _AIM * tol:
         return None
+    close = _CLOSE_ALREADY if reached >= _FAR * tol else _CLOSE
     below = [t for t in tried if t[1] > tol and t[0] < good]
     if not below:
         # The smallest size was enough already. How errors fall is known from the second size on.
         size = good * max(reached / (_AIM * tol), 1e-9) ** (1 / _decay(passing, (good, reached)))
         least = good // (2 if len(passing) == 1 else 8)
-        return None if good <= max(_CLOSE * size, 1) else max(round(size), least, 1)
+        return None if good <= max(close * size, 1) else max(round(size), least, 1)
     bad, failed = max(below)
-    if good <= max(_CLOSE * bad, bad + 1):
+    if good <= max(close * bad, bad + 1):
         return None
     share = np.log(failed / (_AIM * tol)) / max(np.log(failed / max(reached, 1e-300)), 1e-12)
     if reached < _STEEP * tol or tried[-1][0] == bad:
@@ -238,7 +241,7 @@ def smaller_size(tried: list[tuple[int, float]], tol: float) -> int | None:
     if reached < _FAR * tol:
         share = min(share, 0.5)
     size = bad * (good / bad) ** float(np.clip(share, 0.15, 0.85))
-    return None if good <= _CLOSE * size else int(np.clip(round(size), bad + 1, good - 1))
+    return None if good <= close * size else int(np.clip(round(size), bad + 1, good - 1))
 
 
 def extrapolate(tried: list[tuple[int, float]], tol: float) -> int:
