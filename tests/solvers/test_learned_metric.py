@@ -226,9 +226,15 @@ def test_arrays_are_checked():
     for negative in ([1.0, -1.0], [0.0, 0.0]):
         with pytest.raises(ValueError, match="metric as scales"):
             metric_root(negative, 2)
-    for indefinite in (-np.eye(2), [[1.0, 2.0], [2.0, 1.0]], [[1.0, 0.5], [0.0, 1.0]]):
-        with pytest.raises(ValueError, match="symmetric and positive semidefinite"):
-            metric_root(indefinite, 2)
+    with pytest.raises(ValueError, match="must be positive semidefinite; its least eigenvalue is -1"):
+        metric_root([[1.0, 2.0], [2.0, 1.0]], 2)
+    with pytest.raises(ValueError, match=r"must be symmetric; metric\[0, 1\] is 3 and metric\[1, 0\] is 0"):
+        metric_root([[1, 3], [0, 1]], 2)
+    for nothing in (-np.eye(2), np.zeros((2, 2))):
+        with pytest.raises(ValueError, match="must have a positive eigenvalue"):
+            metric_root(nothing, 2)
+    with pytest.raises(ValueError, match=r"metric must be one of .*got \[\[1, 2\], \[3\]\]"):
+        metric_root([[1, 2], [3]], 2)
 
 
 def test_kernels_without_a_known_gradient_are_refused():

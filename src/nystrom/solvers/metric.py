@@ -107,7 +107,10 @@ def check_learnable(kernel: Kernel, metric: str) -> None:
 
 def metric_root(metric: MetricLike, n_columns: int) -> Array:
     """Return A of a metric given as an array: the scales themselves, or the symmetric root of a matrix."""
-    M = np.asarray(metric)
+    try:
+        M = np.asarray(metric)
+    except ValueError:  # rows of different lengths
+        M = np.asarray(None)
     if M.dtype.kind not in "iuf" or M.shape not in ((n_columns,), (n_columns, n_columns)) or not np.isfinite(M).all():
         raise ValueError(
             f"metric must be one of {METRICS}, None, {n_columns} scales, or a {n_columns} × {n_columns} matrix, all "
@@ -120,11 +123,18 @@ def metric_root(metric: MetricLike, n_columns: int) -> Array:
                 f"metric as scales needs numbers that are not negative, and some positive; got {metric!r}."
             )
         return M
-    values, vectors = np.linalg.eigh((M + M.T) / 2)
-    if not np.allclose(M, M.T) or values[0] < -1e-8 * abs(values[-1]) or not values[-1] > 0:
+    uneven = np.abs(M - M.T)
+    if uneven.max() > 1e-8 * np.abs(M).max():
+        i, j = np.unravel_index(uneven.argmax(), M.shape)
         raise ValueError(
-            f"metric as a matrix must be symmetric and positive semidefinite; its least eigenvalue is {values[0]:.3g}."
+            f"metric as a matrix must be symmetric; metric[{i}, {j}] is {M[i, j]:.6g} and metric[{j}, {i}] is "
+            f"{M[j, i]:.6g}."
         )
+    values, vectors = np.linalg.eigh((M + M.T) / 2)
+    if not values[-1] > 0:
+        raise ValueError("metric as a matrix must have a positive eigenvalue: with none, all rows are alike.")
+    if values[0] < -1e-8 * values[-1]:
+        raise ValueError(f"metric as a matrix must be positive semidefinite; its least eigenvalue is {values[0]:.3g}.")
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T)
 
 
