@@ -1,5 +1,6 @@
 """Sizes by tolerance, and the error that no landmarks can beat."""
 
+import re
 import warnings
 
 import numpy as np
@@ -143,3 +144,34 @@ def test_a_fit_to_a_tolerance_says_nothing_where_it_is_met():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Nystroem(tol=0.1, random_state=0).fit(clusters(300))
+
+
+def steep(seed):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(4000, 6)) * np.exp(0.5 * rng.normal(size=(4000, 1)))
+
+
+def clustered(seed):
+    rng = np.random.default_rng(seed)
+    return 3 * rng.normal(size=(30, 20))[rng.integers(30, size=4000)] + rng.normal(size=(4000, 20))
+
+
+@pytest.mark.parametrize("most", [5, 15, 60])
+@pytest.mark.parametrize(
+    ("make", "tol", "params"),
+    [
+        (lambda seed: np.random.default_rng(seed).normal(size=(4000, 10)), 0.05, {}),
+        (lambda seed: np.random.default_rng(seed).normal(size=(4000, 4)), 0.02, {"kernel": "laplacian"}),
+        (lambda seed: np.random.default_rng(seed).normal(size=(4000, 3)), 0.001, {}),
+        (clustered, 0.02, {}),
+        (steep, 0.05, {"kernel": "polynomial"}),
+    ],
+    ids=["normal", "laplacian", "few columns", "clusters", "84 dimensions"],
+)
+def test_the_warning_says_about_how_many_landmarks_it_would_take(make, tol, params, most):
+    X = make(0)
+    enough = len(Nystroem(tol=tol, random_state=0, **params).fit(X).landmarks_)
+    with pytest.warns(ApproximationWarning, match="it would take about") as warned:
+        Nystroem(tol=tol, n_landmarks=most, random_state=0, **params).fit(X)
+    said = int(re.search(r"it would take about ([\d,]+)", str(warned[0].message))[1].replace(",", ""))
+    assert enough / 3 <= said <= 3 * enough

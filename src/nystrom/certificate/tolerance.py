@@ -17,7 +17,7 @@ from nystrom.kmeans.lloyd import draw_rows
 from nystrom.landmarks.auto import Auto, AutoAgain
 from nystrom.landmarks.base import Landmarks, Selector, gather, resolve
 from nystrom.landmarks.fixed import GIVEN
-from nystrom.linalg import algebra_threads
+from nystrom.linalg import algebra_threads, symmetric_threads
 from nystrom.rows.arrays import array_rows
 from nystrom.types import Array
 
@@ -49,6 +49,12 @@ _SMALL = 64
 _AIM_BEYOND = 0.84
 _MOST_TRIALS = 24
 _MOST_MERGES = 12
+# Ranks up to this share of a sample have best errors there that are about those on all rows.
+_TRUSTED_SHARE = 0.3
+# An error that is nothing but the rounding of a kernel in float32.
+_NOTHING = 1e-5
+# The more landmarks, the farther they fall behind the best of a rank: their number grows as this power of it.
+_FALLS_BEHIND = 1.15
 # Merging holds m² numbers.
 _MOST_MERGED = 4096
 # Selectors that read all rows choose from a sample of so many in the search, and so many per landmark.
@@ -140,7 +146,7 @@ def find_size(
     best = min(enough, key=lambda t: t.size) if enough else max(tried, key=lambda t: t.size)
     if not enough and not best.full:
         best = best._replace(error=judge.trial.error(best.landmarks, norm, confidence))
-    needed = best.size if enough else extrapolate(_reaches(tried), tol)
+    needed = best.size if enough else _needed(judge, tried)
     history = tuple((t.size, t.error) for t in tried)
     return Sized(best.landmarks, best.error, bool(enough), min(needed, survey.rows.shape[0]), history)
 
@@ -181,6 +187,26 @@ class _Judge:
 
 def _reaches(tried: list[Tried]) -> list[tuple[int, float]]:
     return [(t.size, t.reach) for t in tried]
+
+
+def _needed(judge: _Judge, tried: list[Tried]) -> int:
+    """Return about how many landmarks it would take, where none of the sizes tried were enough.
+
+    As many times more as the best approximation of the sample would need, from the error reached to the tolerance: its
+    eigenvalues know where errors fall faster than by a power of the size. Where the sample is too small to tell, by the
+    decay of the errors.
+    """
+    largest = max(tried, key=lambda t: t.size)
+    with symmetric_threads(len(judge.trial.whole.numbers)):
+        best = judge.trial.whole.best_errors(judge.norm)
+    errors = (largest.error.value, _AIM * judge.tol, min(_NOTHING, judge.tol))
+    reached, wanted, exhausted = (max(int(np.argmax(best <= error)), 1) for error in errors)
+    if wanted > _TRUSTED_SHARE * len(best):
+        return extrapolate(_reaches(tried), judge.tol)
+    needed = largest.size * (wanted / reached) ** _FALLS_BEHIND
+    # As many landmarks as the kernel has dimensions leave nothing.
+    needed = min(needed, exhausted) if exhausted <= _TRUSTED_SHARE * len(best) else needed
+    return max(int(np.ceil(needed)), largest.size + 1)
 
 
 def _grow(judge: _Judge, first: Landmarks, choose: Callable[[int], Landmarks], most: int, *, once: bool) -> list[Tried]:
