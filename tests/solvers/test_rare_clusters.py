@@ -117,3 +117,17 @@ def test_heavy_tails_take_no_landmarks_from_the_bulk(monkeypatch):
     monkeypatch.setattr("nystrom.estimators.base.with_rare_rows", lambda *_: None)
     assert error == pytest.approx(features.fit(X).approximation_error(X).value)
     assert features.certificate_.n_apart_lost > 0
+
+
+@pytest.mark.parametrize("seed", [1, 5])
+def test_hidden_clusters_get_landmarks_though_the_bulk_loses_more_than_a_fifth(seed, monkeypatch):
+    rng = np.random.default_rng([seed, 5])
+    bulk, centres = rng.normal(size=(100_000, 5)), rng.normal(size=(30, 5))
+    centres *= 3.5 * np.sqrt(5) / np.linalg.norm(centres, axis=1, keepdims=True)
+    hidden = np.repeat(centres, 40, axis=0) + 0.15 * rng.normal(size=(1200, 5))
+    features = Nystroem(n_components=None, n_landmarks=100, random_state=seed)
+    X = np.concatenate([bulk, hidden])
+    assert (features.fit(X).residual(hidden) > 0.9).mean() < 0.01
+    explained = features.certificate_.trace.value
+    monkeypatch.setattr("nystrom.estimators.base.with_rare_rows", lambda *_: None)
+    assert explained > 1.2 * features.fit(X).certificate_.trace.value

@@ -230,10 +230,10 @@ class KernelMachine(QualityMixin):
         factorise = FACTORS[self.factor]
         fitted, apart = self._factorise_watched(survey, kernel, landmarks, rank, keep)
         better = None if apart is None else with_rare_rows(survey, fitted, apart)
-        if better is None:
+        if apart is None or better is None:
             return fitted, apart
         moved = factorise(survey, kernel, better, rank, keep=keep)
-        if costs_too_much(moved, fitted):
+        if costs_too_much(moved, fitted, apart):
             keep.values = None  # they are those of the landmarks given up
             return fitted, apart
         return moved, apart
