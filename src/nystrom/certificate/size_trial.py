@@ -25,7 +25,7 @@ from nystrom.factor import bind, landmark_kernel, prepare
 from nystrom.kernels import Kernel, Precomputed
 from nystrom.kernels.ranges import near_one
 from nystrom.kmeans.lloyd import draw_rows
-from nystrom.landmarks.base import Landmarks, gather
+from nystrom.landmarks.base import Landmarks, gather, kernel_diagonal
 from nystrom.linalg import algebra_threads, inverse_cholesky, whiten, whiten_quickly, whitened
 from nystrom.rows.arrays import array_rows
 from nystrom.rows.base import Block
@@ -95,9 +95,7 @@ class Trial:
         with algebra_threads(_ORDERING):
             pool = _draw_pool(survey, kernel, pool_size(rows.shape, size, sparse=rows.is_sparse), rng)
             sampled = size < len(pool.numbers)
-            self.kernel, diagonal = kernel, pool.diagonal
-            if not isinstance(kernel, Precomputed):
-                self.kernel, diagonal = near_one(kernel, diagonal, rows.dtype, _SQUARABLE)
+            self.kernel, diagonal = near_one(kernel, pool.diagonal, rows.dtype, _SQUARABLE)
             order = np.argsort(self._closeness(pool, first), kind="stable") if sampled else np.arange(len(pool.numbers))
         within = _SQUARABLE[0] < float(diagonal.max()) < _SQUARABLE[1]
         self.dtype = np.dtype(np.float32 if least >= _FLOAT32_TOLERANCE and sampled and within else np.float64)
@@ -358,7 +356,7 @@ def _draw_pool(survey: Survey, kernel: Kernel, size: int, rng: np.random.Generat
     require_finite(X, rows.name, numbers=numbers)
     diagonal = np.ones(0) if isinstance(kernel, Precomputed) else kernel.diag(X)
     if not len(diagonal) or np.ptp(diagonal) > 0:
-        every = _diagonal(survey, kernel)
+        every = np.maximum(kernel_diagonal(survey, kernel), 0.0)
         largest = float(every.max())
         diagonal = every[numbers]
         if 0 < largest < np.inf:
@@ -375,12 +373,3 @@ def _draw_pool(survey: Survey, kernel: Kernel, size: int, rng: np.random.Generat
         numbers = np.unique(drawn)
         chance, X, diagonal = chances[numbers], gather(survey, numbers), every[numbers]
     return _Pool(numbers, X, chance, diagonal, None if share is None else share[numbers])
-
-
-def _diagonal(survey: Survey, kernel: Kernel) -> Array:
-    """Return k(x, x) of every row, none below 0: one pass."""
-
-    def step(block: Block) -> Array:
-        return np.maximum(np.asarray(kernel.diag(block.X, start=block.start), dtype=np.float64), 0.0)
-
-    return np.concatenate([part for _, part in survey.map(step, label="diagonal of the kernel")])

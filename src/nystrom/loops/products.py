@@ -123,24 +123,37 @@ class Exponentials:
             np.matmul(rows, self._columns.values, out=piece)
             row_squares = _row_dots(rows)
             squares += float(row_squares.sum(dtype=np.float64))
-            finish(piece, row_squares * self.dtype.type(self.gamma), self.norms, exp)
-            if tops is not None:
-                piece.max(axis=1, initial=0, out=tops)
-            if held is not None:
-                held[:] = piece
-            if minus is not None:
-                piece -= minus
+            finish(piece, row_squares * self.dtype.type(self.gamma), self.norms, exp, minus, tops, held)
         return squares
 
 
-def finish(product: Array, row_norms: Array, norms: Array, exp: bool) -> Array:
-    """Turn products into exponents, or their exponentials, in place: the NumPy way of the end of each loop."""
+def finish(
+    product: Array,
+    row_norms: Array,
+    norms: Array,
+    exp: bool,
+    minus: Array | None = None,
+    largest: Array | None = None,
+    kept: Array | None = None,
+) -> Array:
+    """Turn products into exponents, or their exponentials, in place: the NumPy way of the end of each loop.
+
+    ``largest`` receives the largest of each row and ``kept`` all of them, before ``minus`` leaves them.
+    """
     product -= row_norms[:, None]
     product -= norms
     # Exponents above 0 are rounding where a row equals a landmark. Checking takes a fifth of the time of clipping.
     if not product.max(initial=0) <= 0:
         np.minimum(product, 0, out=product)
-    return np.exp(product, out=product) if exp else product
+    if exp:
+        np.exp(product, out=product)
+    if largest is not None:
+        product.max(axis=1, initial=0, out=largest)
+    if kept is not None:
+        kept[:] = product
+    if minus is not None:
+        product -= minus
+    return product
 
 
 def _row_dots(A: Array) -> Array:

@@ -72,13 +72,7 @@ class SparseProduct:
         if norms is None:
             return 0.0
         squares = row_squares(X)
-        finish(out, (gamma * squares).astype(self.dtype), norms, exp)
-        if largest is not None:
-            out.max(axis=1, initial=0, out=largest)
-        if kept is not None:
-            kept[:] = out
-        if minus is not None:
-            out -= minus
+        finish(out, (gamma * squares).astype(self.dtype), norms, exp, minus, largest, kept)
         return float(squares.sum())
 
     def _met_by(self, loops: InstructionSet) -> SparseColumns:
