@@ -22,7 +22,7 @@ from nystrom import KernelPCA, KernelRidge, Nystroem, select_landmarks
 from nystrom.engine import LocalEngine
 from nystrom.engine.survey import Survey
 from nystrom.kmeans.lloyd import kmeans
-from nystrom.loops import nearest, products, seeds, sparse, sums
+from nystrom.loops import gram, nearest, products, seeds, sparse, sums
 from nystrom.rows import as_blocks
 from nystrom.sketch import SignSketch
 from nystrom.threads import resolve_n_jobs
@@ -282,7 +282,14 @@ def loops(repeat: int) -> Iterator[Result]:
         yield from contest(case, contestants, repeat=repeat)
 
 
-LOOPS = {"products": products, "nearest": nearest, "seeds": seeds, "sums": sums, "sparse products": sparse}
+LOOPS = {
+    "products": products,
+    "Gram matrices": gram,
+    "nearest": nearest,
+    "seeds": seeds,
+    "sums": sums,
+    "sparse products": sparse,
+}
 
 
 def _without(run: Any, *modules: Any) -> Any:

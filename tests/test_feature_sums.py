@@ -46,17 +46,23 @@ def test_a_room_is_lent_to_one_block_at_a_time_and_arrives_empty_elsewhere():
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("k", [5, 300, 700])
-def test_leading_features_apart_from_the_others_have_the_sums_of_all_together(k, weighted):
+def test_tiles_add_up_to_the_sums_about_the_means(k, weighted):
     rng = np.random.default_rng(k)
-    n, j = 40, 3
-    F, y = rng.normal(size=(n, k)), rng.normal(size=(n, 2))
-    w = rng.integers(0, 3, n).astype(float) if weighted else None
-    block, diagonal = Block(0, 0, F, y, w), rng.random(n)
-    together, apart = BlockSums(block, k, Room()), BlockSums(block, k, Room())
+    n = 40
+    F, y = 3 + rng.normal(size=(n, k)), rng.normal(size=(n, 2))
+    w = rng.integers(0, 3, n).astype(float) if weighted else np.ones(n)
+    block, diagonal = Block(0, 0, F, y, w if weighted else None), rng.random(n)
+    sums = BlockSums(block, k, Room())
     for rows in (slice(0, 25), slice(25, n)):
-        together.add(F[rows].copy(), diagonal[rows], rows.start)
-        apart.add(F[rows, j:].copy(), diagonal[rows], rows.start, leading=F[rows, :j].copy())
-    one, other = together.statistics(), apart.statistics()
-    assert np.array_equal(other.scatter, other.scatter.T)
-    for name in ("scatter", "mean", "cross", "trace", "weight"):
-        np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=1e-12, atol=1e-12)
+        sums.add(F[rows].copy(), diagonal[rows], rows.start)
+    found, mean = sums.statistics(), w @ F / w.sum()
+    assert np.array_equal(found.scatter, found.scatter.T)
+    exact = {
+        "scatter": (w[:, None] * (F - mean)).T @ (F - mean),
+        "mean": mean,
+        "cross": (w[:, None] * (F - mean)).T @ (y - w @ y / w.sum()),
+        "trace": w @ diagonal,
+        "weight": w.sum(),
+    }
+    for name, value in exact.items():
+        np.testing.assert_allclose(getattr(found, name), value, rtol=1e-10, atol=1e-10, err_msg=name)

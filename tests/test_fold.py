@@ -297,7 +297,7 @@ def test_a_fold_with_leading_directions_is_the_fold_without(dtype):
     for way, leading in (
         (fold.WHITEN_FIRST, None),
         (fold.Way(False, np.dtype(dtype)), None),
-        (fold.Way(False, np.dtype(dtype), 3), Q),
+        (fold.Way(False, np.dtype(dtype), 3), fold.Leading(Q)),
     ):
         survey = Survey(as_blocks(X, y, weight=weight, block_rows=250), LocalEngine())
         results.append(replace(plain, way=way, leading=leading).over(survey))

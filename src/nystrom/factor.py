@@ -17,6 +17,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import DTypeLike
 
+from nystrom import loops
 from nystrom.block_memory import Room, Rooms
 from nystrom.engine.base import Engine, Sums
 from nystrom.engine.survey import Survey
@@ -63,8 +64,19 @@ class FeatureMap:
         """The function that turns rows X into k(X, Z)."""
         return prepare(self.kernel, self.landmarks)
 
+    @cached_property
+    def _products(self) -> dict[np.dtype, loops.Product]:
+        return {}
+
     def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in self.__dict__.items() if name != "evaluate"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("evaluate", "_products")}
+
+    def project(self, C: Array, out: Array | None = None) -> Array:
+        """Return ``C M`` for some rows C of kernel values, in their dtype; in ``out`` if that is given."""
+        product = self._products.get(C.dtype)
+        if product is None:
+            product = self._products[C.dtype] = loops.Product(self.projection.astype(C.dtype, copy=False))
+        return product(C, out)
 
     def features(self, X: Matrix, out: Array | None = None, room: Room | None = None) -> Array:
         """Return the features of one block of rows, in its dtype; in ``out`` if that is given.
@@ -73,14 +85,12 @@ class FeatureMap:
         """
         n, size = X.shape[0], max(_TILE_BYTES // (8 * len(self.landmarks)), _TILE_ROWS)
         if issparse(X) or (n <= size and out is None) or X.dtype not in (np.float32, np.float64):
-            C = self.evaluate(X)
-            found = narrowed(C @ self.projection.astype(C.dtype, copy=False), X.dtype)
+            found = narrowed(self.project(self.evaluate(X)), X.dtype)
             if out is None:
                 return found
             out[:] = found
             return out
         out = np.empty((n, self.n_components), X.dtype) if out is None else out
-        projections = {each: self.projection.astype(each, copy=False) for each in (out.dtype, np.dtype(np.float64))}
         values = (room or Room()).array("values", (min(n, size), len(self.landmarks)), X.dtype)
         for first in range(0, n, size):
             rows, piece = X[first : first + size], out[first : first + size]
@@ -88,9 +98,9 @@ class FeatureMap:
             if fill(self.evaluate, C, rows) is None:
                 C = self.evaluate(rows)
             if C.dtype == out.dtype:
-                np.matmul(C, projections[C.dtype], out=piece)
+                self.project(C, piece)
             else:
-                piece[:] = narrowed(C @ projections[C.dtype], out.dtype)
+                piece[:] = narrowed(self.project(C), out.dtype)
         return out
 
     def residual(self, X: Matrix, features: Array | None = None, *, start: int = 0) -> Array:
@@ -387,7 +397,7 @@ def emit_features(rows: RowBlocks, engine: Engine, fitted: NystromMap, *, keep: 
     n_columns = fitted.n_components
     if keep is None or keep.values is None:
         return engine.emit(rows, _FeatureStep(fitted, rows.name), n_columns, rows.dtype, label="features")
-    step = _KeptStep(fitted.projection.astype(keep.values.dtype, copy=False))
+    step = _KeptStep(fitted)
     return engine.emit(ArrayRows(keep.values), step, n_columns, rows.dtype, label="features")
 
 
@@ -413,16 +423,16 @@ class _FeatureStep:
 class _KeptStep:
     """The features of rows whose kernel values were kept by a pass that has seen them to be finite."""
 
-    projection: Array
+    fitted: NystromMap
 
     def __call__(self, block: Block) -> Array:
-        return np.asarray(to_dense(block.X) @ self.projection)
+        return self.fitted.project(to_dense(block.X))
 
     def write(self, block: Block, out: Array) -> None:
-        if out.dtype != self.projection.dtype:
+        if out.dtype != block.X.dtype:
             out[:] = narrowed(self(block), out.dtype)
         else:
-            np.matmul(to_dense(block.X), self.projection, out=out)
+            self.fitted.project(to_dense(block.X), out)
 
 
 def _emit(

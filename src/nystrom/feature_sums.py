@@ -6,19 +6,16 @@ nor features far from zero cost digits. A weight is a number of repetitions: eve
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import DTypeLike
 
+from nystrom import loops
 from nystrom.block_memory import Room
 from nystrom.linalg import congruent
 from nystrom.rows.base import Block
 from nystrom.types import Array
-
-# Rows of a k × k matrix that are updated at a time.
-_PANEL = 256
 
 
 @dataclass(frozen=True)
@@ -161,8 +158,7 @@ class BlockSums:
     """The sums over one block, tile by tile; means leave them once, at the end.
 
     Products of a tile are taken in the dtype of its features, and added up in float64. The features of all blocks may
-    be those of the rows minus the same vector. A few leading features may be given apart from the others: they come
-    first in the sums.
+    be those of the rows minus the same vector.
 
     Parameters
     ----------
@@ -196,42 +192,26 @@ class BlockSums:
         """Return memory for the features of some rows, the same for each tile."""
         return self._room.array("features", shape, dtype)
 
-    def add(
-        self, F: Array, diagonal: Array, first: int, *, leading: Array | None = None, margin: float | None = None
-    ) -> None:
+    def add(self, F: Array, diagonal: Array, first: int, *, margin: float | None = None) -> None:
         """Add the rows from ``first`` on, with features ``F`` and ``k(x, x)``; what is in :meth:`room` may change.
 
-        ``leading`` are the features before those, ``margin`` is that of :func:`margin_of`, if it was taken.
+        ``margin`` is that of :func:`margin_of`, if it was taken.
         """
         wy = self._wy[first : first + len(F)]
         w = None if self._w is None else self._w[first : first + len(F)]
-        parts = [F] if leading is None else [leading, F]
         if w is not None and not (w > 0).all():
             kept = np.flatnonzero(w > 0)
-            parts, wy, w, diagonal = [part[kept] for part in parts], wy[kept], w[kept], diagonal[kept]
-        ones = np.ones(len(wy), F.dtype) if w is None else w
-        self._sum += np.concatenate([ones @ part for part in parts])
+            F, wy, w, diagonal = F[kept], wy[kept], w[kept], diagonal[kept]
+        self._sum += (np.ones(len(wy), F.dtype) if w is None else w) @ F
         if wy.shape[1]:
-            self._cross += np.concatenate([part.T @ wy for part in parts])
+            self._cross += F.T @ wy
         if w is not None:
-            roots = np.sqrt(w).astype(F.dtype)[:, None]
-            parts = [part * roots for part in parts]
-        self._add_products(*parts)
+            F = F * np.sqrt(w).astype(F.dtype)[:, None]
+        loops.add_gram(self._gram, F, lambda shape, dtype: self._room.array("product", shape, dtype))
         self._trace += float(diagonal.sum() if w is None else w @ diagonal)
         if margin is not None:
             self._margin = min(self._margin, margin)
             self._checked += len(wy)
-
-    def _add_products(self, *parts: Array) -> None:
-        """Add the products of all features; those of the many features among themselves are symmetric."""
-        F = parts[-1]
-        k = F.shape[1]
-        j = len(self._sum) - k
-        product = self._room.array("product", (k, k), F.dtype)
-        _add_above(self._gram[j:, j:], np.matmul(F.T, F, out=product))
-        for A in parts[:-1]:
-            self._gram[:j, :j] += A.T @ A
-            self._gram[:j, j:] += A.T @ F
 
     def statistics(self) -> Statistics:
         """Return what the tiles have added up to; nothing can be added after that."""
@@ -252,30 +232,17 @@ class BlockSums:
         )
 
 
-def _panels(k: int) -> Iterator[slice]:
-    """Yield the rows of a k × k matrix in groups: what is done to one stays in the cache."""
-    for first in range(0, k, _PANEL):
-        yield slice(first, min(first + _PANEL, k))
-
-
-def _add_above(A: Array, B: Array) -> None:
-    """Add symmetric B to symmetric A, above the diagonal panels and on them only."""
-    for rows in _panels(len(A)):
-        A[rows, rows.start :] += B[rows, rows.start :]
-
-
 def _mirror(A: Array) -> None:
     """Copy what is above the diagonal to below it."""
-    below = np.tri(min(len(A), _PANEL), k=-1, dtype=bool)
-    for rows in _panels(len(A)):
+    for rows in loops.panels(len(A)):
         own = A[rows, rows]
-        np.copyto(own, own.T.copy(), where=below[: len(own), : len(own)])
+        np.copyto(own, own.T.copy(), where=np.tri(len(own), k=-1, dtype=bool))
         A[rows.stop :, rows] = A[rows, rows.stop :].T
 
 
 def _add_outer(A: Array, x: Array, factor: float) -> None:
     """Add ``factor · x xᵀ`` to A, symmetric to the last bit."""
-    for rows in _panels(len(A)):
+    for rows in loops.panels(len(A)):
         added = np.multiply.outer(x[rows], x)
         added *= factor
         A[rows] += added

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from scipy.linalg import get_blas_funcs
 
+from nystrom import loops
 from nystrom.block_memory import Rooms
 from nystrom.engine.survey import Survey
 from nystrom.exceptions import NotPositiveSemidefiniteError
@@ -33,16 +33,18 @@ PROMISE = {"float32": 1e-4, "float64": 1e-8}
 _SQUARABLE = (1e-140, 1e140)
 # The same for sums in float32.
 _SQUARABLE32 = (1e-15, 1e15)
-# Kernel values are taken this many bytes at a time: they stay in the cache, and many landmarks do not need much memory.
-# Adding up the m × m results costs as much as the products of some hundred rows, so many landmarks take more.
-_TILE_BYTES = 16 * 2**20
-_MIN_TILE_ROWS = 1024
+# Kernel values are taken this many bytes at a time, counted in float64: they stay in the cache, and many landmarks do
+# not need much memory.
+_TILE_BYTES = 4 * 2**20
+# By NumPy, adding up the m × m results costs as much as the products of some hundred rows, so many landmarks take more.
+_NUMPY_TILE_BYTES = 16 * 2**20
+_NUMPY_TILE_ROWS = 1024
 _MOST_TILE_ROWS = 4096
 # From this many landmarks on, leading directions may leave first; up to one in so many: more would cost what they save.
 _MANY = 256
 _LEADING_SHARE = 8
 _MOST_LEADING = 128
-# With so many rows per landmark, rounding errors of the sums may be counted as independent; of so many tiles at most.
+# With so many rows per landmark, rounding errors of the sums may be counted as independent; of so many sums at most.
 _ROWS_PER_LANDMARK = 8
 _MOST_AVERAGED = 64
 # A pass is made again where the rows of C spread more than the landmarks' own kernel says by this factor. Rows like
@@ -87,7 +89,7 @@ def choose_way(W: Array, T: Array, kernel: Kernel, dtype: np.dtype, n_rows: int 
     rows what W is to its m: relative to that eigenvalue the error is ``ε (‖W − s‖ ‖T‖²)²``.
 
     That is the worst case, in which all errors point the same way. The errors of m × m sums are independent of each
-    other, and those of different tiles too: with many rows, :func:`_share` says how much less they come to.
+    other, and those of sums over different rows too: with many rows, :func:`_share` says how much less they come to.
 
     Values in float32 are themselves off by ε32, which costs ``ε32 cond(W)`` whatever is done; sums of them in float64
     add less than that while ``‖W − s‖ ‖T‖²`` is below ε32/ε64, and the cut-off of :func:`nystrom.linalg.whiten` sees
@@ -102,7 +104,7 @@ def choose_way(W: Array, T: Array, kernel: Kernel, dtype: np.dtype, n_rows: int 
 
 def plan_way(
     W: Array, T: Array, kernel: Kernel, dtype: np.dtype, n_rows: int = 0, norm: float | None = None
-) -> tuple[Way, Array | None]:
+) -> tuple[Way, Leading | None]:
     """Return what :func:`choose_way` says, and the directions that leave first, if any do; ``norm`` is ``‖T‖²``."""
     m, k = T.shape
     top = float(np.max(np.diag(W)))
@@ -122,7 +124,7 @@ def plan_way(
         found = _enough_leading(W, size, sum_dtype, n_rows) if m >= _MANY and sum_dtype == dtype else None
         if found is not None:
             leading, most_spread = found
-            return Way(False, sum_dtype, leading.shape[1], most_spread, careful), leading
+            return Way(False, sum_dtype, leading.shape[1], most_spread, careful), Leading(leading)
     return careful, None
 
 
@@ -130,7 +132,7 @@ def _share(m: int, n_rows: int) -> float:
     """Return by how much less than in the worst case the errors of the sums come to.
 
     A symmetric matrix of independent errors stretches no vector by more than about 2/√m of its Frobenius norm, and the
-    errors of B tiles come to √B times those of one. With few rows, the least eigenvalues are less than assumed there.
+    errors of B sums come to √B times those of one. With few rows, the least eigenvalues are less than assumed there.
     """
     if n_rows < _ROWS_PER_LANDMARK * m:
         return 1.0
@@ -138,13 +140,16 @@ def _share(m: int, n_rows: int) -> float:
 
 
 def _averaged(m: int, n_rows: int) -> float:
-    # No more, because rows that are repeated have the same errors in every tile.
-    return float(np.sqrt(np.clip(n_rows / tile_rows(m), 1, _MOST_AVERAGED)))
+    # No more, because rows that are repeated have the same errors in every sum.
+    return float(np.sqrt(np.clip(n_rows / (loops.rows_per_sum(m) or tile_rows(m)), 1, _MOST_AVERAGED)))
 
 
 def tile_rows(m: int) -> int:
     """Return the rows whose kernel values are computed and summed at a time."""
-    return max(_TILE_BYTES // (8 * m), min(2 * m, _MOST_TILE_ROWS), _MIN_TILE_ROWS)
+    together = loops.rows_per_sum(m)
+    if together is None:
+        return max(_NUMPY_TILE_BYTES // (8 * m), min(2 * m, _MOST_TILE_ROWS), _NUMPY_TILE_ROWS)
+    return min(max(_TILE_BYTES // (8 * m) // together, 1) * together, _MOST_TILE_ROWS)
 
 
 def _enough_leading(W: Array, size: float, dtype: np.dtype, n_rows: int) -> tuple[Array, float] | None:
@@ -221,6 +226,30 @@ class _Sent:
         return _Sent(self.statistics.merge(other.statistics), self.largest + other.largest)
 
 
+class Leading:
+    """The directions Q that leave kernel values before these are summed.
+
+    Attributes
+    ----------
+    directions : array (m, n_leading)
+        Q, rounded to the dtype of the sums.
+    """
+
+    def __init__(self, directions: Array) -> None:
+        self.directions = directions
+        self._products: dict[np.dtype, tuple[loops.Product, loops.Product]] = {}
+
+    def part(self, F: Array) -> None:
+        """Turn ``[·, C]`` into ``[A, D]``, with ``A = C Q`` and ``D = C − A Qᵀ``."""
+        if F.dtype not in self._products:
+            Q = self.directions.astype(F.dtype, copy=False)
+            # Two threads that race make the same.
+            self._products[F.dtype] = loops.Product(Q), loops.Product(-Q.T)
+        onto, back = self._products[F.dtype]
+        A, C = np.split(F, [self.directions.shape[1]], axis=1)
+        back.add_to(C, onto(C, A))
+
+
 @dataclass(frozen=True)
 class Fold:
     """The step of the pass: from a block of rows to the statistics of their whitened features.
@@ -241,8 +270,8 @@ class Fold:
         When to whiten.
     keep : Kept or None
         Filled with what it has room for.
-    leading : array (m, n_leading) or None
-        Q, rounded to the dtype of the sums.
+    leading : Leading or None
+        What leaves the kernel values first.
     name : str
         Of the rows, for errors.
     rooms : Rooms
@@ -257,7 +286,7 @@ class Fold:
     tolerance: float
     way: Way
     keep: Kept | None = None
-    leading: Array | None = None
+    leading: Leading | None = None
     name: str = "X"
     rooms: Rooms = field(default_factory=Rooms)
 
@@ -278,7 +307,7 @@ class Fold:
             return statistics.moved(self.shift @ self.T)
         if self.leading is not None:
             # C T = A (Qᵀ T) + D T, for Q as it was rounded.
-            both = np.concatenate([self.leading.T.astype(np.float64) @ self.T, self.T])
+            both = np.concatenate([self.leading.directions.T.astype(np.float64) @ self.T, self.T])
             return statistics.in_basis(both).moved(self.shift @ self.T)
         return statistics.moved(self.shift).in_basis(self.T)
 
@@ -318,23 +347,28 @@ class Fold:
             dtype = self.way.sum_dtype
             if dtype == np.float32 and not float(diagonal.max()) < _SQUARABLE32[1]:
                 dtype = np.dtype(np.float64)
-            shifted = np.subtract(C, self.shift, out=sums.room(C.shape, dtype), dtype=dtype, casting="same_kind")
-        A, D = (None, shifted) if self.leading is None else _parted(shifted, self.leading)
-        sums.add(D, diagonal, first, leading=A)
+            shifted = self._room(sums, tile, dtype)
+            np.subtract(C, self.shift, out=shifted[:, self.way.n_leading :], dtype=dtype, casting="same_kind")
+        if self.leading is not None:
+            self.leading.part(shifted)
+        sums.add(shifted, diagonal, first)
+
+    def _room(self, sums: BlockSums, tile: Block, dtype: np.dtype) -> Array:
+        """Return memory for what is summed of a tile: kernel values, with what leaves them first before them."""
+        return sums.room((tile.X.shape[0], self.way.n_leading + len(self.T)), dtype)
 
     def _fill(self, sums: BlockSums, tile: Block) -> Array | None:
         """Return the kernel values minus the shift as they are computed, and keep them; None if the kernel cannot."""
-        dtype, shape = tile.X.dtype, (tile.X.shape[0], len(self.T))
         kept, largest = (None, None) if self.keep is None else self.keep.of(tile)
-        to = sums.room(shape, dtype)
-        squares = fill(self.evaluate, to, tile.X, self.shift, largest, kept)
+        to = self._room(sums, tile, tile.X.dtype)
+        squares = fill(self.evaluate, to[:, self.way.n_leading :], tile.X, self.shift, largest, kept)
         if squares is None:
             return None
         if not np.isfinite(squares):
             require_finite(tile.X, self.name, tile.start)
-        if dtype == self.way.sum_dtype:
+        if tile.X.dtype == self.way.sum_dtype:
             return to
-        room = sums.room(shape, self.way.sum_dtype)
+        room = self._room(sums, tile, self.way.sum_dtype)
         room[:] = to
         return room
 
@@ -353,16 +387,6 @@ class Fold:
         margin = margin_of(F[heavy], diagonal[heavy], self.top, self.tolerance)
         F -= self.shift @ self.T
         sums.add(F, diagonal, first, margin=margin)
-
-
-def _parted(C: Array, Q: Array) -> tuple[Array, Array]:
-    """Return ``A = C Q`` and ``D = C − A Qᵀ``, which takes the place of C."""
-    Q = Q.astype(C.dtype, copy=False)
-    A = C @ Q
-    add_product = get_blas_funcs("gemm", dtype=C.dtype)
-    # BLAS sees the transposes, whose columns are contiguous: nothing is copied.
-    D = add_product(-1.0, Q.T, A.T, 1.0, C.T, trans_a=True, overwrite_c=True)
-    return np.asarray(A), np.asarray(D.T)
 
 
 def _spread(statistics: Statistics, n_leading: int) -> float:

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nystrom.loops import extension, nearest, normal_equations, products, seeds, sparse, sums
+from nystrom.loops import extension, gram, nearest, normal_equations, products, seeds, sparse, sums
 
-MODULES = (extension, nearest, normal_equations, products, seeds, sparse, sums)
+MODULES = (extension, gram, nearest, normal_equations, products, seeds, sparse, sums)
 
 
 def _instruction_sets():

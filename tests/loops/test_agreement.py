@@ -60,6 +60,26 @@ class TestProduct:
             assert_close(found, exact, scale, dtype, p)
         assert all(np.array_equal(found, fast[0]) for found in fast)
 
+    def test_is_written_to_and_added_to_a_part_of_an_array(self, n, p, m, dtype, both, rng):
+        X, B = rng.normal(size=(n, p)).astype(dtype), rng.normal(size=(p, m)).astype(dtype)
+        before = rng.normal(size=(n, m)).astype(dtype)
+        exact = X.astype(np.longdouble) @ B.astype(np.longdouble)
+        scale = np.abs(X).astype(np.float64) @ np.abs(B).astype(np.float64)
+
+        def run():
+            product, out = loops.Product(B), np.full((n, m + 2), 7, dtype)
+            part = out[:, 1 : m + 1]
+            assert product(X, part) is part
+            written = part.copy()
+            part[:] = before
+            product.add_to(part, X)
+            assert (out[:, [0, -1]] == 7).all()
+            return written, part
+
+        for written, added in both(run):
+            assert_close(written, exact, scale, dtype, p)
+            assert_close(added, exact + before, scale + np.abs(before), dtype, p + 1)
+
     def test_a_row_has_the_same_bits_anywhere(self, n, p, m, dtype, both, rng):
         product, X = loops.Product(rng.normal(size=(p, m)).astype(dtype)), rng.normal(size=(n, p)).astype(dtype)
         apart = [product(X[i : i + 1]) for i in range(n)]

@@ -44,6 +44,8 @@ class TestNative:
             native.product(np.asfortranarray(X), panels, out)
         with pytest.raises(ValueError, match="out must have contiguous rows"):
             native.product(X, panels, np.asfortranarray(out))
+        with pytest.raises(ValueError, match="plain products alone are added"):
+            native.product(X, panels, out, 0.5, norms, True, add=True)
         minus, largest, kept = np.zeros(5, dtype), np.empty(4, dtype), np.empty((4, 5), dtype)
         native.product(X, panels, out, 0.5, norms, True, minus, largest, kept)
         with pytest.raises(ValueError, match="minus must have size 5; got 4"):
@@ -119,8 +121,8 @@ class TestNative:
             native.sparse_columns(ends, indices, data, 4)
         with pytest.raises(ValueError, match="norms must have size 5; got 6"):
             native.sparse_product(ends, indices, data, columns, out, 1.0, np.zeros(6, dtype))
-        with pytest.raises(ValueError, match="out must be contiguous"):
-            native.sparse_product(ends, indices, data, columns, np.empty((6, 9), dtype)[:, :5])
+        with pytest.raises(ValueError, match="out must have contiguous rows"):
+            native.sparse_product(ends, indices, data, columns, np.empty((6, 5), dtype, order="F"))
         with pytest.raises(ValueError, match="labels must be one number from 0 to 1 per row"):
             native.heavy_sums(ends, indices, data, 8, labels + 2, None, allowed)
         with pytest.raises(ValueError, match="weights must have size 6; got 5"):

@@ -115,7 +115,7 @@ def _clearly_kept(fitted: NystromMap) -> bool:
     C = fitted.evaluate(Z)
     # What overflows is not clear.
     with np.errstate(over="ignore", invalid="ignore"):
-        kept = C @ fitted.projection.astype(C.dtype, copy=False)
+        kept = fitted.project(C)
         squares = np.einsum("ij,ij->i", kept, kept)
     return bool((squares > _CLEARLY_KEPT * fitted.kernel.diag(Z)).all() and np.isfinite(squares).all())
 

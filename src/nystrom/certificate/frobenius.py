@@ -163,7 +163,7 @@ def _diagonals(rows: RowBlocks, fitted: NystromMap, engine: Engine) -> _Diagonal
     def look(block: Block) -> tuple[Array, Array, Array, Array]:
         require_finite(block.X, name, block.start)
         C = fitted.evaluate(block.X)
-        phi = C @ fitted.projection.astype(C.dtype, copy=False)
+        phi = fitted.project(C)
         diagonal = np.asarray(fitted.kernel.diag(block.X, start=block.start), dtype=np.float64)
         left = np.maximum(diagonal - np.einsum("ij,ij->i", phi, phi, dtype=np.float64), 0.0)
         return left, diagonal, np.argmax(C, axis=1).astype(np.int32), gram_of(phi)

@@ -10,6 +10,7 @@ environment, every function here goes through NumPy, and results differ by round
 """
 
 from nystrom.loops.extension import instruction_set
+from nystrom.loops.gram import add_gram, panels, rows_per_sum
 from nystrom.loops.nearest import NearestColumn, first_largest
 from nystrom.loops.normal_equations import normal_product
 from nystrom.loops.products import Exponentials, Product, finish
@@ -23,6 +24,7 @@ __all__ = [
     "Product",
     "SparseExponentials",
     "SparseProduct",
+    "add_gram",
     "column_sums",
     "draw_seeds",
     "draw_weighted",
@@ -32,6 +34,8 @@ __all__ = [
     "instruction_set",
     "is_canonical",
     "normal_product",
+    "panels",
     "row_squares",
+    "rows_per_sum",
     "sum_by_label",
 ]

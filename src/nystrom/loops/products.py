@@ -15,7 +15,7 @@ _MAX_CHUNK_ROWS = 1024
 
 
 class Product:
-    """``X ↦ X @ columns`` for rows of the dtype of the columns (p, m).
+    """``X ↦ X @ columns`` for rows of the dtype of the columns (p, m); in ``out`` if that is given, its rows contiguous.
 
     Examples
     --------
@@ -28,16 +28,24 @@ class Product:
         self._columns = Columns(columns)
         self.shape: tuple[int, int] = self._columns.values.shape
 
-    def __call__(self, X: Array) -> Array:
+    def __call__(self, X: Array, out: Array | None = None) -> Array:
         p, m = self.shape
         check_columns(X, p)
         columns = self._columns.values
         if native is None or not takes(X.dtype) or not native.suits_product(p, m, X.itemsize, False):
-            return np.asarray(X @ columns)
+            return np.asarray(np.matmul(X, columns, out=out))
         X = by_rows(X)
-        out = np.empty((X.shape[0], m), X.dtype)
+        if out is None:
+            out = np.empty((X.shape[0], m), X.dtype)
         native.product(X, self._columns.panels(native), out)
         return out
+
+    def add_to(self, out: Array, X: Array) -> None:
+        """Add ``X @ columns`` to ``out``, whose rows are contiguous."""
+        if native is None or not takes(X.dtype) or not native.suits_product(*self.shape, X.itemsize, False):
+            out += X @ self._columns.values
+        else:
+            native.product(by_rows(X), self._columns.panels(native), out, add=True)
 
 
 class Exponentials:

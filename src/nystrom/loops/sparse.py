@@ -101,7 +101,7 @@ class SparseExponentials(SparseProduct):
     def into(
         self, out: Array, X: SparseMatrix, minus: Array | None, largest: Array | None = None, kept: Array | None = None
     ) -> float:
-        """Fill ``out``, which is contiguous, as :meth:`Exponentials.into` does for dense rows."""
+        """Fill ``out``, whose rows are contiguous, as :meth:`Exponentials.into` does for dense rows."""
         return self._fill(out, X, self.gamma, self.norms, True, minus, largest, kept)
 
 

@@ -135,9 +135,10 @@ struct HeldEnding {
 
     HeldEnding(Index n, Index m, Index panel, double gamma, const std::optional<Vector<T>> &norms_,
                bool exp, const std::optional<Vector<T>> &minus_, const std::optional<OutVector<T>> &largest,
-               const std::optional<OutMatrix<T>> &kept)
+               const std::optional<OutMatrix<T>> &kept, bool add = false)
         : norms(filled_up(norms_, m, panel, T(0), "norms")), minus(filled_up(minus_, m, panel, T(0), "minus"))
     {
+        require(!add || !norms_, "plain products alone are added.");
         require(!minus_ || (norms_ && exp), "minus is taken from exponentials alone.");
         require((!largest && !kept) || minus_, "largest and kept are found where minus is taken.");
         if (largest)
@@ -148,7 +149,8 @@ struct HeldEnding {
                minus.get(),
                largest ? aligned(*largest, "largest") : nullptr,
                kept ? out_rows(*kept, n, m, "kept") : nullptr,
-               kept ? Index(kept->stride(0)) : 0};
+               kept ? Index(kept->stride(0)) : 0,
+               add};
     }
 };
 

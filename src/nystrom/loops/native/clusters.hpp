@@ -43,32 +43,32 @@ void nearest(Rows<T> X, const T *shift, const T *table, const T *half, Index m, 
             place[a] = Mask<T>{};
         }
         for (Index j = 0; j < m; j += panel<T>) {
-            Vector<T> low[tile_rows], high[tile_rows];
-            Vector<T> first = -load(half + j), second = -load(half + j + lanes<T>);
-            for (int a = 0; a < tile_rows; a++) {
-                low[a] = first;
-                high[a] = second;
-            }
+            Vector<T> sums[tile_rows][tile_vectors];
+            for (int v = 0; v < tile_vectors; v++)
+                for (int a = 0; a < tile_rows; a++)
+                    sums[a][v] = -load(half + j + v * lanes<T>);
             const T *columns = table + j * X.p;
             for (Index k = 0; k < X.p; k++) {
-                first = load(columns + k * panel<T>);
-                second = load(columns + k * panel<T> + lanes<T>);
+                Vector<T> column[tile_vectors];
+#pragma GCC unroll 4
+                for (int v = 0; v < tile_vectors; v++)
+                    column[v] = load(columns + k * panel<T> + v * lanes<T>);
 #pragma GCC unroll 16
                 for (int a = 0; a < tile_rows; a++) {
                     Vector<T> x = splat(space[a * X.p + k]);
-                    low[a] += x * first;
-                    high[a] += x * second;
+#pragma GCC unroll 4
+                    for (int v = 0; v < tile_vectors; v++)
+                        sums[a][v] += x * column[v];
                 }
             }
-            Mask<T> here = Mask<T>{} + Number(j), there = here + Number(lanes<T>);
 #pragma GCC unroll 16
-            for (int a = 0; a < tile_rows; a++) {
-                auto later = high[a] > low[a];
-                Vector<T> score = later ? high[a] : low[a];
-                auto better = score > best[a];
-                best[a] = better ? score : best[a];
-                place[a] = better ? (later ? there : here) : place[a];
-            }
+            for (int a = 0; a < tile_rows; a++)
+#pragma GCC unroll 4
+                for (int v = 0; v < tile_vectors; v++) {
+                    auto better = sums[a][v] > best[a];
+                    best[a] = better ? sums[a][v] : best[a];
+                    place[a] = better ? Mask<T>{} + Number(j + v * lanes<T>) : place[a];
+                }
         }
         for (Index a = 0; a < rows; a++) {
             T parts[lanes<T>], highest = T(-__builtin_inf());

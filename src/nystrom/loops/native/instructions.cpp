@@ -1,6 +1,8 @@
 // The loops for one instruction set: this source is compiled once for each, with NYSTROM_SET its name,
-// NYSTROM_VECTOR_BYTES the width of its vectors and NYSTROM_TILE_ROWS the rows of sums that its registers hold.
+// NYSTROM_VECTOR_BYTES the width of its vectors, NYSTROM_TILE_ROWS and NYSTROM_TILE_VECTORS the rows and vectors of sums
+// that its registers hold.
 #include "clusters.hpp"
+#include "gram.hpp"
 #include "normal_equations.hpp"
 #include "product.hpp"
 #include "seeds.hpp"
@@ -22,8 +24,11 @@ constexpr Loops<T> loops()
     return {panel<T>,
             lanes<T>,
             tile_rows,
+            gram_chain,
             stretch,
+            points_panel<T>,
             product<T>,
+            gram<T>,
             nearest<T>,
             sums<T>,
             try_candidates<T>,

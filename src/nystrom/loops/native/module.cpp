@@ -40,14 +40,14 @@ nb::ndarray<nb::numpy, T, nb::ndim<3>> pack(const InstructionSet &set, Matrix<T>
 template <class T>
 double product(const InstructionSet &set, Matrix<T> X, Panels<T> panels, OutMatrix<T> out, double gamma,
                std::optional<Vector<T>> norms, bool exp, std::optional<Vector<T>> minus,
-               std::optional<OutVector<T>> largest, std::optional<OutMatrix<T>> kept)
+               std::optional<OutVector<T>> largest, std::optional<OutMatrix<T>> kept, bool add)
 {
     const Loops<T> &own = loops<T>(set);
     const Index m = Index(out.shape(1));
     Rows<T> rows = rows_of(X, "X");
     T *to = out_rows(out, rows.n, m, "out");
     const T *table = panels_of(own, panels, rows.p, m);
-    HeldEnding<T> held(rows.n, m, own.panel, gamma, norms, exp, minus, largest, kept);
+    HeldEnding<T> held(rows.n, m, own.panel, gamma, norms, exp, minus, largest, kept, add);
     const Index out_stride = Index(out.stride(0));
     nb::gil_scoped_release released;
     return own.product(rows, table, m, to, out_stride, held.end);
@@ -60,6 +60,21 @@ bool suits_product(const InstructionSet &set, std::int64_t p, std::int64_t m, st
 {
     const Index widest = exp ? set.widest_exponential : set.widest_product;
     return p >= 0 && m >= 0 && m <= widest && (m == 0 || p <= largest_table / std::max<Index>(itemsize, 1) / m);
+}
+
+bool suits_gram(const InstructionSet &set, std::int64_t k) { return k <= set.widest_product; }
+
+// out += FᵀF on and above the diagonal, and on some places below it.
+template <class T>
+void add_gram(const InstructionSet &set, Matrix<T> F, OutMatrix<double> out)
+{
+    const Loops<T> &own = loops<T>(set);
+    Rows<T> rows = rows_of(F, "F");
+    double *to = out_rows(out, rows.p, rows.p, "out");
+    const Index stride = Index(out.stride(0));
+    auto space = room<T>(own.gram_chain, (rows.p / own.lanes + 1) * own.lanes);
+    nb::gil_scoped_release released;
+    own.gram(rows, space.get(), to, stride);
 }
 
 template <class T>
@@ -122,7 +137,7 @@ std::int64_t seed(const InstructionSet &set, Matrix<T> A, Vector<T> squares, Mat
     const T *from = aligned(A, "A"), *norms = aligned(squares, "squares");
     const double *draws = aligned(uniform, "uniform");
     const Index down = Index(A.stride(0)), along = Index(A.stride(1));
-    const Index width = (n + own.stretch - 1) / own.stretch * own.stretch, panel = own.panel;
+    const Index width = (n + own.stretch - 1) / own.stretch * own.stretch, panel = own.points_panel;
     auto points = room<T>(width, p + 1), lengths = room<T>(1, width), closest = room<T>(1, width);
     auto nearer = room<T>(n_candidates, width);
     auto totals = room<double>(n_candidates, width / own.stretch), ends = room<double>(1, width / own.stretch);
@@ -172,7 +187,8 @@ void bind(nb::class_<InstructionSet> &set)
     set.def("product", &product<T>, nb::arg("X").noconvert(), nb::arg("panels").noconvert(), nb::arg("out").noconvert(),
             "gamma"_a = 0.0, nb::arg("norms").noconvert() = nb::none(), "exp"_a = false,
             nb::arg("minus").noconvert() = nb::none(), nb::arg("largest").noconvert() = nb::none(),
-            nb::arg("kept").noconvert() = nb::none());
+            nb::arg("kept").noconvert() = nb::none(), "add"_a = false);
+    set.def("add_gram", &add_gram<T>, nb::arg("F").noconvert(), nb::arg("out").noconvert());
     set.def("nearest", &nearest<T>, nb::arg("X").noconvert(), nb::arg("panels").noconvert(), nb::arg("half").noconvert(),
             nb::arg("shift").noconvert(), nb::arg("labels").noconvert());
     set.def("cluster_sums", &cluster_sums<T>, nb::arg("X").noconvert(), nb::arg("labels").noconvert(),
@@ -192,6 +208,8 @@ NB_MODULE(_native, m)
     nb::class_<InstructionSet> set(m, "InstructionSet");
     set.def_prop_ro("name", [](const InstructionSet &s) { return std::string(s.name); });
     set.def("suits_product", &suits_product, "p"_a, "m"_a, "itemsize"_a, "exp"_a);
+    set.def("suits_gram", &suits_gram, "k"_a);
+    set.def_prop_ro("gram_chain", [](const InstructionSet &s) { return s.float32.gram_chain; });
     bind<float>(set);
     bind<double>(set);
     bind_sparse(m, set);
@@ -202,7 +220,7 @@ NB_MODULE(_native, m)
         if (nystrom::runs_avx2())
             sets.push_back(&nystrom::avx2);
         if (nystrom::runs_avx512())
-            sets.insert(nystrom::halves_avx512() ? sets.end() - 1 : sets.end(), &nystrom::avx512);
+            sets.push_back(&nystrom::avx512);
 #endif
         nb::list all;
         for (const InstructionSet *each : sets)

@@ -6,7 +6,7 @@
 namespace nystrom::NYSTROM_SET {
 
 // With two columns their sums take 16 registers of 32, or 8 of 16.
-constexpr int normal_rows = NYSTROM_TILE_ROWS > 8 ? 8 : 4;
+constexpr int normal_rows = NYSTROM_VECTOR_BYTES == 64 ? 8 : 4;
 
 // As many numbers as a vector of doubles has, as doubles.
 INLINE Vector<double> load_double(const double *from) { return load(from); }

@@ -43,23 +43,10 @@ bool runs_avx512()
     return (b & wanted) == wanted;
 }
 
-bool halves_avx512()
-{
-    unsigned a, b, c, d;
-    // "AuthenticAMD", family 25. Later families have the wider units.
-    if (!__get_cpuid(0, &a, &b, &c, &d) || b != 0x68747541u || d != 0x69746e65u || c != 0x444d4163u)
-        return false;
-    if (!__get_cpuid(1, &a, &b, &c, &d))
-        return false;
-    const unsigned family = ((a >> 8) & 0xfu) + ((a >> 20) & 0xffu);
-    return family == 25;
-}
-
 #else
 
 bool runs_avx2() { return false; }
 bool runs_avx512() { return false; }
-bool halves_avx512() { return false; }
 
 #endif
 

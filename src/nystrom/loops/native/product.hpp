@@ -15,31 +15,34 @@ constexpr Index block_columns = 1024;
 // Products that are added up in one chain before the sum goes to the others: rounding errors grow with its length.
 constexpr Index chain = 128;
 
+// The sums of one row of a tile.
+template <class T>
+using TileRow = Vector<T>[tile_vectors];
+
 // One tile: `rows` rows of X by `vectors` vectors of columns, over p columns of X; meanwhile rows that are `ahead`
 // numbers away come into the cache.
 template <class T, int rows, int vectors>
-INLINE void tile(const T *X, Index stride, const T *table, Index p, Index ahead, Vector<T> (*sums)[2])
+INLINE void tile(const T *X, Index stride, const T *table, Index p, Index ahead, TileRow<T> *sums)
 {
     for (Index begin = 0; begin == 0 || begin < p; begin += chain) {
         Index end = begin + chain < p ? begin + chain : p;
-        Vector<T> kept[rows][2];
-        for (int i = 0; i < rows; i++)
-            kept[i][0] = kept[i][1] = Vector<T>{};
-        for (Index from = begin; from < end; from += panel<T>) {
-            Index upto = from + panel<T> < end ? from + panel<T> : end;
+        Vector<T> kept[rows][vectors] = {};
+        for (Index from = begin; from < end; from += line<T>) {
+            Index upto = from + line<T> < end ? from + line<T> : end;
             if (ahead)
                 for (int i = 0; i < rows; i++)
                     __builtin_prefetch(X + i * stride + from + ahead);
             for (Index k = from; k < upto; k++) {
-                Vector<T> first = load(table + k * panel<T>), second = first;
-                if constexpr (vectors > 1)
-                    second = load(table + k * panel<T> + lanes<T>);
+                Vector<T> columns[vectors];
+#pragma GCC unroll 4
+                for (int v = 0; v < vectors; v++)
+                    columns[v] = load(table + k * panel<T> + v * lanes<T>);
 #pragma GCC unroll 16
                 for (int i = 0; i < rows; i++) {
                     Vector<T> x = splat(X[i * stride + k]);
-                    kept[i][0] += x * first;
-                    if constexpr (vectors > 1)
-                        kept[i][1] += x * second;
+#pragma GCC unroll 4
+                    for (int v = 0; v < vectors; v++)
+                        kept[i][v] += x * columns[v];
                 }
             }
         }
@@ -50,7 +53,7 @@ INLINE void tile(const T *X, Index stride, const T *table, Index p, Index ahead,
 }
 
 template <class T, int vectors>
-INLINE void tiles(const T *X, Index stride, Index rows, const T *table, Index p, Index ahead, Vector<T> (*sums)[2])
+INLINE void tiles(const T *X, Index stride, Index rows, const T *table, Index p, Index ahead, TileRow<T> *sums)
 {
     if (rows == tile_rows) {
         tile<T, int(tile_rows), vectors>(X, stride, table, p, ahead, sums);
@@ -58,6 +61,17 @@ INLINE void tiles(const T *X, Index stride, Index rows, const T *table, Index p,
     }
     for (Index i = 0; i < rows; i++)
         tile<T, 1, vectors>(X + i * stride, stride, table, p, 0, sums + i);
+}
+
+// The same for as many vectors as `columns` take.
+template <class T, int vectors = tile_vectors>
+INLINE void tiles_of(Index columns, const T *X, Index stride, Index rows, const T *table, Index p, Index ahead,
+                     TileRow<T> *sums)
+{
+    if constexpr (vectors > 1)
+        if (columns <= (vectors - 1) * lanes<T>)
+            return tiles_of<T, vectors - 1>(columns, X, stride, rows, table, p, ahead, sums);
+    tiles<T, vectors>(X, stride, rows, table, p, ahead, sums);
 }
 
 template <class T>
@@ -112,14 +126,14 @@ INLINE Vector<T> larger_part(Vector<T> value, Vector<T> than, Index count)
 // were stored before. If `watched`, `tops` learn the largest values of each row, `kept` the values if it is not null, and
 // `minus` is taken from all after that.
 template <class T, Finish finish, bool full, bool watched = false>
-INLINE void store_tile(Vector<T> (*sums)[2], Index rows, Index columns, bool add, T *out, Index out_stride,
+INLINE void store_tile(TileRow<T> *sums, Index rows, Index columns, bool add, T *out, Index out_stride,
                        const T *row_norms, const T *norms, const T *minus = nullptr, Vector<T> *tops = nullptr,
                        T *kept = nullptr, Index kept_stride = 0)
 {
     for (Index a = 0; a < rows; a++) {
         T *to = out + a * out_stride;
         T row_norm = finish == Finish::product ? T(0) : row_norms[a];
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (Index v = 0; v * lanes<T> < (full ? panel<T> : columns); v++) {
             Index count = full ? lanes<T> : columns - v * lanes<T>;
             Vector<T> value = sums[a][v];
@@ -152,7 +166,8 @@ template <class T>
 INLINE void fetch_for_writing(const T *to, Index stride, Index rows, Index columns)
 {
     for (Index a = 0; a < rows; a++) {
-        __builtin_prefetch(to + a * stride, 1);
+        for (Index j = 0; j < columns; j += line<T>)
+            __builtin_prefetch(to + a * stride + j, 1);
         __builtin_prefetch(to + a * stride + columns - 1, 1);
     }
 }
@@ -190,25 +205,23 @@ double product_of(Rows<T> X, const T *table, Index m, T *out, Index out_stride, 
                     Index ahead = j == 0 && i + fetched + tile_rows <= X.n ? fetched * X.stride : 0;
                     const T *x = X.data + i * X.stride + k;
                     T *to = out + i * out_stride + j;
-                    Vector<T> sums[tile_rows][2];
+                    TileRow<T> sums[tile_rows];
                     fetch_for_writing(to, out_stride, rows, columns);
-                    if (columns > lanes<T>)
-                        tiles<T, 2>(x, X.stride, rows, part, width, ahead, sums);
-                    else
-                        tiles<T, 1>(x, X.stride, rows, part, width, ahead, sums);
+                    tiles_of<T>(columns, x, X.stride, rows, part, width, ahead, sums);
                     const T *own = finish == Finish::product ? nullptr : end.norms + j;
                     const T *minus = watched ? end.minus + j : nullptr;
                     const T *lengths = row_norms + (i - from);
                     Vector<T> *top = tops + (watched ? i - from : 0);
                     T *kept = watched && end.kept ? end.kept + i * end.kept_stride + j : nullptr;
                     if (!last)
-                        store_tile<T, Finish::product, false>(sums, rows, columns, k > 0, to, out_stride, lengths, own);
+                        store_tile<T, Finish::product, false>(sums, rows, columns, k > 0 || end.add, to, out_stride,
+                                                              lengths, own);
                     else if (columns == panel<T> && rows == tile_rows && k == 0)
-                        store_tile<T, finish, true, watched>(sums, tile_rows, panel<T>, false, to, out_stride, lengths,
+                        store_tile<T, finish, true, watched>(sums, tile_rows, panel<T>, end.add, to, out_stride, lengths,
                                                              own, minus, top, kept, end.kept_stride);
                     else
-                        store_tile<T, finish, false, watched>(sums, rows, columns, k > 0, to, out_stride, lengths, own,
-                                                              minus, top, kept, end.kept_stride);
+                        store_tile<T, finish, false, watched>(sums, rows, columns, k > 0 || end.add, to, out_stride, lengths,
+                                                              own, minus, top, kept, end.kept_stride);
                 }
             }
         }
@@ -220,7 +233,7 @@ double product_of(Rows<T> X, const T *table, Index m, T *out, Index out_stride, 
     return squares;
 }
 
-// out[i, j] = sum_k X[i, k] table[k, j]; with Finish::exponents min(out[i, j] - gamma |X[i]|^2 - norms[j], 0), and with
+// out[i, j] = sum_k X[i, k] table[k, j], added to what is there if end.add; with Finish::exponents min(out[i, j] - gamma |X[i]|^2 - norms[j], 0), and with
 // Finish::exponential the exponential of that, minus end.minus[j] if that is given. `table` is in panels of columns, each
 // p rows of them, filled up with zeros, as what `end` has per column is. Returns the sum of all |X[i]|^2, or 0 for plain
 // products.

@@ -5,14 +5,17 @@
 
 namespace nystrom::NYSTROM_SET {
 
-// Weights that a draw looks at as one; a multiple of every panel.
+// Weights that a draw looks at as one; a multiple of every panel of points.
 constexpr Index stretch = 128;
+// Points of a panel: two vectors, which with the sums of all candidates at once fill the registers.
+template <class T>
+constexpr Index points_panel = 2 * lanes<T>;
 
 // Where coordinate k of point i stands: panels of points, one after the other, so that a pass reads memory in order.
 template <class T>
 INLINE Index place_of(Index p, Index i, Index k)
 {
-    return (i / panel<T> * p + k) * panel<T> + i % panel<T>;
+    return (i / points_panel<T> * p + k) * points_panel<T> + i % points_panel<T>;
 }
 
 // For `count` candidates from number `first` on, and the points of some stretches: nearer[c, i] =
@@ -31,13 +34,13 @@ INLINE void nearer_of(Seeds<T> s, Index first, Index begin_stretch, Index end_st
     }
     for (Index number = begin_stretch; number < end_stretch; number++) {
         Vector<T> parts[count] = {};
-        for (Index i = number * stretch; i < (number + 1) * stretch; i += panel<T>) {
+        for (Index i = number * stretch; i < (number + 1) * stretch; i += points_panel<T>) {
             Vector<T> sums[count][2];
             for (Index begin = 0; begin == 0 || begin < s.p; begin += chain) {
                 Index end = begin + chain < s.p ? begin + chain : s.p;
                 Vector<T> kept[count][2] = {};
                 for (Index k = begin; k < end; k++) {
-                    const T *row = s.points + i * s.p + k * panel<T>;
+                    const T *row = s.points + i * s.p + k * points_panel<T>;
                     Vector<T> left = load(row), right = load(row + lanes<T>);
 #pragma GCC unroll 16
                     for (int a = 0; a < count; a++) {

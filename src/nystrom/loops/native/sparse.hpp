@@ -26,12 +26,11 @@ void add_full(const Entries<T> &entries, const T *full, T *sums)
 {
     // Few vectors are few chains of additions, each of which waits for the one before.
     constexpr int ways = vectors <= 2 ? 4 : vectors <= 4 ? 2 : 1;
-    constexpr Index line = 64 / Index(sizeof(T));
     Vector<T> parts[ways][vectors] = {};
     for (Index k = 0; k < entries.count; k += ways) {
         if (k + entries_ahead + ways <= entries.count)
             for (int a = 0; a < ways; a++)
-                for (Index from = 0; from < vectors * lanes<T>; from += line)
+                for (Index from = 0; from < vectors * lanes<T>; from += line<T>)
                     __builtin_prefetch(full + entries.at[k + entries_ahead + a] + from);
         if (k + ways <= entries.count) {
 #pragma GCC unroll 4
@@ -115,7 +114,8 @@ double squares_of(const T *data, Index count)
 }
 
 template <class T, class I, Finish finish, bool watched = false>
-double sparse_product_of(SparseRows<T, I> X, ColumnTable<T> Z, Index m, T *out, double gamma, Ending<T> end, T *sums)
+double sparse_product_of(SparseRows<T, I> X, ColumnTable<T> Z, Index m, T *out, Index out_stride, double gamma,
+                         Ending<T> end, T *sums)
 {
     double squares = 0;
     for (Index i = 0; i < X.n; i++) {
@@ -133,7 +133,7 @@ double sparse_product_of(SparseRows<T, I> X, ColumnTable<T> Z, Index m, T *out, 
                     store_part<T>(end.kept + i * end.kept_stride + j, value, m - j);
                 value -= load(end.minus + j);
             }
-            store_part<T>(out + i * m + j, value, m - j);
+            store_part<T>(out + i * out_stride + j, value, m - j);
         }
         if constexpr (watched)
             if (end.largest)
@@ -142,18 +142,19 @@ double sparse_product_of(SparseRows<T, I> X, ColumnTable<T> Z, Index m, T *out, 
     return squares;
 }
 
-// The same as `product` for sparse rows X, with `gamma` in the place of that of `end`; out is contiguous, and `sums` has
-// room for the width of Z and the idle sums.
+// The same as `product` for sparse rows X, with `gamma` in the place of that of `end`; `sums` has room for the width of
+// Z and the idle sums.
 template <class T, class I>
-double sparse_product(SparseRows<T, I> X, ColumnTable<T> Z, Index m, T *out, double gamma, Ending<T> end, T *sums)
+double sparse_product(SparseRows<T, I> X, ColumnTable<T> Z, Index m, T *out, Index out_stride, double gamma,
+                      Ending<T> end, T *sums)
 {
     if (end.finish == Finish::product)
-        return sparse_product_of<T, I, Finish::product>(X, Z, m, out, gamma, end, sums);
+        return sparse_product_of<T, I, Finish::product>(X, Z, m, out, out_stride, gamma, end, sums);
     if (end.finish == Finish::exponents)
-        return sparse_product_of<T, I, Finish::exponents>(X, Z, m, out, gamma, end, sums);
+        return sparse_product_of<T, I, Finish::exponents>(X, Z, m, out, out_stride, gamma, end, sums);
     if (end.minus)
-        return sparse_product_of<T, I, Finish::exponential, true>(X, Z, m, out, gamma, end, sums);
-    return sparse_product_of<T, I, Finish::exponential>(X, Z, m, out, gamma, end, sums);
+        return sparse_product_of<T, I, Finish::exponential, true>(X, Z, m, out, out_stride, gamma, end, sums);
+    return sparse_product_of<T, I, Finish::exponential>(X, Z, m, out, out_stride, gamma, end, sums);
 }
 
 // Whether all of them are from 0 to p - 1.

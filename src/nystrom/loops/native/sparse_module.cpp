@@ -149,10 +149,11 @@ double sparse_product(const InstructionSet &set, Vector<I> ends, Vector<I> indic
     auto rows = sparse_rows<T, I>(set, ends, indices, data, columns.p, "X");
     require(columns.lanes == loops<T>(set).lanes, "the columns were made for another instruction set.");
     HeldEnding<T> held(rows.n, columns.m, loops<T>(set).panel, gamma, norms, exp, minus, largest, kept);
-    T *to = contiguous(out, rows.n, columns.m, "out");
+    T *to = out_rows(out, rows.n, columns.m, "out");
+    const Index out_stride = Index(out.stride(0));
     auto sums = room<T>(1, columns.width + idle_sums);
     nb::gil_scoped_release released;
-    return sparse_loops<T, I>(set).product(rows, columns.table(), columns.m, to, gamma, held.end, sums.get());
+    return sparse_loops<T, I>(set).product(rows, columns.table(), columns.m, to, out_stride, gamma, held.end, sums.get());
 }
 
 template <class T, class I>

@@ -44,11 +44,12 @@ struct Ending {
     T *largest;
     T *kept;
     Index kept_stride;
+    bool add;  // plain products are added to what is there
 };
 
 template <class T>
 struct Seeds {
-    const T *points;        // width / panel panels of p × panel; width is a multiple of `stretch`; zeros from point n on
+    const T *points;        // width / points_panel panels of p × points_panel; width is a multiple of `stretch`; zeros from point n on
     Index n, width, p;
     const T *squares;       // width
     const double *uniform;  // (wanted - 1) × n_candidates, in [0, 1)
@@ -88,7 +89,8 @@ struct ColumnTable {
 
 template <class T, class I>
 struct SparseLoops {
-    double (*product)(SparseRows<T, I> X, ColumnTable<T> Z, Index m, T *out, double gamma, Ending<T>, T *sums);
+    double (*product)(SparseRows<T, I> X, ColumnTable<T> Z, Index m, T *out, Index out_stride, double gamma, Ending<T>,
+                      T *sums);
     double (*column_sums)(SparseRows<T, I> X, double *sums);
     Index (*heavy_sum)(SparseRows<T, I> X, const std::int64_t *numbers, Index n_rows, const double *weights, double allowed,
                        double *sums, std::int32_t *columns, double *values);
@@ -98,11 +100,14 @@ struct SparseLoops {
 
 template <class T>
 struct Loops {
-    Index panel;      // columns of a panel
-    Index lanes;      // numbers of a vector
-    Index tile_rows;  // rows of a tile
-    Index stretch;    // weights that a draw looks at as one
+    Index panel;         // columns of a panel
+    Index lanes;         // numbers of a vector
+    Index tile_rows;     // rows of a tile
+    Index gram_chain;    // rows whose products are added up before the sum becomes double
+    Index stretch;       // weights that a draw looks at as one
+    Index points_panel;  // points of a panel of these
     double (*product)(Rows<T> X, const T *table, Index m, T *out, Index out_stride, Ending<T>);
+    void (*gram)(Rows<T> F, T *space, double *out, Index stride);
     void (*nearest)(Rows<T> X, const T *shift, const T *table, const T *half, Index m, T *space, std::int32_t *labels);
     double (*sums)(Rows<T> X, const T *shift, const std::int32_t *labels, double *sums, std::int64_t *counts);
     void (*try_candidates)(Seeds<T>, Index tried, Index begin_stretch, Index end_stretch, T *space);
@@ -128,9 +133,5 @@ extern const InstructionSet avx2, avx512;
 // Whether this processor, and the system on it, can run code for AVX2 with FMA, and for AVX-512.
 bool runs_avx2();
 bool runs_avx512();
-
-// Whether AVX-512 is there, but each of its instructions takes the time of two of AVX2: then AVX2 is faster, for it fills
-// up fewer columns.
-bool halves_avx512();
 
 }  // namespace nystrom

@@ -23,10 +23,14 @@ struct Bits<double> {
 
 template <class T>
 constexpr Index lanes = NYSTROM_VECTOR_BYTES / Index(sizeof(T));
-// Two vectors of columns: with TILE_ROWS rows of sums they fill the registers.
-template <class T>
-constexpr Index panel = 2 * lanes<T>;
+// A tile has so many rows by so many vectors of columns: their sums fill the registers.
 constexpr Index tile_rows = NYSTROM_TILE_ROWS;
+constexpr int tile_vectors = NYSTROM_TILE_VECTORS;
+template <class T>
+constexpr Index panel = tile_vectors * lanes<T>;
+// Numbers that come into the cache together.
+template <class T>
+constexpr Index line = 64 / Index(sizeof(T));
 
 template <class T>
 struct VectorOf {

@@ -1,0 +1,109 @@
+// The Gram matrix of dense rows, summed in double.
+#pragma once
+
+#include "product.hpp"
+
+namespace nystrom::NYSTROM_SET {
+
+// Rows of the Gram matrix that a tile of it has: they divide a vector, and their sums fill the registers.
+template <class T>
+constexpr int gram_rows = tile_rows >= 8 && lanes<T> % 8 == 0 ? 8 : lanes<T> % 4 == 0 ? 4 : 2;
+
+// Rows whose products are added up as T.
+constexpr Index gram_chain = 256;
+
+// The numbers of one vector added to as many doubles.
+INLINE void add_to(double *to, Vector<double> values) { store(to, load(to) + values); }
+
+INLINE void add_to(double *to, Vector<float> values)
+{
+    typedef float Half __attribute__((vector_size(NYSTROM_VECTOR_BYTES / 2)));
+    Half parts[2];
+    __builtin_memcpy(parts, &values, sizeof values);
+    for (int h = 0; h < 2; h++) {
+        double *half = to + h * lanes<double>;
+        store(half, load(half) + __builtin_convertvector(parts[h], Vector<double>));
+    }
+}
+
+template <class T>
+INLINE void add_part(double *to, Vector<T> values, Index count)
+{
+    if (count >= lanes<T>) {
+        add_to(to, values);
+        return;
+    }
+    T part[lanes<T>];
+    store(part, values);
+    for (Index l = 0; l < count; l++)
+        to[l] += double(part[l]);
+}
+
+// out[a, c] += sum_k A[k, a] B[k, c] for one tile of gram_rows by `vectors` vectors, of which `rows` and `columns` are
+// there. A and B stand in columns of vectors, each gram_chain long, of which n are filled.
+template <class T, int vectors>
+INLINE void gram_tile(const T *A, const T *B, Index n, Index rows, Index columns, double *out, Index stride)
+{
+    constexpr int count = gram_rows<T>;
+    for (Index a = 0; a < rows; a++)
+        for (Index c = 0; c < columns; c += line<double>)
+            __builtin_prefetch(out + a * stride + c, 1);
+    Vector<T> sums[count][vectors] = {};
+    for (Index k = 0; k < n; k++) {
+        Vector<T> right[vectors];
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++)
+            right[v] = load(B + (v * gram_chain + k) * lanes<T>);
+#pragma GCC unroll 16
+        for (int a = 0; a < count; a++) {
+            Vector<T> left = splat(A[k * lanes<T> + a]);
+#pragma GCC unroll 4
+            for (int v = 0; v < vectors; v++)
+                sums[a][v] += left * right[v];
+        }
+    }
+#pragma GCC unroll 16
+    for (int a = 0; a < count; a++)
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++)
+            if (a < rows && v * lanes<T> < columns)
+                add_part<T>(out + a * stride + v * lanes<T>, sums[a][v], columns - v * lanes<T>);
+}
+
+// The same for as many vectors as are `wanted`.
+template <class T, int vectors = tile_vectors>
+INLINE void gram_tile_of(Index wanted, const T *A, const T *B, Index n, Index rows, Index columns, double *out,
+                         Index stride)
+{
+    if constexpr (vectors > 1)
+        if (wanted < vectors)
+            return gram_tile_of<T, vectors - 1>(wanted, A, B, n, rows, columns, out, stride);
+    gram_tile<T, vectors>(A, B, n, rows, columns, out, stride);
+}
+
+// out[i, j] += sum_k F[k, i] F[k, j] for i <= j, and for some i > j. Products of `gram_chain` rows are added up as T,
+// and these sums as doubles. `space` holds `gram_chain` rows of as many whole vectors as the columns take.
+template <class T>
+void gram(Rows<T> F, T *space, double *out, Index stride)
+{
+    const Index m = F.p;
+    for (Index from = 0; from < F.n; from += gram_chain) {
+        const Index n = F.n - from < gram_chain ? F.n - from : gram_chain;
+        for (Index k = 0; k < n; k++)
+            for (Index j = 0; j < m; j += lanes<T>)
+                store(space + j * gram_chain + k * lanes<T>, load_part(F.data + (from + k) * F.stride + j, m - j));
+        for (Index j = 0; j < m; j += panel<T>) {
+            const Index columns = m - j < panel<T> ? m - j : panel<T>, vectors = (columns + lanes<T> - 1) / lanes<T>;
+            for (Index i = 0; i < j + columns; i += gram_rows<T>) {
+                const Index rows = m - i < gram_rows<T> ? m - i : gram_rows<T>;
+                // Vectors of which all is below the diagonal are left out.
+                const Index skipped = i < j ? 0 : (i - j) / lanes<T>, first = skipped * lanes<T>;
+                const T *A = space + i / lanes<T> * lanes<T> * gram_chain + i % lanes<T>;
+                gram_tile_of<T>(vectors - skipped, A, space + (j + first) * gram_chain, n, rows, columns - first,
+                                out + i * stride + j + first, stride);
+            }
+        }
+    }
+}
+
+}  // namespace nystrom::NYSTROM_SET
