@@ -24,12 +24,89 @@ Index nearest_of_row(const T *x, Index p, const T *table, const T *half, Index m
     return found;
 }
 
+template <class T, int count>
+struct LanesOf {
+    typedef T type __attribute__((vector_size(count * sizeof(T))));
+};
+template <class T, int count>
+using Lanes = typename LanesOf<T, count>::type;
+
+// The largest score of some lanes, and the least of the numbers that stand where it does.
+template <class T, class Number>
+struct Best {
+    T score;
+    Number number;
+};
+
+template <class T, class Number, int count>
+INLINE Best<T, Number> best_lane(Lanes<T, count> scores, Lanes<Number, count> numbers)
+{
+    if constexpr (count == 1) {
+        return {scores[0], numbers[0]};
+    } else {
+        // One half against the other.
+        constexpr int half = count / 2;
+        Lanes<T, half> score[2];
+        Lanes<Number, half> number[2];
+        __builtin_memcpy(score, &scores, sizeof scores);
+        __builtin_memcpy(number, &numbers, sizeof numbers);
+        auto later = (score[1] > score[0]) | ((score[1] == score[0]) & (number[1] < number[0]));
+        return best_lane<T, Number, half>(later ? score[1] : score[0], later ? number[1] : number[0]);
+    }
+}
+
+// Scores of one tile of rows in `space` with `vectors` vectors of centres from number j on, for the best so far of each
+// lane and where it stands.
+template <class T, int vectors>
+INLINE void score_tile(const T *space, Index p, const T *columns, const T *half, Index j, Vector<T> *best, Mask<T> *place)
+{
+    using Number = decltype(Mask<T>{}[0] + 0);
+    Vector<T> sums[tile_rows][vectors];
+    for (int v = 0; v < vectors; v++)
+        for (int a = 0; a < tile_rows; a++)
+            sums[a][v] = -load(half + j + v * lanes<T>);
+    for (Index k = 0; k < p; k++) {
+        Vector<T> column[vectors];
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++)
+            column[v] = load(columns + k * panel<T> + v * lanes<T>);
+#pragma GCC unroll 16
+        for (int a = 0; a < tile_rows; a++) {
+            Vector<T> x = splat(space[a * p + k]);
+#pragma GCC unroll 4
+            for (int v = 0; v < vectors; v++)
+                sums[a][v] += x * column[v];
+        }
+    }
+#pragma GCC unroll 16
+    for (int a = 0; a < tile_rows; a++)
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++) {
+            auto better = sums[a][v] > best[a];
+            best[a] = better ? sums[a][v] : best[a];
+            place[a] = better ? Mask<T>{} + Number(j + v * lanes<T>) : place[a];
+        }
+}
+
+template <class T, int vectors = tile_vectors>
+INLINE void score_tile_of(Index wanted, const T *space, Index p, const T *columns, const T *half, Index j,
+                          Vector<T> *best, Mask<T> *place)
+{
+    if constexpr (vectors > 1)
+        if (wanted < vectors)
+            return score_tile_of<T, vectors - 1>(wanted, space, p, columns, half, j, best, place);
+    score_tile<T, vectors>(space, p, columns, half, j, best, place);
+}
+
 // labels[i] = the first j with the largest (X[i] - shift) . table[:, j] - half[j]; what is NaN is never the largest.
 // `half` is filled up with infinity; `space` holds tile_rows * p numbers.
 template <class T>
 void nearest(Rows<T> X, const T *shift, const T *table, const T *half, Index m, T *space, std::int32_t *labels)
 {
     using Number = decltype(Mask<T>{}[0] + 0);
+    Mask<T> steps;
+    for (Index l = 0; l < lanes<T>; l++)
+        steps[l] = Number(l);
     for (Index i = 0; i < X.n; i += tile_rows) {
         Index rows = X.n - i < tile_rows ? X.n - i : tile_rows;
         Vector<T> best[tile_rows];
@@ -43,48 +120,15 @@ void nearest(Rows<T> X, const T *shift, const T *table, const T *half, Index m, 
             place[a] = Mask<T>{};
         }
         for (Index j = 0; j < m; j += panel<T>) {
-            Vector<T> sums[tile_rows][tile_vectors];
-            for (int v = 0; v < tile_vectors; v++)
-                for (int a = 0; a < tile_rows; a++)
-                    sums[a][v] = -load(half + j + v * lanes<T>);
-            const T *columns = table + j * X.p;
-            for (Index k = 0; k < X.p; k++) {
-                Vector<T> column[tile_vectors];
-#pragma GCC unroll 4
-                for (int v = 0; v < tile_vectors; v++)
-                    column[v] = load(columns + k * panel<T> + v * lanes<T>);
-#pragma GCC unroll 16
-                for (int a = 0; a < tile_rows; a++) {
-                    Vector<T> x = splat(space[a * X.p + k]);
-#pragma GCC unroll 4
-                    for (int v = 0; v < tile_vectors; v++)
-                        sums[a][v] += x * column[v];
-                }
-            }
-#pragma GCC unroll 16
-            for (int a = 0; a < tile_rows; a++)
-#pragma GCC unroll 4
-                for (int v = 0; v < tile_vectors; v++) {
-                    auto better = sums[a][v] > best[a];
-                    best[a] = better ? sums[a][v] : best[a];
-                    place[a] = better ? Mask<T>{} + Number(j + v * lanes<T>) : place[a];
-                }
+            const Index vectors = (m - j + lanes<T> - 1) / lanes<T>;
+            score_tile_of<T>(vectors, space, X.p, table + j * X.p, half, j, best, place);
         }
         for (Index a = 0; a < rows; a++) {
-            T parts[lanes<T>], highest = T(-__builtin_inf());
-            Number numbers[lanes<T>];
-            store(parts, best[a]);
-            store(numbers, place[a]);
-            for (Index l = 0; l < lanes<T>; l++)
-                highest = parts[l] > highest ? parts[l] : highest;
-            Index found = 0x7fffffff;
-            for (Index l = 0; l < lanes<T>; l++) {
-                Index number = parts[l] == highest ? Index(numbers[l]) + l : found;
-                found = number < found ? number : found;
-            }
-            if (!(highest - highest == 0))
-                found = nearest_of_row(space + a * X.p, X.p, table, half, m);
-            labels[i + a] = std::int32_t(found);
+            auto found = best_lane<T, Number, int(lanes<T>)>(best[a], place[a] + steps);
+            Index label = Index(found.number);
+            if (!(found.score - found.score == 0))
+                label = nearest_of_row(space + a * X.p, X.p, table, half, m);
+            labels[i + a] = std::int32_t(label);
         }
     }
 }
