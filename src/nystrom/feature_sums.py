@@ -7,6 +7,7 @@ nor features far from zero cost digits. A weight is a number of repetitions: eve
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -52,6 +53,7 @@ class Statistics:
     target_mean: Array
     target_scatter: Array
     n_checked: int = 0
+    _above: ClassVar[bool] = False
 
     @property
     def gram(self) -> Array:
@@ -82,23 +84,22 @@ class Statistics:
         with np.errstate(over="ignore"):
             return self.target_scatter + self.weight * self.target_mean**2
 
-    def merge(self, other: Statistics) -> Statistics:
+    def merge(self, other: Self) -> Self:
         """Return the statistics of both sets of rows; reuses the memory of ``self``."""
         # Overflow is found in the sums, where it is an error with advice.
         with np.errstate(over="ignore", invalid="ignore"):
             return self._merged(other)
 
-    def _merged(self, other: Statistics) -> Statistics:
+    def _merged(self, other: Self) -> Self:
         weight = self.weight + other.weight
         share = other.weight / weight if weight > 0 else 0.0
         between = self.weight * share
         gap, target_gap = other.mean - self.mean, other.target_mean - self.target_mean
         scatter, cross = self.scatter, self.cross
-        scatter += other.scatter
-        _add_outer(scatter, gap, between)
+        _add_outer(scatter, gap, between, other.scatter, above=self._above)
         cross += other.cross
         cross += between * np.outer(gap, target_gap)
-        return Statistics(
+        return type(self)(
             self.count + other.count,
             weight,
             self.mean + share * gap,
@@ -122,6 +123,18 @@ class Statistics:
     def moved(self, shift: Array) -> Statistics:
         """Return the statistics of the features ``f + shift``."""
         return replace(self, mean=self.mean + shift)
+
+
+@dataclass(frozen=True)
+class HalfStatistics(Statistics):
+    """The same while blocks are added up: of ``scatter`` there is what is on and above the diagonal."""
+
+    _above: ClassVar[bool] = True
+
+    def whole(self) -> Statistics:
+        """Return the statistics with all of ``scatter``, which is filled up in place."""
+        _mirror(self.scatter)
+        return Statistics(**vars(self))
 
 
 def margin_of(F: Array, diagonal: Array, top: float, tolerance: float) -> float:
@@ -213,12 +226,11 @@ class BlockSums:
             self._margin = min(self._margin, margin)
             self._checked += len(wy)
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> HalfStatistics:
         """Return what the tiles have added up to; nothing can be added after that."""
         mean = self._sum / (self._weight or 1.0)
-        _mirror(self._gram)
-        _add_outer(self._gram, mean, -self._weight)
-        return Statistics(
+        _add_outer(self._gram, mean, -self._weight, above=True)
+        return HalfStatistics(
             self._count,
             self._weight,
             mean,
@@ -240,12 +252,15 @@ def _mirror(A: Array) -> None:
         A[rows.stop :, rows] = A[rows, rows.stop :].T
 
 
-def _add_outer(A: Array, x: Array, factor: float) -> None:
-    """Add ``factor · x xᵀ`` to A, symmetric to the last bit."""
+def _add_outer(A: Array, x: Array, factor: float, also: Array | None = None, *, above: bool = False) -> None:
+    """Add ``factor · x xᵀ`` to A, symmetric to the last bit, and ``also``; ``above`` its diagonal panels only."""
     for rows in loops.panels(len(A)):
-        added = np.multiply.outer(x[rows], x)
+        columns = slice(rows.start if above else 0, None)
+        added = np.multiply.outer(x[rows], x[columns])
         added *= factor
-        A[rows] += added
+        if also is not None:
+            added += also[rows, columns]
+        A[rows, columns] += added
 
 
 def _centred(y: Array, w: Array | None, weight: float) -> tuple[Array, Array]:

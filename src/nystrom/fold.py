@@ -17,8 +17,7 @@ import numpy as np
 from nystrom import loops
 from nystrom.block_memory import Rooms
 from nystrom.engine.survey import Survey
-from nystrom.exceptions import NotPositiveSemidefiniteError
-from nystrom.feature_sums import BlockSums, Statistics, margin_of
+from nystrom.feature_sums import BlockSums, HalfStatistics, Statistics, margin_of
 from nystrom.kernels import Kernel
 from nystrom.kernels.filling import fill
 from nystrom.kernels.ranges import overflow_error
@@ -35,7 +34,7 @@ _SQUARABLE = (1e-140, 1e140)
 _SQUARABLE32 = (1e-15, 1e15)
 # Kernel values are taken this many bytes at a time, counted in float64: they stay in the cache, and many landmarks do
 # not need much memory.
-_TILE_BYTES = 4 * 2**20
+_TILE_BYTES = 2 * 2**20
 # By NumPy, adding up the m × m results costs as much as the products of some hundred rows, so many landmarks take more.
 _NUMPY_TILE_BYTES = 16 * 2**20
 _NUMPY_TILE_ROWS = 1024
@@ -219,7 +218,7 @@ class Kept:
 class _Sent:
     """The statistics of some rows, and the largest kernel values of each block of them."""
 
-    statistics: Statistics
+    statistics: HalfStatistics
     largest: list[tuple[int, Array]]
 
     def merge(self, other: _Sent) -> _Sent:
@@ -291,16 +290,17 @@ class Fold:
     rooms: Rooms = field(default_factory=Rooms)
 
     def over(self, survey: Survey) -> Statistics:
-        """Return the statistics of all rows, finite and symmetric: one pass."""
+        """Return the statistics of all rows, which are finite: one pass."""
         named, largest = replace(self, name=survey.rows.name), None if self.keep is None else self.keep.largest
         if not survey.rows.on_cluster:
-            statistics = survey.fold(named, label="factor", checks=True)
+            halves = survey.fold(named, label="factor", checks=True)
         elif largest is None:
-            statistics = survey.fold(replace(named, keep=None), label="factor", checks=True)
+            halves = survey.fold(replace(named, keep=None), label="factor", checks=True)
         else:
-            statistics = replace(named, keep=None)._over_cluster(survey, largest)
+            halves = replace(named, keep=None)._over_cluster(survey, largest)
         self.rooms.clear()
-        _require_sound(statistics, survey.rows.dtype)
+        _require_finite_sums(halves, survey.rows.dtype)
+        statistics = halves.whole()
         if self.way.otherwise and _spread(statistics, self.way.n_leading) > _MUCH_WIDER * self.way.most_spread:
             return replace(self, way=self.way.otherwise, leading=None).over(survey)
         if self.way.whiten_first:
@@ -311,7 +311,7 @@ class Fold:
             return statistics.in_basis(both).moved(self.shift @ self.T)
         return statistics.moved(self.shift).in_basis(self.T)
 
-    def _over_cluster(self, survey: Survey, largest: Array) -> Statistics:
+    def _over_cluster(self, survey: Survey, largest: Array) -> HalfStatistics:
         """Do the same where steps run elsewhere: they send back the ``largest`` values of their rows."""
 
         def step(block: Block) -> _Sent:
@@ -324,7 +324,7 @@ class Fold:
             largest[start : start + len(values)] = values
         return found.statistics
 
-    def __call__(self, block: Block) -> Statistics:
+    def __call__(self, block: Block) -> HalfStatistics:
         m, k = self.T.shape
         # Overflow is found in the sums, where it is an error with advice.
         with self.rooms.one() as room, np.errstate(over="ignore", invalid="ignore"):
@@ -395,13 +395,12 @@ def _spread(statistics: Statistics, n_leading: int) -> float:
     return float(mean @ mean) + float(scatter.sum()) / (statistics.weight or 1.0)
 
 
-def _require_sound(statistics: Statistics, dtype: np.dtype) -> None:
-    """Raise unless the sums over the rows are finite and symmetric."""
-    s = statistics
-    if np.isfinite(s.trace) and np.isfinite(s.scatter).all() and np.isfinite(s.mean).all():
-        asymmetry = float(np.max(np.abs(s.scatter - s.scatter.T), initial=0.0))
-        bound = len(s.scatter) * np.finfo(np.float64).eps * float(np.max(np.abs(np.diag(s.scatter)), initial=0.0))
-        if asymmetry <= bound:
-            return
-        raise NotPositiveSemidefiniteError(f"the Gram matrix of the features is asymmetric by {asymmetry:.3g}.")
-    raise overflow_error(dtype)
+def _require_finite_sums(statistics: HalfStatistics, dtype: np.dtype) -> None:
+    """Raise unless the sums over the rows are finite."""
+    above = (statistics.scatter[rows, rows.start :] for rows in loops.panels(len(statistics.scatter)))
+    if not (np.isfinite(statistics.trace) and np.isfinite(statistics.mean).all() and all(map(_all_finite, above))):
+        raise overflow_error(dtype)
+
+
+def _all_finite(A: Array) -> bool:
+    return bool(np.isfinite(A).all())

@@ -15,7 +15,7 @@ _MAX_CHUNK_ROWS = 1024
 
 
 class Product:
-    """``X ↦ X @ columns`` for rows of the dtype of the columns (p, m); in ``out`` if that is given, its rows contiguous.
+    """``X ↦ X @ columns`` for rows of the dtype of the columns (p, m); in ``out`` if given, its rows contiguous.
 
     Examples
     --------
