@@ -34,7 +34,7 @@ _SQUARABLE = (1e-140, 1e140)
 _SQUARABLE32 = (1e-15, 1e15)
 # Kernel values are taken this many bytes at a time, counted in float64: they stay in the cache, and many landmarks do
 # not need much memory.
-_TILE_BYTES = 2 * 2**20
+_TILE_BYTES = 4 * 2**20
 # By NumPy, adding up the m × m results costs as much as the products of some hundred rows, so many landmarks take more.
 _NUMPY_TILE_BYTES = 16 * 2**20
 _NUMPY_TILE_ROWS = 1024

@@ -105,12 +105,25 @@ inline Finish finish_of(bool norms, bool exp)
     return !norms ? Finish::product : exp ? Finish::exponential : Finish::exponents;
 }
 
+inline std::size_t room_size(Index rows, Index columns, std::size_t itemsize)
+{
+    if (columns > 0 && rows > std::numeric_limits<Index>::max() / Index(itemsize) / columns)
+        throw std::bad_alloc();
+    return std::size_t(rows * columns);
+}
+
+// Zeros.
 template <class T>
 std::unique_ptr<T[]> room(Index rows, Index columns)
 {
-    if (columns > 0 && rows > std::numeric_limits<Index>::max() / Index(sizeof(T)) / columns)
-        throw std::bad_alloc();
-    return std::unique_ptr<T[]>(new T[std::size_t(rows * columns)]());
+    return std::unique_ptr<T[]>(new T[room_size(rows, columns, sizeof(T))]());
+}
+
+// Room of any content.
+template <class T>
+std::unique_ptr<T[]> raw_room(Index rows, Index columns)
+{
+    return std::unique_ptr<T[]>(new T[room_size(rows, columns, sizeof(T))]);
 }
 
 // One number per column, filled up to the width of their panels.

@@ -72,7 +72,7 @@ void add_gram(const InstructionSet &set, Matrix<T> F, OutMatrix<double> out)
     Rows<T> rows = rows_of(F, "F");
     double *to = out_rows(out, rows.p, rows.p, "out");
     const Index stride = Index(out.stride(0));
-    auto space = room<T>(own.gram_chain, (rows.p / own.lanes + 1) * own.lanes);
+    auto space = raw_room<T>(own.gram_chain, (rows.p / own.lanes + 1) * own.lanes);
     nb::gil_scoped_release released;
     own.gram(rows, space.get(), to, stride);
 }
