@@ -111,20 +111,25 @@ def shapes(repeat: int) -> Iterator[Result]:
 
 
 def equal_error(repeat: int) -> Iterator[Result]:
-    """Sparse rows at equal error: a few of our landmarks against more and more of scikit-learn's uniform ones."""
-    name, X = inputs.text()
-    for case, rows in (("sparse 50,000 × 20,000", inputs.random_sparse(50_000, 20_000, 80)), (name, X)):
-        gamma = 1 / inputs.spread(rows)
+    """At equal error: a few of our landmarks against more and more of scikit-learn's uniform ones."""
+    name, text = inputs.text()
+    for case, X, ours, theirs in (
+        ("sparse 50,000 × 20,000", inputs.random_sparse(50_000, 20_000, 80), (100, 50), (100, 200, 400)),
+        (name, text, (100, 50), (100, 200, 400)),
+        ("2,000 × 50 float64", inputs.wide_floats(2000, 50), (200, 150), (200, 300, 400)),
+        ("100,000 × 50 float64", inputs.wide_floats(100_000, 50), (500,), (500, 750, 1000)),
+        ("100,000 × 50 float32, 1,000 landmarks", inputs.image_like(100_000, 50), (1000,), (1000, 1400)),
+        ("100,000 × 50 float32, 2,000 landmarks", inputs.image_like(100_000, 50), (2000,), (2000, 2600)),
+    ):
+        gamma = 1 / inputs.spread(X)
         contestants: dict[str, Any] = {
-            f"nystrom auto, {m} landmarks, rank {m // 2}": _ours(rows, m, m // 2, gamma) for m in (100, 50)
+            f"nystrom auto, {m} landmarks, rank {m // 2}": _ours(X, m, m // 2, gamma) for m in ours
         }
         contestants |= {
-            f"scikit-learn uniform, {m} landmarks": lambda m=m, rows=rows, gamma=gamma: peers.sklearn_uniform(
-                rows, m, gamma
-            )
-            for m in (100, 200, 400)
+            f"scikit-learn uniform, {m} landmarks": lambda m=m, X=X, gamma=gamma: peers.sklearn_uniform(X, m, gamma)
+            for m in theirs
         }
-        yield from contest(case, contestants, repeat=repeat, judge=inputs.FrobeniusJudge(rows, gamma))
+        yield from contest(case, contestants, repeat=repeat, judge=inputs.FrobeniusJudge(X, gamma))
 
 
 def large(repeat: int) -> Iterator[Result]:

@@ -151,6 +151,18 @@ def test_eigenvalues_come_with_orthonormal_vectors(digits):
     assert naive.shape == (5,)
 
 
+def test_the_default_rank_gives_way_to_fewer_landmarks():
+    X = np.random.default_rng(0).normal(size=(300, 3))
+    fitted = Nystroem(n_landmarks=30, random_state=0).fit(X)
+    assert fitted.n_components_ == 30
+    assert fitted.n_components == 100
+    assert np.array_equal(
+        fitted.transform(X), Nystroem(n_components=None, n_landmarks=30, random_state=0).fit_transform(X)
+    )
+    with pytest.raises(ValueError, match="n_components=31 is larger than n_landmarks=30"):
+        Nystroem(n_components=31, n_landmarks=30).fit(X)
+
+
 WRONG = [
     ({"n_components": 0}, "n_components must be a whole number of at least 1.*got 0"),
     ({"n_landmarks": 0}, "n_landmarks must be a whole number of at least 1.*got 0"),

@@ -58,11 +58,18 @@ _COMPONENTS_TO_SETTLE = 20
 MOST_LANDMARKS = 5000
 
 
-def resolve_sizes(n_components: object, n_landmarks: object, n_rows: int, *, least: int = 1) -> tuple[int | None, int]:
-    """Return (rank or None, number of landmarks): m is 2r by default, at least ``least``, never more than the rows."""
+def resolve_sizes(
+    n_components: object, n_landmarks: object, n_rows: int, *, least: int = 1, yielding: object = None
+) -> tuple[int | None, int]:
+    """Return (rank or None, number of landmarks): m is 2r by default, at least ``least``, never more than the rows.
+
+    The rank ``yielding`` gives way to fewer landmarks; any other is an error then.
+    """
     rank = check_optional_count(n_components, "n_components")
     m = check_optional_count(n_landmarks, "n_landmarks")
     if m is not None and rank is not None and rank > m:
+        if rank == yielding:
+            return m, min(m, n_rows)
         raise ValueError(
             f"n_components={rank} is larger than n_landmarks={m}: {m} landmarks span at most {m} directions. "
             f"Lower n_components, raise n_landmarks, or leave n_landmarks=None for twice n_components."
@@ -118,6 +125,11 @@ class KernelMachine(QualityMixin):
     # Fewer leave even a few components far from the exact ones: with 4 landmarks two axes of kernel PCA correlated with
     # theirs by 0.81 and 0.73, with 100 by 0.9999.
     _least_landmarks = 100
+
+    @property
+    def _yielding_rank(self) -> int | None:
+        """The rank that gives way to fewer landmarks, since nobody has asked for it."""
+        return None
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
@@ -279,7 +291,8 @@ class KernelMachine(QualityMixin):
     def _sizes(self, rows: RowBlocks, kernel: Kernel) -> tuple[int | None, int]:
         """Return the rank and the number of landmarks; for "auto", as many landmarks as are enough."""
         if not isinstance(self.n_landmarks, str):
-            return resolve_sizes(self.n_components, self.n_landmarks, rows.shape[0], least=self._least_landmarks)
+            least, yielding = self._least_landmarks, self._yielding_rank
+            return resolve_sizes(self.n_components, self.n_landmarks, rows.shape[0], least=least, yielding=yielding)
         check_choice(self.n_landmarks, "n_landmarks", ("auto",))
         rank = check_optional_count(self.n_components, "n_components")
         selector = make_selector(self.landmarks)

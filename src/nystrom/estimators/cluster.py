@@ -9,13 +9,13 @@ import numpy as np
 from sklearn.base import ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
-from nystrom.checks import check_count, check_optional_count, check_tolerance
+from nystrom.checks import check_count, check_tolerance
 from nystrom.engine import Sums
 from nystrom.estimators.base import KernelMachine
 from nystrom.estimators.parameters import CommonParameters, SharedParameters
 from nystrom.exceptions import AccuracyWarning
 from nystrom.generator import make_generator
-from nystrom.kernels import GammaLike, Kernel, KernelLike, Precomputed
+from nystrom.kernels import GammaLike, KernelLike, Precomputed
 from nystrom.kmeans.lloyd import KMeansResult, assign, kmeans
 from nystrom.linalg import column_signs, psd_eigh
 from nystrom.memory import Footprint, cluster_footprint, fit_footprint
@@ -73,12 +73,10 @@ class ClusterMachine(ClusterMixin, KernelMachine, ABC):
         self.max_iter = max_iter
         self.tol = tol
 
-    def _sizes(self, rows: RowBlocks, kernel: Kernel) -> tuple[int | None, int]:
-        rank, m = check_optional_count(self.n_components, "n_components"), self.n_landmarks
-        # The rank is a means to the clusters: fewer landmarks than its default do not contradict it.
-        if rank is None or m is None or isinstance(m, str) or check_count(m, "n_landmarks") >= rank:
-            return super()._sizes(rows, kernel)
-        return m, min(m, rows.shape[0])
+    @property
+    def _yielding_rank(self) -> int | None:
+        # The rank is a means to the clusters: fewer landmarks do not contradict it.
+        return self.n_components
 
     @abstractmethod
     def _embed(self, block: Block) -> Array:

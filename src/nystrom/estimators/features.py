@@ -18,6 +18,9 @@ from nystrom.kernels import GammaLike, KernelLike
 from nystrom.rows import RowBlocks
 from nystrom.types import Array, Emitted, Matrix, OutPath, RowsLike, TargetLike
 
+# That of scikit-learn.
+_DEFAULT_RANK = 100
+
 
 def _keep_written_rows(cls: type[Nystroem]) -> type[Nystroem]:
     """Return the class with a ``transform`` that ``set_output`` leaves alone where it writes to ``out``."""
@@ -44,7 +47,8 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GrowingMachine
     ----------
     n_components : int or None, default=100
         The rank r: columns of the features. None keeps every direction that the landmarks span. Twice as many landmarks
-        are taken by default, also where that is fewer than 100.
+        are taken by default, also where that is fewer than 100. With fewer than 100 landmarks the default is to keep
+        every direction of theirs.
     tol : float or None, default=None
         The relative error to reach, such as 0.01. Rank and landmarks are then found: ``n_components`` is not used, and
         ``n_landmarks`` is the most landmarks to take (by default 5,000, and what ``max_memory`` allows). Where these
@@ -89,12 +93,16 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GrowingMachine
     # The user asked for features of this rank, and sees what they leave out.
     _least_landmarks = 1
 
+    @property
+    def _yielding_rank(self) -> int | None:
+        return _DEFAULT_RANK
+
     def __init__(
         self,
         kernel: KernelLike = "gaussian",
         *,
         gamma: GammaLike = "scale",
-        n_components: int | None = 100,
+        n_components: int | None = _DEFAULT_RANK,
         tol: float | None = None,
         tol_norm: str = "fro",
         **shared: Unpack[CommonParameters],
