@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.sparse as sp
 
 from nystrom.rows.base import Block, RowBlocks, WrappedRows
 from nystrom.rows.block_size import blocks_to_join, default_block_rows
-from nystrom.rows.sparse import canonical
+from nystrom.rows.sparse import canonical, rows_between
 from nystrom.types import Array, Matrix, SparseMatrix, issparse
 
 
@@ -82,19 +81,8 @@ class SparseRows(RowBlocks):
 
     def block(self, index: int) -> Block:
         start = index * self.block_rows
-        stop = min(start + self.block_rows, self.shape[0])
-        indptr = self._X.indptr
-        first, last = indptr[start], indptr[stop]
-        piece = sp.csr_matrix(
-            (
-                self._X.data[first:last].astype(self.dtype, copy=False),
-                self._X.indices[first:last],
-                indptr[start : stop + 1] - first,
-            ),
-            shape=(stop - start, self.shape[1]),
-            copy=False,
-        )
-        return Block(index, start, piece)
+        piece = rows_between(self._X, start, start + self.block_rows)
+        return Block(index, start, piece.astype(self.dtype, copy=False))
 
     def take(self, indices: Array) -> Matrix:
         n = self.shape[0]

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from nystrom.rows.sparse import rows_between
 from nystrom.types import Array, Matrix, issparse
 
 
@@ -38,7 +39,7 @@ class Block:
             yield Block(
                 self.index,
                 self.start + first,
-                self.X[piece],
+                rows_between(self.X, first, first + n_rows),
                 None if self.y is None else self.y[piece],
                 None if self.weight is None else self.weight[piece],
             )

@@ -11,7 +11,7 @@ from nystrom import loops
 from nystrom.checks import is_whole
 from nystrom.exceptions import MemoryBudgetError
 from nystrom.machine import machine_memory
-from nystrom.types import Array, SparseMatrix
+from nystrom.types import Array, SparseMatrix, issparse
 
 # The same kind of matrix in and out.
 M = TypeVar("M", Array, SparseMatrix, Array | SparseMatrix)
@@ -19,6 +19,27 @@ M = TypeVar("M", Array, SparseMatrix, Array | SparseMatrix)
 # Dense numbers per column that every pass over sparse rows has at one time, at the least.
 _COLUMN_NUMBERS = 3
 FEWER_COLUMNS = "leave out columns without entries, as in X[:, numpy.unique(X.indices)], or hash columns to fewer."
+
+
+def rows_between(X: M, start: int, stop: int) -> M:
+    """Return the rows from ``start`` to ``stop``, whose numbers are those of X itself: SciPy would copy sparse ones.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> rows_between(sp.eye(3, format="csr"), 1, 3).toarray()
+    array([[0., 1., 0.],
+           [0., 0., 1.]])
+    """
+    if not issparse(X):
+        return X[start:stop]
+    stop = min(stop, X.shape[0])
+    first, last = X.indptr[start], X.indptr[stop]
+    piece = sp.csr_matrix((stop - start, X.shape[1]), dtype=X.dtype)
+    # Given to the constructor, parts of larger arrays would be copied.
+    piece.data, piece.indices = X.data[first:last], X.indices[first:last]
+    piece.indptr = X.indptr[start : stop + 1] - first
+    return piece
 
 
 def canonical(X: SparseMatrix, name: str = "X", *, start: int = 0) -> SparseMatrix:
