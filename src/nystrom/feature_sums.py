@@ -170,8 +170,8 @@ def margin_of(F: Array, diagonal: Array, top: float, tolerance: float) -> float:
 class BlockSums:
     """The sums over one block, tile by tile; means leave them once, at the end.
 
-    Products of a tile are taken in the dtype of its features, and added up in float64. The features of all blocks may
-    be those of the rows minus the same vector.
+    Products of a tile are added up in float64. The features of all blocks may be those of the rows minus the same
+    vector.
 
     Parameters
     ----------
@@ -205,22 +205,26 @@ class BlockSums:
         """Return memory for the features of some rows, the same for each tile."""
         return self._room.array("features", shape, dtype)
 
-    def add(self, F: Array, diagonal: Array, first: int, *, margin: float | None = None) -> None:
-        """Add the rows from ``first`` on, with features ``F`` and ``k(x, x)``; what is in :meth:`room` may change.
+    def add(
+        self, F: Array, diagonal: Array, first: int, *, dtype: DTypeLike | None = None, margin: float | None = None
+    ) -> None:
+        """Add the rows from ``first`` on, with features ``F`` and ``k(x, x)``.
 
-        ``margin`` is that of :func:`margin_of`, if it was taken.
+        Products are taken in ``dtype``, that of F by default. ``margin`` is that of :func:`margin_of`, if it was taken.
         """
+        dtype = np.dtype(dtype or F.dtype)
         wy = self._wy[first : first + len(F)]
         w = None if self._w is None else self._w[first : first + len(F)]
         if w is not None and not (w > 0).all():
             kept = np.flatnonzero(w > 0)
             F, wy, w, diagonal = F[kept], wy[kept], w[kept], diagonal[kept]
-        self._sum += (np.ones(len(wy), F.dtype) if w is None else w) @ F
         if wy.shape[1]:
             self._cross += F.T @ wy
         if w is not None:
-            F = F * np.sqrt(w).astype(F.dtype)[:, None]
-        loops.add_gram(self._gram, F, lambda shape, dtype: self._room.array("product", shape, dtype))
+            self._sum += w @ F
+            F = F * np.sqrt(w).astype(dtype)[:, None]
+        totals = self._sum if w is None else None
+        loops.add_gram(self._gram, F, dtype, totals, lambda shape, dtype: self._room.array("product", shape, dtype))
         self._trace += float(diagonal.sum() if w is None else w @ diagonal)
         if margin is not None:
             self._margin = min(self._margin, margin)

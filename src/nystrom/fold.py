@@ -351,7 +351,7 @@ class Fold:
             np.subtract(C, self.shift, out=shifted[:, self.way.n_leading :], dtype=dtype, casting="same_kind")
         if self.leading is not None:
             self.leading.part(shifted)
-        sums.add(shifted, diagonal, first)
+        sums.add(shifted, diagonal, first, dtype=np.promote_types(shifted.dtype, self.way.sum_dtype))
 
     def _room(self, sums: BlockSums, tile: Block, dtype: np.dtype) -> Array:
         """Return memory for what is summed of a tile: kernel values, with what leaves them first before them."""
@@ -366,11 +366,7 @@ class Fold:
             return None
         if not np.isfinite(squares):
             require_finite(tile.X, self.name, tile.start)
-        if tile.X.dtype == self.way.sum_dtype:
-            return to
-        room = self._room(sums, tile, self.way.sum_dtype)
-        room[:] = to
-        return room
+        return to
 
     def _note(self, C: Array, tile: Block) -> None:
         if self.keep is None:

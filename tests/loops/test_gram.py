@@ -15,23 +15,26 @@ SHAPES = [(1, 1), (3, 2), (255, 7), (256, 8), (257, 9), (40, 16), (600, 17), (30
 SHAPES += [(10, 49), (100, 97), (30, 300), (0, 5), (4, 0)]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("dtype", "sums"), [(np.float32, np.float32), (np.float32, np.float64), (np.float64, np.float64)]
+)
 @pytest.mark.parametrize(("n", "k"), SHAPES)
-def test_is_added_above_the_diagonal_and_nowhere_outside(n, k, dtype, both, rng):
+def test_is_added_above_the_diagonal_and_nowhere_outside(n, k, dtype, sums, both, rng):
     wide = rng.normal(size=(n, k + 3)).astype(dtype)
     F, before = wide[:, 2 : k + 2], rng.normal(size=(k, k))
     exact = before + F.astype(np.float64).T @ F.astype(np.float64)
     scale = np.abs(before) + np.abs(F).astype(np.float64).T @ np.abs(F).astype(np.float64)
 
     def run():
-        out = np.full((k, k + 2), 7.0)
+        out, totals = np.full((k, k + 2), 7.0), np.ones(k)
         out[:, 1 : k + 1] = before
-        loops.add_gram(out[:, 1 : k + 1], F)
+        loops.add_gram(out[:, 1 : k + 1], F, sums, totals)
         assert (out[:, [0, -1]] == 7).all()
-        return out[:, 1 : k + 1]
+        return out[:, 1 : k + 1], totals
 
-    for found in both(run):
-        assert_close(np.triu(found), np.triu(exact), scale, dtype, n)
+    for found, totals in both(run):
+        assert_close(np.triu(found), np.triu(exact), scale, sums, n)
+        assert_close(totals, 1 + F.sum(axis=0, dtype=np.float64), 1 + np.abs(F).sum(axis=0, dtype=np.float64), sums, n)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -73,5 +76,7 @@ def test_what_does_not_fit_is_refused(dtype, both):
         native.add_gram(F, np.zeros((3, 3), order="F"))
     with pytest.raises(ValueError, match="F must have contiguous rows"):
         native.add_gram(np.asfortranarray(F), np.zeros((3, 3)))
+    with pytest.raises(ValueError, match="totals must have size 3; got 2"):
+        native.add_gram(F, np.zeros((3, 3)), False, np.zeros(2))
     with pytest.raises(TypeError):
         native.add_gram(F, np.zeros((3, 3), np.float32))

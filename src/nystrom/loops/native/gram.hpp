@@ -81,17 +81,38 @@ INLINE void gram_tile_of(Index wanted, const T *A, const T *B, Index n, Index ro
     gram_tile<T, vectors>(A, B, n, rows, columns, out, stride);
 }
 
+// As many numbers as a vector of T has, of which `count` are there, as T.
+template <class T, class S>
+INLINE Vector<T> load_as(const S *from, Index count)
+{
+    if constexpr (sizeof(T) == sizeof(S))
+        return load_part(from, count);
+    else if (count >= lanes<T>)
+        return load_double(from);
+    T part[lanes<T>] = {};
+    for (Index l = 0; l < count && l < lanes<T>; l++)
+        part[l] = T(from[l]);
+    return load(part);
+}
+
 // out[i, j] += sum_k F[k, i] F[k, j] for i <= j, and for some i > j. Products of `gram_chain` rows are added up as T,
-// and these sums as doubles. `space` holds `gram_chain` rows of as many whole vectors as the columns take.
-template <class T>
-void gram(Rows<T> F, T *space, double *out, Index stride)
+// and these sums as doubles, as are those of the columns in `totals`, unless that is null. `space` holds `gram_chain` rows
+// of as many whole vectors as the columns take.
+template <class T, class S>
+void gram(Rows<S> F, T *space, double *out, Index stride, double *totals)
 {
     const Index m = F.p;
     for (Index from = 0; from < F.n; from += gram_chain) {
         const Index n = F.n - from < gram_chain ? F.n - from : gram_chain;
         for (Index k = 0; k < n; k++)
             for (Index j = 0; j < m; j += lanes<T>)
-                store(space + j * gram_chain + k * lanes<T>, load_part(F.data + (from + k) * F.stride + j, m - j));
+                store(space + j * gram_chain + k * lanes<T>, load_as<T>(F.data + (from + k) * F.stride + j, m - j));
+        for (Index j = 0; totals && j < m; j += lanes<T>) {
+            Vector<T> sum = {};
+            for (Index k = 0; k < n; k++)
+                sum += load(space + j * gram_chain + k * lanes<T>);
+            add_part<T>(totals + j, sum, m - j);
+        }
         for (Index j = 0; j < m; j += panel<T>) {
             const Index columns = m - j < panel<T> ? m - j : panel<T>, vectors = (columns + lanes<T> - 1) / lanes<T>;
             for (Index i = 0; i < j + columns; i += gram_rows<T>) {

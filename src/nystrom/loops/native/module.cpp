@@ -64,17 +64,29 @@ bool suits_product(const InstructionSet &set, std::int64_t p, std::int64_t m, st
 
 bool suits_gram(const InstructionSet &set, std::int64_t k) { return k <= set.widest_product; }
 
-// out += FᵀF on and above the diagonal, and on some places below it.
+// out += FᵀF on and above the diagonal, and on some places below it; totals += the sums of the columns. Products are added
+// up as doubles if `wide`.
 template <class T>
-void add_gram(const InstructionSet &set, Matrix<T> F, OutMatrix<double> out)
+void add_gram(const InstructionSet &set, Matrix<T> F, OutMatrix<double> out, bool wide,
+              std::optional<OutVector<double>> totals)
 {
     const Loops<T> &own = loops<T>(set);
     Rows<T> rows = rows_of(F, "F");
     double *to = out_rows(out, rows.p, rows.p, "out");
     const Index stride = Index(out.stride(0));
+    if (totals)
+        require_size(Index(totals->size()), rows.p, "totals");
+    double *sums = totals ? aligned(*totals, "totals") : nullptr;
+    if (wide) {
+        const Index lanes = loops<double>(set).lanes;
+        auto space = raw_room<double>(own.gram_chain, (rows.p / lanes + 1) * lanes);
+        nb::gil_scoped_release released;
+        own.wide_gram(rows, space.get(), to, stride, sums);
+        return;
+    }
     auto space = raw_room<T>(own.gram_chain, (rows.p / own.lanes + 1) * own.lanes);
     nb::gil_scoped_release released;
-    own.gram(rows, space.get(), to, stride);
+    own.gram(rows, space.get(), to, stride, sums);
 }
 
 template <class T>
@@ -188,7 +200,8 @@ void bind(nb::class_<InstructionSet> &set)
             "gamma"_a = 0.0, nb::arg("norms").noconvert() = nb::none(), "exp"_a = false,
             nb::arg("minus").noconvert() = nb::none(), nb::arg("largest").noconvert() = nb::none(),
             nb::arg("kept").noconvert() = nb::none(), "add"_a = false);
-    set.def("add_gram", &add_gram<T>, nb::arg("F").noconvert(), nb::arg("out").noconvert());
+    set.def("add_gram", &add_gram<T>, nb::arg("F").noconvert(), nb::arg("out").noconvert(), "wide"_a = false,
+            nb::arg("totals").noconvert() = nb::none());
     set.def("nearest", &nearest<T>, nb::arg("X").noconvert(), nb::arg("panels").noconvert(), nb::arg("half").noconvert(),
             nb::arg("shift").noconvert(), nb::arg("labels").noconvert());
     set.def("cluster_sums", &cluster_sums<T>, nb::arg("X").noconvert(), nb::arg("labels").noconvert(),

@@ -8,17 +8,6 @@ namespace nystrom::NYSTROM_SET {
 // With two columns their sums take 16 registers of 32, or 8 of 16.
 constexpr int normal_rows = NYSTROM_VECTOR_BYTES == 64 ? 8 : 4;
 
-// As many numbers as a vector of doubles has, as doubles.
-INLINE Vector<double> load_double(const double *from) { return load(from); }
-
-INLINE Vector<double> load_double(const float *from)
-{
-    typedef float Half __attribute__((vector_size(NYSTROM_VECTOR_BYTES / 2)));
-    Half half;
-    __builtin_memcpy(&half, from, sizeof half);
-    return __builtin_convertvector(half, Vector<double>);
-}
-
 // `count` rows of V (columns of the product), and as many of out, for `rows` rows of C.
 template <class T, int rows, int count>
 INLINE void normal_of(Rows<T> C, Index i, const double *V, const double *weights, double *U, Index t, double *out)

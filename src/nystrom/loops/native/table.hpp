@@ -107,7 +107,8 @@ struct Loops {
     Index stretch;       // weights that a draw looks at as one
     Index points_panel;  // points of a panel of these
     double (*product)(Rows<T> X, const T *table, Index m, T *out, Index out_stride, Ending<T>);
-    void (*gram)(Rows<T> F, T *space, double *out, Index stride);
+    void (*gram)(Rows<T> F, T *space, double *out, Index stride, double *totals);
+    void (*wide_gram)(Rows<T> F, double *space, double *out, Index stride, double *totals);
     void (*nearest)(Rows<T> X, const T *shift, const T *table, const T *half, Index m, T *space, std::int32_t *labels);
     double (*sums)(Rows<T> X, const T *shift, const std::int32_t *labels, double *sums, std::int64_t *counts);
     void (*try_candidates)(Seeds<T>, Index tried, Index begin_stretch, Index end_stretch, T *space);

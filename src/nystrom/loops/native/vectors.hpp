@@ -77,6 +77,17 @@ INLINE Vector<T> load_part(const T *from, Index count)
     return load(part);
 }
 
+// As many numbers as a vector of doubles has, as doubles.
+INLINE Vector<double> load_double(const double *from) { return load(from); }
+
+INLINE Vector<double> load_double(const float *from)
+{
+    typedef float Half __attribute__((vector_size(NYSTROM_VECTOR_BYTES / 2)));
+    Half half;
+    __builtin_memcpy(&half, from, sizeof half);
+    return __builtin_convertvector(half, Vector<double>);
+}
+
 template <class T>
 INLINE void store_part(T *to, Vector<T> v, Index count)
 {
