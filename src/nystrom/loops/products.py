@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from nystrom.loops.extension import Columns, by_rows, check_columns, native, takes
 from nystrom.types import Array
+
+if TYPE_CHECKING:
+    from nystrom.loops._native import InstructionSet
 
 # NumPy takes this many values at a time, so that they stay in the cache from the product to the exponential, within
 # these bounds on the rows.
@@ -29,23 +34,29 @@ class Product:
         self.shape: tuple[int, int] = self._columns.values.shape
 
     def __call__(self, X: Array, out: Array | None = None) -> Array:
-        p, m = self.shape
-        check_columns(X, p)
-        columns = self._columns.values
-        if native is None or not takes(X.dtype) or not native.suits_product(p, m, X.itemsize, False):
-            return np.asarray(np.matmul(X, columns, out=out))
+        check_columns(X, self.shape[0])
+        loops = self._loops_for(X)
+        if loops is None:
+            return np.asarray(np.matmul(X, self._columns.values, out=out))
         X = by_rows(X)
         if out is None:
-            out = np.empty((X.shape[0], m), X.dtype)
-        native.product(X, self._columns.panels(native), out)
+            out = np.empty((X.shape[0], self.shape[1]), X.dtype)
+        loops.product(X, self._columns.panels(loops), out)
         return out
 
     def add_to(self, out: Array, X: Array) -> None:
         """Add ``X @ columns`` to ``out``, whose rows are contiguous."""
-        if native is None or not takes(X.dtype) or not native.suits_product(*self.shape, X.itemsize, False):
+        check_columns(X, self.shape[0])
+        loops = self._loops_for(X)
+        if loops is None:
             out += X @ self._columns.values
         else:
-            native.product(by_rows(X), self._columns.panels(native), out, add=True)
+            loops.product(by_rows(X), self._columns.panels(loops), out, add=True)
+
+    def _loops_for(self, X: Array) -> InstructionSet | None:
+        """Return the loops, or None where NumPy does the work."""
+        suits = native is not None and takes(X.dtype) and native.suits_product(*self.shape, X.itemsize, False)
+        return native if suits else None
 
 
 class Exponentials:
