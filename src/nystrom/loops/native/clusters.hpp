@@ -65,19 +65,8 @@ INLINE void score_tile(const T *space, Index p, const T *columns, const T *half,
     for (int v = 0; v < vectors; v++)
         for (int a = 0; a < tile_rows; a++)
             sums[a][v] = -load(half + j + v * lanes<T>);
-    for (Index k = 0; k < p; k++) {
-        Vector<T> column[vectors];
-#pragma GCC unroll 4
-        for (int v = 0; v < vectors; v++)
-            column[v] = load(columns + k * panel<T> + v * lanes<T>);
-#pragma GCC unroll 16
-        for (int a = 0; a < tile_rows; a++) {
-            Vector<T> x = splat(space[a * p + k]);
-#pragma GCC unroll 4
-            for (int v = 0; v < vectors; v++)
-                sums[a][v] += x * column[v];
-        }
-    }
+    for (Index k = 0; k < p; k++)
+        add_step<T, int(tile_rows), vectors>(space + k, p, columns + k * panel<T>, lanes<T>, sums);
 #pragma GCC unroll 16
     for (int a = 0; a < tile_rows; a++)
 #pragma GCC unroll 4

@@ -49,19 +49,8 @@ INLINE void gram_tile(const T *A, const T *B, Index n, Index rows, Index columns
         for (Index c = 0; c < columns; c += line<double>)
             __builtin_prefetch(out + a * stride + c, 1);
     Vector<T> sums[count][vectors] = {};
-    for (Index k = 0; k < n; k++) {
-        Vector<T> right[vectors];
-#pragma GCC unroll 4
-        for (int v = 0; v < vectors; v++)
-            right[v] = load(B + (v * gram_chain + k) * lanes<T>);
-#pragma GCC unroll 16
-        for (int a = 0; a < count; a++) {
-            Vector<T> left = splat(A[k * lanes<T> + a]);
-#pragma GCC unroll 4
-            for (int v = 0; v < vectors; v++)
-                sums[a][v] += left * right[v];
-        }
-    }
+    for (Index k = 0; k < n; k++)
+        add_step<T, count, vectors>(A + k * lanes<T>, 1, B + k * lanes<T>, gram_chain * lanes<T>, sums);
 #pragma GCC unroll 16
     for (int a = 0; a < count; a++)
 #pragma GCC unroll 4

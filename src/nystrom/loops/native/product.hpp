@@ -32,19 +32,8 @@ INLINE void tile(const T *X, Index stride, const T *table, Index p, Index ahead,
             if (ahead)
                 for (int i = 0; i < rows; i++)
                     __builtin_prefetch(X + i * stride + from + ahead);
-            for (Index k = from; k < upto; k++) {
-                Vector<T> columns[vectors];
-#pragma GCC unroll 4
-                for (int v = 0; v < vectors; v++)
-                    columns[v] = load(table + k * panel<T> + v * lanes<T>);
-#pragma GCC unroll 16
-                for (int i = 0; i < rows; i++) {
-                    Vector<T> x = splat(X[i * stride + k]);
-#pragma GCC unroll 4
-                    for (int v = 0; v < vectors; v++)
-                        kept[i][v] += x * columns[v];
-                }
-            }
+            for (Index k = from; k < upto; k++)
+                add_step<T, rows, vectors>(X + k, stride, table + k * panel<T>, lanes<T>, kept);
         }
         for (int i = 0; i < rows; i++)
             for (int v = 0; v < vectors; v++)

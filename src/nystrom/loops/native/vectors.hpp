@@ -101,6 +101,24 @@ INLINE void store_part(T *to, Vector<T> v, Index count)
         to[l] = part[l];
 }
 
+// sums[a][v] += left[a * left_stride] * right[v]: one step of a product, whose sums stay in registers. The vectors stand
+// right_stride numbers apart.
+template <class T, int rows, int vectors>
+INLINE void add_step(const T *left, Index left_stride, const T *right, Index right_stride, Vector<T> (*sums)[vectors])
+{
+    Vector<T> columns[vectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; v++)
+        columns[v] = load(right + v * right_stride);
+#pragma GCC unroll 16
+    for (int a = 0; a < rows; a++) {
+        Vector<T> x = splat(left[a * left_stride]);
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++)
+            sums[a][v] += x * columns[v];
+    }
+}
+
 template <class T>
 INLINE T total(Vector<T> v)
 {
