@@ -19,8 +19,8 @@ from benchmarks import ratios, scaling
 from benchmarks.measure import Result
 from benchmarks.suites import SUITES
 from nystrom import __version__
+from nystrom.engine.threads import resolve_n_jobs
 from nystrom.loops import instruction_set
-from nystrom.threads import resolve_n_jobs
 
 
 def table(results: list[Result]) -> str:

@@ -27,8 +27,7 @@ from distributed import Client, LocalCluster
 from nystrom import Nystroem
 from nystrom.engine import Sums
 from nystrom.engine.dask import DaskEngine, collection_rows
-from nystrom.plan_timing import calibrate
-from nystrom.planning import plan
+from nystrom.planning import calibrate, plan
 
 
 def start_cluster(n_workers: int) -> LocalCluster:

@@ -20,12 +20,12 @@ import scipy.linalg
 
 from benchmarks.measure import _peak, _reset_peak, touch_memory
 from nystrom import KernelRidge, plan, select_landmarks
+from nystrom.engine.threads import blas_threads, resolve_n_jobs
 from nystrom.kernels import Gaussian
-from nystrom.linalg import algebra_threads, cholesky_in_place
-from nystrom.plan_timing import calibrate
+from nystrom.linalg import cholesky_in_place
+from nystrom.planning import calibrate
 from nystrom.rows import array_rows
-from nystrom.solvers.choice import STEPS
-from nystrom.threads import resolve_n_jobs
+from nystrom.solvers.ridge import STEPS
 
 Array = np.ndarray
 GAMMA, ALPHA = 0.05, 0.01
@@ -113,7 +113,7 @@ def one(name: str, n: int, m: int, p: int = 10) -> dict[str, float | str]:
         K[np.diag_indices(n)] += 0.1
         # In blocks, on all threads: SciPy's own factor (cho_factor, solve) ends in a segmentation fault from about
         # 16,000 rows on with two threads, and takes longer below.
-        with algebra_threads(n):
+        with blas_threads(1):
             cholesky_in_place(K)
             half = scipy.linalg.solve_triangular(K, y, trans="T", check_finite=False)
             dual = scipy.linalg.solve_triangular(K, half, check_finite=False)

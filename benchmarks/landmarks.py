@@ -19,10 +19,10 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
 
 from nystrom.datasets import DataUnavailableError, load
 from nystrom.engine import LocalEngine
-from nystrom.engine.survey import Survey
-from nystrom.factor import optimal
+from nystrom.engine.passes import Passes
 from nystrom.kernels import Gaussian, Kernel, Linear, Polynomial
 from nystrom.landmarks import SELECTORS
+from nystrom.nystroem.factor import optimal
 from nystrom.rows import as_blocks
 
 CONTESTANTS = ["uniform", "kmeans", "rpcholesky", "rpcholesky+lloyd", "sketched-kmeans", "auto"]
@@ -228,15 +228,15 @@ def errors(case: Case, n_seeds: int) -> Iterator[float]:
     X = case.rows()
     kernel = case.kernel(X)
     if kernel.needs_moments:
-        kernel = kernel.resolve(Survey(as_blocks(X), LocalEngine()).moments)
+        kernel = kernel.resolve(Passes(as_blocks(X), LocalEngine()).moments)
     K = np.asarray(kernel(X, X), dtype=np.float64)
     norm = np.linalg.norm(K)
     for name in CONTESTANTS:
         found = []
         for seed in range(n_seeds):
-            survey = Survey(as_blocks(X), LocalEngine())
-            landmarks = SELECTORS[name]().select(survey, case.n_landmarks, kernel, np.random.default_rng(seed))
-            L = np.asarray(optimal(survey, kernel, landmarks, case.rank).features(X), dtype=np.float64)
+            passes = Passes(as_blocks(X), LocalEngine())
+            landmarks = SELECTORS[name]().select(passes, case.n_landmarks, kernel, np.random.default_rng(seed))
+            L = np.asarray(optimal(passes, kernel, landmarks, case.rank).features(X), dtype=np.float64)
             found.append(np.linalg.norm(K - L @ L.T) / norm)
         yield float(np.mean(found))
 

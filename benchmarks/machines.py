@@ -15,8 +15,7 @@ from nystrom import KernelLogisticRegression, KernelRidge, KernelRidgeClassifier
 from nystrom.engine import LocalEngine, blas_threads
 from nystrom.exceptions import ConvergenceWarning
 from nystrom.rows import array_rows, as_blocks
-from nystrom.solvers.exact import solve_exactly
-from nystrom.solvers.kernel_product import KernelProduct, TiledRows
+from nystrom.solvers.exact import KernelProduct, TiledRows, solve_exactly
 
 Array = np.ndarray
 

@@ -23,9 +23,9 @@ import psutil
 
 from nystrom import KernelRidge, open_rows
 from nystrom.engine import LocalEngine
-from nystrom.engine.survey import Survey
+from nystrom.engine.memory import parse_memory
+from nystrom.engine.passes import Passes
 from nystrom.landmarks.clustered import SketchedKMeans
-from nystrom.memory import parse_memory
 from nystrom.rows import RowBlocks, array_rows
 from nystrom.sketch import SignSketch
 
@@ -135,8 +135,8 @@ def sketch(folder: Path, n: int) -> dict[str, Any]:
 
     def run(rows: RowBlocks) -> float:
         made = SignSketch().fit(COLUMNS, SketchedKMeans().sketch_dim, np.random.default_rng(0))
-        survey = Survey(rows, LocalEngine())
-        return timed(lambda: survey.map_rows(lambda block: made(block.X), made.dim, rows.dtype, label="sketch"))
+        passes = Passes(rows, LocalEngine())
+        return timed(lambda: passes.map_rows(lambda block: made(block.X), made.dim, rows.dtype, label="sketch"))
 
     pairs = [(run(open_rows(part)), run(array_rows(X))) for _ in range(5)]
     part.unlink()

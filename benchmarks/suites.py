@@ -17,15 +17,16 @@ from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 
 from benchmarks import inputs, limits, peers
+from benchmarks.busy import busy
 from benchmarks.measure import Result, contest
 from nystrom import KernelPCA, KernelRidge, Nystroem, select_landmarks
 from nystrom.engine import LocalEngine
-from nystrom.engine.survey import Survey
+from nystrom.engine.passes import Passes
+from nystrom.engine.threads import resolve_n_jobs
 from nystrom.kmeans.lloyd import kmeans
-from nystrom.loops import gram, nearest, products, seeds, sparse, sums
+from nystrom.loops import clusters, distances, gram, products, sparse
 from nystrom.rows import as_blocks
 from nystrom.sketch import SignSketch
-from nystrom.threads import resolve_n_jobs
 from nystrom.types import issparse
 
 SIZES = ((30, 10), (100, 50), (500, 250))
@@ -201,13 +202,13 @@ def sketching(repeat: int) -> Iterator[Result]:
     """Sketching a dense matrix to 10 columns against reading it once."""
     name, X = inputs.mnist()
     sketch = SignSketch().fit(X.shape[1], 10, np.random.default_rng(0))
-    survey = Survey(as_blocks(X), LocalEngine())
-    survey.moments  # noqa: B018 - known already, so that the pass does nothing but sketch
+    passes = Passes(as_blocks(X), LocalEngine())
+    passes.moments  # noqa: B018 - known already, so that the pass does nothing but sketch
     with limits.reader(X, resolve_n_jobs(None)) as read, limits.reader(X, 1) as read_alone:
         yield from contest(
             f"{name} ({X.nbytes / 1e6:.0f} MB), sketch to 10 columns",
             {
-                "nystrom sketch": lambda: survey.map_rows(lambda block: sketch(block.X), 10, X.dtype, label="sketch"),
+                "nystrom sketch": lambda: passes.map_rows(lambda block: sketch(block.X), 10, X.dtype, label="sketch"),
                 "limit: read X once, one thread": read_alone,
                 "limit: read X once, all threads": read,
             },
@@ -281,6 +282,10 @@ def loops(repeat: int) -> Iterator[Result]:
     fits["kernel ridge, 100,000 × 20 float64, m=1000"] = lambda: KernelRidge(
         alpha=0.1, gamma=0.02, n_landmarks=1000, random_state=0
     ).fit(X, y)
+    wide = np.random.default_rng(0).normal(size=(50_000, 100))
+    fits["kernel ridge, Laplacian kernel, 50,000 × 100 float64, m=500"] = lambda: KernelRidge(
+        alpha=0.1, kernel="laplacian", gamma=0.01, n_landmarks=500, random_state=0
+    ).fit(wide, wide[:, 0])
     for case, fit in fits.items():
         contestants = {"compiled": fit, "NumPy": _without(fit, *LOOPS.values())}
         contestants |= {f"NumPy for {name}": _without(fit, module) for name, module in LOOPS.items()}
@@ -290,9 +295,8 @@ def loops(repeat: int) -> Iterator[Result]:
 LOOPS = {
     "products": products,
     "Gram matrices": gram,
-    "nearest": nearest,
-    "seeds": seeds,
-    "sums": sums,
+    "k-means": clusters,
+    "distances": distances,
     "sparse products": sparse,
 }
 
@@ -319,4 +323,5 @@ SUITES = {
     "equal_error": equal_error,
     "large": large,
     "loops": loops,
+    "busy": busy,
 }

@@ -18,7 +18,7 @@ from nystrom.disk.lock import FolderLock
 from nystrom.disk.owner import Owner, remove_left_behind
 from nystrom.disk.replace import replacing
 from nystrom.disk.scratch import Scratch
-from nystrom.engine import storage
+from nystrom.engine import memory
 from nystrom.exceptions import OutputBusyError
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs signals and process numbers")
@@ -150,7 +150,7 @@ _SPOOL = """
 import os, signal, sys
 import numpy as np
 from nystrom import open_rows
-from nystrom.engine.storage import hold
+from nystrom.engine.memory import hold
 rows = open_rows(sys.argv[1], spool=True)
 held = hold((10, 10), np.float64, 0)
 held.write(0, np.ones((10, 10)))
@@ -216,9 +216,9 @@ def test_a_place_is_swept_once_per_process(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_system_without_positioned_writes_holds_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(storage.os, "pwrite")
+    monkeypatch.delattr(memory.os, "pwrite")
     X = np.random.default_rng(0).normal(size=(100, 3))
-    held = storage.hold(X.shape, X.dtype, 0)
+    held = memory.hold(X.shape, X.dtype, 0)
     for start in (60, 0, 30, 90):
         held.write(start, X[start : start + 30])
     np.testing.assert_array_equal(held.rows(40, "held").take(np.arange(100)), X)

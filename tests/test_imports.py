@@ -10,46 +10,41 @@ SOURCE = Path(nystrom.__file__).parent
 HOME = Path(__file__).parents[1]
 
 # From the ground up: a room imports from rooms before it only. Within the order of DESIGN (rows, engine, kernels, ...)
-# each stands where its own imports allow: loops and moments below the rows' users, pictures and plans above solvers.
+# each stands where its own imports allow: loops below the rows' users, pictures and plans above solvers.
 ORDER = [
     "exceptions",
     "types",
-    "warn",
     "rich_terminal",
     "disk",
     "checks",
-    "generator",
-    "threads",
     "machine",
     "loops",
-    "moments",
     "rows",
     "engine",
-    "progress",
-    "memory",
     "kernels",
     "linalg",
     "sketch",
     "kmeans",
     "landmarks",
-    "block_memory",
-    "feature_sums",
-    "fold",
-    "excess",
-    "factor",
-    "certificate",
+    "nystroem",
+    "errors",
     "theory",
     "solvers",
+    "tuning",
+    "sizing",
     "output",
     "plotting",
-    "plan_timing",
     "planning",
     "estimators",
     "comparison",
+    "tables",
     "preprocessing",
     "models",
+    "scoring",
+    "explanation",
+    "shapley",
+    "reporting",
     "datasets",
-    "experiments",
     "commands",
     "__main__",
 ]
@@ -102,11 +97,11 @@ def room(name):
     return name.split(".")[1]
 
 
-def test_no_file_is_longer_than_450_lines():
-    beside = [path for folder in ("tests", "benchmarks") for path in (HOME / folder).rglob("*.py")]
+def test_no_file_is_longer_than_700_lines():
+    beside = [path for folder in ("tests", "benchmarks", "reproduction") for path in (HOME / folder).rglob("*.py")]
     files = MODULES | {str(path.relative_to(HOME)): path for path in beside}
     long = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in files.items()}
-    assert {name: lines for name, lines in long.items() if lines > 450} == {}
+    assert {name: lines for name, lines in long.items() if lines > 700} == {}
 
 
 def test_every_room_has_its_place():
@@ -161,9 +156,9 @@ def files_with(text):
 
 
 def test_warnings_go_one_way():
-    assert files_with("warnings.warn(") == {"nystrom.warn"}
+    assert files_with("warnings.warn(") == {"nystrom.exceptions"}
     # Filters belong to all threads: a program may change them, a library may not.
-    assert files_with("catch_warnings(") == {"nystrom.commands.main", "nystrom.experiments.runner"}
+    assert files_with("catch_warnings(") == {"nystrom.commands.main"}
 
 
 def test_type_checkers_see_which_matrices_are_sparse():

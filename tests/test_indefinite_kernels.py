@@ -5,11 +5,11 @@ import pytest
 
 from nystrom import KernelRidge, Nystroem
 from nystrom.engine import LocalEngine
-from nystrom.engine.survey import Survey
+from nystrom.engine.passes import Passes
 from nystrom.exceptions import AccuracyWarning, NotPositiveSemidefiniteError
-from nystrom.factor import optimal
 from nystrom.kernels import FromCallable, Gaussian, Kernel, Linear, Matern, Polynomial, Precomputed
 from nystrom.landmarks import Landmarks
+from nystrom.nystroem.factor import optimal
 from nystrom.rows import as_blocks
 
 
@@ -92,7 +92,7 @@ def test_a_kernel_that_varies_from_call_to_call_is_refused():
         pytest.warns(AccuracyWarning, match="exceed the kernel"),
         pytest.raises(NotPositiveSemidefiniteError, match="give the rows as float64"),
     ):
-        optimal(Survey(as_blocks(X), LocalEngine()), Grows(1.0), Landmarks(X[:20]), None)
+        optimal(Passes(as_blocks(X), LocalEngine()), Grows(1.0), Landmarks(X[:20]), None)
 
 
 NO_KERNELS = {

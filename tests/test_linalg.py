@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nystrom import Nystroem, factor, linalg
+from nystrom import Nystroem, linalg
 from nystrom.exceptions import NotPositiveSemidefiniteError
 from nystrom.linalg import (
     add_thin_cross,
@@ -17,6 +17,7 @@ from nystrom.linalg import (
     whiten,
     whiten_quickly,
 )
+from nystrom.nystroem import factor
 
 
 def random_psd(rng, m, condition):
@@ -145,7 +146,6 @@ def test_large_symmetric_matrices_are_made_of_blocks(dtype, monkeypatch):
     F = np.random.default_rng(0).normal(size=(90, 50)).astype(dtype)
     expected = F.T @ F
     monkeypatch.setattr(linalg, "_LARGE_ORDER", 20)
-    monkeypatch.setattr(linalg, "_CRASHING_ORDER", 20)
     monkeypatch.setattr(linalg, "_PANEL", 7)
     found = gram(F)
     assert found.dtype == dtype

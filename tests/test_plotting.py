@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse as sp
 
 from nystrom import plotting
-from nystrom.certificate import ErrorEstimate
+from nystrom.errors import ErrorEstimate
 from nystrom.exceptions import MissingDependencyError
 
 pytest.importorskip("matplotlib")

@@ -7,10 +7,10 @@ import pytest
 import scipy.sparse as sp
 
 from nystrom import KernelRidge, Nystroem
+from nystrom.engine.passes import block_moments
 from nystrom.kernels import Cosine, Gaussian, Laplacian, Matern
 from nystrom.kernels.pairwise import Exponents
-from nystrom.moments import block_moments
-from nystrom.rows.offset import minus_columns, offset_columns
+from nystrom.rows.sparse import minus_columns, offset_columns
 
 CLUSTERED = ["kmeans", "auto", "sketched-kmeans"]
 WRAPS = {"dense": np.asarray, "sparse": sp.csr_matrix}

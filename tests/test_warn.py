@@ -8,9 +8,8 @@ import pytest
 
 import nystrom
 from nystrom.engine import LocalEngine, Sums
-from nystrom.exceptions import AccuracyWarning, FewerLandmarksWarning
+from nystrom.exceptions import AccuracyWarning, FewerLandmarksWarning, judged_by_value, silenced, warn_caller
 from nystrom.rows import as_blocks
-from nystrom.warn import judged_by_value, silenced, warn_caller
 
 
 def test_a_warning_comes_from_the_line_that_called():

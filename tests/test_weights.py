@@ -14,15 +14,15 @@ from nystrom import (
     KernelSVR,
 )
 from nystrom.engine import LocalEngine
-from nystrom.engine.survey import Survey
+from nystrom.engine.passes import Passes, block_moments
 from nystrom.kernels import Gaussian
-from nystrom.kmeans.lloyd import draw_rows, kmeans
+from nystrom.kmeans.lloyd import kmeans
 from nystrom.landmarks import SELECTORS, make_selector
-from nystrom.moments import block_moments
 from nystrom.rows import as_blocks
 from nystrom.rows.base import Block
-from nystrom.solvers.held_out import assign_parts
-from nystrom.solvers.sample import distinct_rows, row_keys
+from nystrom.rows.draw import draw_rows
+from nystrom.tuning.cost import assign_parts
+from nystrom.tuning.sample import distinct_rows, row_keys
 
 N = 150
 
@@ -228,8 +228,8 @@ def test_no_selector_takes_a_row_of_weight_zero(name, n_landmarks):
     w = rng.uniform(0.5, 3, 400) * (rng.random(400) < 0.5)
     # Rows of weight 0 lie far away: one of them in a mean would show.
     X[w == 0] += 1000
-    survey = Survey(as_blocks(X, weight=w), LocalEngine())
-    found = make_selector(name).select(survey, n_landmarks, Gaussian(0.3), np.random.default_rng(1))
+    passes = Passes(as_blocks(X, weight=w), LocalEngine())
+    found = make_selector(name).select(passes, n_landmarks, Gaussian(0.3), np.random.default_rng(1))
     assert np.abs(found.points).max() < 100
     assert len(found) == min(n_landmarks, np.count_nonzero(w))
     if found.indices is not None:
@@ -241,8 +241,8 @@ def test_clusters_follow_the_weights(name):
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(size=(100, 2)), rng.normal(size=(100, 2)) + 50])
     w = rng.integers(1, 5, 200).astype(float)
-    survey = Survey(as_blocks(X, weight=w), LocalEngine())
-    points = make_selector(name).select(survey, 2, Gaussian(1e-3), np.random.default_rng(1)).points
+    passes = Passes(as_blocks(X, weight=w), LocalEngine())
+    points = make_selector(name).select(passes, 2, Gaussian(1e-3), np.random.default_rng(1)).points
     means = [np.average(X[part], axis=0, weights=w[part]) for part in (slice(0, 100), slice(100, None))]
     np.testing.assert_allclose(np.sort(points, axis=0), np.array(means), rtol=1e-6)
 

@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from nystrom.landmarks import select_landmarks
     from nystrom.models import load, save
     from nystrom.planning import plan
+    from nystrom.reporting import report
     from nystrom.rows.files import open_rows
+    from nystrom.shapley import explain
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "GaussianProcessRegressor",
@@ -42,10 +44,12 @@ __all__ = [
     "__version__",
     "best_possible",
     "compare",
+    "explain",
     "kernel_eigh",
     "load",
     "open_rows",
     "plan",
+    "report",
     "save",
     "select_landmarks",
 ]
@@ -56,6 +60,7 @@ _MODULES = (
     "datasets",
     "estimators",
     "exceptions",
+    "explanation",
     "kernels",
     "landmarks",
     "models",
@@ -68,10 +73,12 @@ _MODULES = (
 # Names that do not come from nystrom.estimators.
 _HOMES = {
     "compare": "nystrom.comparison",
+    "explain": "nystrom.shapley",
     "load": "nystrom.models",
     "save": "nystrom.models",
     "select_landmarks": "nystrom.landmarks",
     "plan": "nystrom.planning",
+    "report": "nystrom.reporting",
     "open_rows": "nystrom.rows.files",
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Collection
-from typing import TypeGuard
+from typing import TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -92,12 +92,13 @@ def check_positive(value: object, name: str) -> float:
     return float(value)
 
 
-def check_variance(value: object, name: str) -> float | None:
+def check_variance(value: object, name: str, *, advice: str = "") -> float | None:
     """Return a positive number, or None for "auto"."""
     if isinstance(value, str) and value == "auto":
         return None
     if not is_number(value) or not 0 < value < math.inf:
-        raise ValueError(f"{name} must be a positive number or 'auto'; got {value!r}.")
+        shown = f"an array of shape {np.asarray(value).shape}" if isinstance(value, (list, np.ndarray)) else repr(value)
+        raise ValueError(f"{name} must be a positive number or 'auto'; got {shown}.{advice}")
     return float(value)
 
 
@@ -116,5 +117,30 @@ def check_candidates(value: object, name: str, *, advice: str = "") -> Array | N
 
 def check_alphas(alpha: object) -> Array | None:
     """Return the regularisations as an array, or None for "auto"."""
-    advice = " For no regularisation to speak of take a small one, such as 1e-8."
+    advice = (
+        " Without regularisation the function is not unique where landmarks depend on each other; for next to none "
+        "take a small one, such as 1e-8."
+    )
     return check_candidates(alpha, "alpha", advice=advice)
+
+
+RandomState: TypeAlias = int | np.random.Generator | np.random.RandomState | None
+
+
+def make_generator(random_state: RandomState) -> np.random.Generator:
+    """Return a Generator from a seed, a Generator, a legacy RandomState, or None.
+
+    Examples
+    --------
+    >>> bool(make_generator(0).random() == make_generator(0).random())
+    True
+    """
+    if isinstance(random_state, np.random.RandomState):
+        return np.random.default_rng(random_state.randint(0, 2**31, size=4))
+    try:
+        return np.random.default_rng(random_state)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"random_state must be None, a non-negative integer, a numpy Generator or RandomState; "
+            f"got {random_state!r}."
+        ) from error

@@ -9,22 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nystrom.certificate import ErrorEstimate
-from nystrom.checks import check_count
+from nystrom.checks import RandomState, check_count, make_generator
 from nystrom.engine import make_engine
-from nystrom.engine.survey import Survey
+from nystrom.engine.memory import fit_footprint, format_memory
+from nystrom.engine.passes import Passes
+from nystrom.engine.threads import one_blas_thread
+from nystrom.errors import ErrorEstimate
 from nystrom.estimators import KernelRidge, KernelRidgeClassifier, Nystroem
-from nystrom.exceptions import ApproximationWarning, FewerLandmarksWarning
-from nystrom.generator import RandomState, make_generator
+from nystrom.exceptions import ApproximationWarning, FewerLandmarksWarning, silenced
 from nystrom.kernels import GammaLike, KernelLike, Precomputed, make_kernel
-from nystrom.kmeans.lloyd import draw_rows
 from nystrom.landmarks import SELECTORS as WORDS
 from nystrom.landmarks import LandmarksLike, Selector, make_selector
-from nystrom.memory import fit_footprint, format_memory
 from nystrom.rows import array_rows, as_blocks
-from nystrom.solvers.sizing import fetch_rows
+from nystrom.rows.draw import draw_rows, fetch_rows
 from nystrom.types import Array, Matrix, RowsLike, TargetLike
-from nystrom.warn import silenced
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -123,6 +121,7 @@ class Comparison:
         return plot_comparison(self, score=score, ax=ax)
 
 
+@one_blas_thread
 def compare(
     X: RowsLike,
     y: TargetLike = None,
@@ -316,12 +315,12 @@ def _in_memory(
 ) -> tuple[Matrix, Array | None]:
     """Return at most so many rows as one matrix, with their target; of a kernel matrix also as many columns."""
     rows = as_blocks(X)
-    survey = Survey(rows, make_engine(rows, n_jobs))
+    passes = Passes(rows, make_engine(rows, n_jobs))
     numbers, _ = draw_rows(rows.shape[0], most_rows, None, rng)
     if y is not None:
         y = np.asarray(y)
         _check_target(y, rows.shape[0])
-    sample, inside = fetch_rows(survey, numbers, with_target=y is None and rows.has_target)
+    sample, inside = fetch_rows(passes, numbers, with_target=y is None and rows.has_target)
     if pairwise and rows.shape[0] == rows.shape[1]:
         sample = sample[:, numbers]
     if y is not None:

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import DTypeLike
 
+from nystrom.engine.threads import blas_threads
 from nystrom.exceptions import NotPositiveSemidefiniteError
-from nystrom.threads import available_cores, blas_threads
 from nystrom.types import Array
 
-# Below this order one BLAS thread is faster. Waking the others for small LAPACK calls costs 10 to 40 times the work,
-# and OpenBLAS's go on spinning for a while after a call: on 2 cores that halves the speed of the pass that follows.
-_SMALL_ORDER = 800
-# Threaded symmetric products of OpenBLAS (syrk, and so AᵀA and Cholesky) end in a segmentation fault from an order of
-# about 16,000 on (two threads; NumPy 2.4, SciPy 1.17). Beyond the first order they are made of blocks, which is faster
-# too; eigenvectors, which were not seen to crash, take one thread beyond the second.
+# Beyond this order symmetric products are made of blocks, which is faster.
 _LARGE_ORDER = 8000
-_CRASHING_ORDER = 15000
 # A negative eigenvalue this far below the largest is no rounding error of any kernel in float32.
 INDEFINITE = 1e-5
 # Safety factor on the estimate of the smallest eigenvalue.
@@ -42,16 +35,6 @@ _CHOLESKY_PANEL = 256
 # than the second number gain nothing.
 _SMALL_PRODUCT = 700_000
 _LEAST_SLICE = 16
-
-
-def algebra_threads(order: int) -> AbstractContextManager[object]:
-    """Limit BLAS to the threads that suit matrices of this order, inside the ``with`` block."""
-    return blas_threads(1 if order < _SMALL_ORDER else available_cores())
-
-
-def symmetric_threads(order: int) -> AbstractContextManager[Any]:
-    """Limit BLAS to the threads with which decompositions of symmetric matrices of this order are safe and fast."""
-    return blas_threads(1) if order > _CRASHING_ORDER else algebra_threads(order)
 
 
 def gram(F: Array) -> Array:
@@ -123,9 +106,7 @@ def psd_eigh(A: Array) -> Eigen:
     # Scaling by a power of two is exact and keeps squares inside LAPACK from overflowing or vanishing.
     peak = float(np.max(np.abs(np.diag(A)), initial=0.0))
     scale = 2.0 ** np.round(np.log2(peak)) if peak > 0 and np.isfinite(peak) else 1.0
-    with symmetric_threads(A.shape[0]):
-        # NumPy's, because SciPy's BLAS has threads of its own: they would contend with those that still spin after the
-        # products before.
+    with blas_threads(1):
         values, vectors = np.linalg.eigh(A / scale)
     vectors = vectors[:, ::-1]
     return Eigen(values[::-1] * scale, vectors * column_signs(vectors))
@@ -282,7 +263,7 @@ def cholesky_in_place(A: Array, block: int = _CHOLESKY_PANEL) -> bool:
     """Replace the upper triangle of A by R with ``RᵀR = A``; the lower one is neither read nor written.
 
     Returns whether A was positive definite. Rows of blocks are finished one after the other, each by one product with
-    those above it: LAPACK's own function crashes at large orders (see ``_LARGE_ORDER``). Cost: m³/3 operations, and a
+    those above it, which at large orders is faster than LAPACK's own function. Cost: m³/3 operations, and a
     copy of one row of blocks.
     """
     m = len(A)
@@ -293,7 +274,6 @@ def cholesky_in_place(A: Array, block: int = _CHOLESKY_PANEL) -> bool:
             above, own = A[:start, start:], A[:start, start:stop]
             # The product in the order in which BLAS finds A, so that nothing is copied.
             panel -= (above.T @ own).T if A.flags.f_contiguous else own.T @ above
-        # SciPy's BLAS has threads of its own, which would contend with those of NumPy's that still spin.
         with blas_threads(1):
             diagonal, failed = scipy.linalg.lapack.dpotrf(panel[:, : stop - start], lower=0, clean=1)
             if failed:

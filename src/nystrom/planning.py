@@ -1,26 +1,50 @@
-"""What a fit will cost, before it starts: passes, bytes, memory and time, from a model calibrated on this machine.
+"""What a fit will cost, before it starts: passes, bytes, memory and time.
 
-Times come from :mod:`nystrom.plan_timing`; all else follows by counting.
+Passes and bytes follow by counting, memory from the footprints that a fit itself compares with ``max_memory``. Times
+are those of this machine: the passes are run on a few synthetic blocks of the shape asked for, and the time per row is
+that of the passes alone, since the algebra between them does not grow with the rows.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import DTypeLike
 
 from nystrom.checks import check_choice, check_count, check_optional_count, check_positive
-from nystrom.landmarks.auto import sample_size
+from nystrom.engine import LocalEngine
+from nystrom.engine.base import M, format_seconds
+from nystrom.engine.memory import Footprint, cg_footprint, fit_footprint, parse_memory, room_for_values
+from nystrom.engine.passes import Passes
+from nystrom.engine.threads import blas_threads, one_blas_thread, resolve_n_jobs
+from nystrom.kernels import Gaussian
+from nystrom.landmarks.auto import Auto, cluster_sample, sample_size, sketch_columns
+from nystrom.landmarks.base import Landmarks
 from nystrom.machine import machine_memory
-from nystrom.memory import room_for_values
-from nystrom.plan_timing import Calibration, calibrate
-from nystrom.progress import format_seconds
-from nystrom.rows import default_block_rows
-from nystrom.solvers.choice import STEPS, choose_solver
-from nystrom.threads import resolve_n_jobs
+from nystrom.nystroem.factor import optimal, prepare
+from nystrom.rows import ArrayRows, array_rows, default_block_rows
+from nystrom.rows.base import Block, RowBlocks
+from nystrom.rows.files import open_rows
+from nystrom.rows.sparse import stack_rows
+from nystrom.solvers.landmark_cg import gram_product
+from nystrom.solvers.preconditioner import FalkonPreconditioner
+from nystrom.solvers.ridge import STEPS, choose_solver
+from nystrom.types import Matrix
 
+_CALIBRATION_SECONDS = 0.5
+_MAX_CALIBRATION_LANDMARKS = 500
+# Order up to which a preconditioner is timed; larger ones take time in proportion to the cube.
+_MAX_ORDER = 2000
+# For blocks whose size does not depend on the number of rows.
+_MANY_ROWS = 10**9
 # Measured on a cluster of this machine (docs/cluster.md): what a block costs a worker beside its work.
 _SECONDS_A_BLOCK = 0.006
 _SOLVERS = ("auto", "factor", "cg")
@@ -87,6 +111,7 @@ class Plan:
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
+@one_blas_thread
 def plan(
     n_rows: int,
     n_features: int,
@@ -97,7 +122,7 @@ def plan(
     block_rows: int | None = None,
     workers: int | None = None,
     threads: int | None = None,
-    worker_memory: float | None = None,
+    worker_memory: float | str | None = None,
     read_bandwidth: float | None = None,
     network_bandwidth: float = 1e9,
     solver: str = "factor",
@@ -119,8 +144,8 @@ def plan(
         Worker processes of a Dask cluster; None for a fit in this process.
     threads : int, optional
         Threads of each worker; 1 by default, and all cores for a fit in this process.
-    worker_memory : float, optional
-        Bytes that each worker has; a plan that needs more says so.
+    worker_memory : float or str, optional
+        Bytes that each worker has, or an amount such as "16GB"; a plan that needs more says so.
     read_bandwidth : float, optional
         Bytes per second at which each process reads rows; None if they are in memory.
     network_bandwidth : float
@@ -147,9 +172,9 @@ def plan(
         check_count(value, name)
     for name, count in (("block_rows", block_rows), ("workers", workers), ("threads", threads)):
         check_optional_count(count, name)
-    for name, size in (("worker_memory", worker_memory), ("read_bandwidth", read_bandwidth)):
-        if size is not None:
-            check_positive(size, name)
+    if read_bandwidth is not None:
+        check_positive(read_bandwidth, "read_bandwidth")
+    has = parse_memory(worker_memory, "worker_memory")
     check_positive(network_bandwidth, "network_bandwidth")
     check_choice(solver, "solver", _SOLVERS)
     dtype = _float_dtype(dtype)
@@ -164,32 +189,78 @@ def plan(
         calibration = calibrate(
             n_features, m, dtype=dtype, density=density, block_rows=block_rows, n_jobs=n_jobs, solver=taken
         )
-    job = _Job(n_rows, n_features, m, dtype.itemsize, row_bytes, block_rows, workers, n_jobs, taken)
+    shape, in_memory = (n_rows, n_features), read_bandwidth is None
+    job = _Job(shape, m, dtype, nnz is not None, row_bytes, block_rows, in_memory, workers, n_jobs, taken)
     stages = _stages(job, calibration, read_bandwidth, network_bandwidth)
-    memory, client_memory = _memory(job, calibration, in_memory=read_bandwidth is None)
+    memory, client_memory = _memory(job, calibration)
     notes = (
         f"KernelRidge(solver='auto') takes {choice.solver!r} here: {choice.reason}",
-        *_notes(job, calibration, memory, worker_memory, network_bandwidth),
+        *_notes(job, calibration, memory, has, network_bandwidth),
     )
     return Plan(stages, memory, client_memory, job.n_blocks, notes, workers)
 
 
+def plan_file(path: str | Path, n_landmarks: int, **options: Any) -> Plan:
+    """Predict what a fit to the rows of a file costs, with the speed at which this machine reads them.
+
+    Parameters
+    ----------
+    path : str or Path
+        What :func:`nystrom.open_rows` reads.
+    n_landmarks : int
+    **options
+        Of :func:`plan`, such as ``workers``, ``threads``, ``worker_memory`` and ``solver``.
+    """
+    rows = open_rows(path)
+    n, p = rows.shape
+    row_bytes = rows.block_bytes / rows.block_rows
+    nnz = int(n * row_bytes / (rows.dtype.itemsize + 4)) if rows.is_sparse else None
+    shape = {"nnz": nnz, "dtype": rows.dtype, "block_rows": rows.block_rows}
+    return plan(n, p, n_landmarks, **{**shape, "read_bandwidth": _read_bandwidth(rows), **options})
+
+
+def _read_bandwidth(rows: RowBlocks) -> float:
+    """Return the bytes per second at which blocks come from their source, from the first of them."""
+    began, n_rows = time.perf_counter(), 0
+    for block in rows.iterate():
+        n_rows = block.stop
+        if time.perf_counter() - began > _CALIBRATION_SECONDS:
+            break
+    return n_rows * rows.block_bytes / rows.block_rows / max(time.perf_counter() - began, 1e-6)
+
+
 @dataclass(frozen=True)
 class _Job:
-    n: int
-    p: int
+    """The fit that is planned; it has the shape of its rows, from which footprints follow."""
+
+    shape: tuple[int, int]
     m: int
-    itemsize: int
+    dtype: np.dtype
+    is_sparse: bool
     row_bytes: float
     block_rows: int
+    in_memory: bool
     workers: int | None
     n_jobs: int
     solver: str = "factor"
+    held_bytes: int = 0
+
+    @property
+    def n(self) -> int:
+        return self.shape[0]
+
+    @property
+    def p(self) -> int:
+        return self.shape[1]
+
+    @property
+    def block_bytes(self) -> int:
+        return int(self.block_rows * self.row_bytes)
 
     @property
     def holds_values(self) -> bool:
         """Whether kernel values are held from step to step, as the solver "cg" does where there is room."""
-        return not self.workers and self.n * self.m * self.itemsize <= room_for_values(None)
+        return not self.workers and self.n * self.m * self.dtype.itemsize <= room_for_values(None)
 
     @property
     def n_blocks(self) -> int:
@@ -198,6 +269,14 @@ class _Job:
     @property
     def n_sample(self) -> int:
         return min(sample_size(self.m), self.n)
+
+    @property
+    def footprint(self) -> Footprint:
+        """What the fit itself asks ``max_memory`` for."""
+        selection = Auto().held_bytes(cast(RowBlocks, self), self.m)
+        if self.solver == "cg":
+            return cg_footprint(self, self.m, selection_bytes=selection)
+        return fit_footprint(self, self.m, selection)
 
 
 def _float_dtype(dtype: DTypeLike) -> np.dtype:
@@ -239,7 +318,7 @@ def _stages(job: _Job, measured: Calibration, read_bandwidth: float | None, netw
     before = (
         sample,
         Stage("cluster the sample", 0, 0.0, 0.0, measured.clustering * job.n_sample / sample_size(job.m)),
-        one_pass("survey", *measured.survey, float(job.p * 8), 0.0),
+        one_pass("moments", *measured.moments, float(job.p * 8), 0.0),
     )
     if job.solver == "factor":
         return (*before, one_pass("factor", *measured.factor, gram, points + gram))
@@ -251,36 +330,19 @@ def _stages(job: _Job, measured: Calibration, read_bandwidth: float | None, netw
     return (*before, first, Stage("preconditioner", 0, 0.0, 0.0, measured.preconditioner), steps)
 
 
-def _memory(job: _Job, measured: Calibration, *, in_memory: bool) -> tuple[float, float]:
+def _memory(job: _Job, measured: Calibration) -> tuple[float, float]:
     """Return the peak bytes of a worker, and of the client."""
-    gram = job.m * job.m * 8.0
-    if job.solver == "cg":
-        return _cg_memory(job, measured, in_memory=in_memory)
-    waiting = (np.log2(job.n_blocks + 1) + job.n_jobs) * gram
-    sample = 2.0 * job.n_sample * job.row_bytes
-    algebra = 6 * gram
-    held = job.n * job.row_bytes if in_memory else 0.0
+    work = job.footprint
+    held = job.n * job.row_bytes if job.in_memory else 0.0
     if not job.workers:
-        threads = min(job.n_jobs, job.n_blocks)
-        working = max(threads * measured.step_bytes + waiting, sample, algebra)
-        total = measured.base_bytes + held + working
+        values = job.n * job.m * job.dtype.itemsize if job.solver == "cg" and job.holds_values else 0
+        total = measured.base_bytes + held + values + work.fixed + min(job.n_jobs, job.n_blocks) * work.per_thread
         return total, total
-    chunk = job.block_rows * job.row_bytes
-    worker = measured.base_bytes + held / job.workers + (job.n_jobs + 1) * chunk + job.n_jobs * measured.step_bytes
-    return worker + 4 * gram, measured.base_bytes + max(sample, algebra)
-
-
-def _cg_memory(job: _Job, measured: Calibration, *, in_memory: bool) -> tuple[float, float]:
-    """Return the same for conjugate gradients: one m × m matrix, with the client, and no sums but vectors."""
-    matrix = 8.0 * job.m * (job.m + 3 * 1024)
-    held = job.n * job.row_bytes if in_memory else 0.0
-    sample = 2.0 * job.n_sample * job.row_bytes
-    tiles = job.n_jobs * measured.step_bytes
-    if not job.workers:
-        values = float(job.n * job.m * job.itemsize) if job.holds_values else 0.0
-        total = measured.base_bytes + held + values + max(matrix + tiles, sample)
-        return total, total
-    return measured.base_bytes + held / job.workers + tiles, measured.base_bytes + max(matrix, sample)
+    # A worker has a chunk and its work for each thread, and two sums that wait to be merged; the client has no others.
+    tree = 8.0 * job.m**2 * int(np.log2(job.n_blocks + 1)) if job.solver == "factor" else 0.0
+    chunks = job.n_jobs * (work.per_thread + job.block_bytes) + job.block_bytes
+    waiting = 2 * 8.0 * job.m * (job.m if job.solver == "factor" else 1)
+    return measured.base_bytes + held / job.workers + chunks + waiting, measured.base_bytes + work.fixed - tree
 
 
 def _notes(
@@ -335,3 +397,201 @@ def format_bytes(count: float) -> str:
         if count >= limit:
             return f"{count / limit:.3g} {unit}"
     return f"{count:.0f} B"
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was measured here, for one shape of problem.
+
+    Attributes
+    ----------
+    moments, factor : tuple of float
+        Seconds that do not depend on the rows, and seconds per row, of the two passes, with ``n_jobs`` threads. For
+        solver "cg", ``factor`` is the pass of one step that computes the kernel values.
+    clustering : float
+        Seconds of k-means on the sample.
+    base_bytes : float
+        Bytes of a process that has done nothing yet.
+    n_rows, n_jobs : int
+        Most rows that were timed, and threads.
+    held_step, preconditioner, solves : float
+        For solver "cg": seconds per row of a step whose kernel values are held, of the preconditioner, and of the four
+        triangular solves of a step.
+    """
+
+    moments: tuple[float, float]
+    factor: tuple[float, float]
+    clustering: float
+    base_bytes: float
+    n_rows: int
+    n_jobs: int
+    held_step: float = 0.0
+    preconditioner: float = 0.0
+    solves: float = 0.0
+
+
+def calibrate(
+    n_features: int,
+    n_landmarks: int,
+    *,
+    dtype: DTypeLike = np.float64,
+    density: float | None = None,
+    block_rows: int | None = None,
+    n_jobs: int = 1,
+    solver: str = "factor",
+    clock: Callable[[], float] = time.perf_counter,
+) -> Calibration:
+    """Time the passes of a fit by solver "factor" or "cg" on synthetic rows of this shape: some seconds.
+
+    With ``clock=time.process_time`` the plan is in seconds of processor, whatever else the machine is doing.
+    """
+    dtype = np.dtype(dtype)
+    rng = np.random.default_rng(0)
+    if block_rows is None:
+        row_bytes = n_features * dtype.itemsize * (1 if density is None else density)
+        block_rows = default_block_rows(row_bytes, _MANY_ROWS)
+    base_bytes = _resident_bytes()
+    block = _make_rows(block_rows, n_features, density, dtype, rng)
+    landmarks = Landmarks(_make_rows(n_landmarks, n_features, density, dtype, rng))
+    kernel = Gaussian(1.0)
+    engine = _TimedEngine(n_jobs, clock)
+
+    @cache
+    def rows(n_blocks: int) -> RowBlocks:
+        return array_rows(stack_rows([block] * n_blocks), block_rows=block_rows)
+
+    def moments(n_blocks: int) -> None:
+        Passes(rows(n_blocks), engine).moments  # noqa: B018 - reading it makes the pass
+
+    def factor(n_blocks: int) -> None:
+        optimal(Passes(rows(n_blocks), engine), kernel, landmarks, None)
+
+    def step(n_blocks: int) -> None:
+        gram_product(rows(n_blocks), engine, prepare(kernel, landmarks), np.ones((n_landmarks, 1)), label="step")
+
+    rates_moments, _ = _rates(moments, engine, block_rows)
+    rates_factor, n_timed = _rates(step if solver == "cg" else factor, engine, block_rows)
+    clustering = _clustering_seconds(n_features, n_landmarks, dtype, rng, engine, clock)
+    found = Calibration(rates_moments, rates_factor, clustering, base_bytes, n_timed, n_jobs)
+    if solver != "cg":
+        return found
+    held_step = _held_step_seconds(n_landmarks, dtype, engine, clock)
+    preconditioner, solves = _preconditioner_seconds(kernel, landmarks.points, clock)
+    return replace(found, held_step=held_step, preconditioner=preconditioner, solves=solves)
+
+
+class _TimedEngine(LocalEngine):
+    """An engine that knows how long its folds took: the algebra between them does not grow with the rows."""
+
+    def __init__(self, n_jobs: int, clock: Callable[[], float]) -> None:
+        super().__init__(n_jobs)
+        self.clock = clock
+        self.seconds = 0.0
+
+    def fold(self, rows: RowBlocks, step: Callable[[Block], M], *, label: str) -> M:
+        began = self.clock()
+        try:
+            return super().fold(rows, step, label=label)
+        finally:
+            self.seconds += self.clock() - began
+
+
+def _held_step_seconds(m: int, dtype: np.dtype, engine: LocalEngine, clock: Callable[[], float]) -> float:
+    """Return the seconds per row of a step whose kernel values are held."""
+    n = max(engine.n_jobs * 64, min(8192, 2**27 // m))
+    held = ArrayRows(np.ones((n, m), dtype), block_rows=-(-n // (4 * engine.n_jobs)))
+
+    def run(_: int) -> None:
+        gram_product(held, engine, None, np.ones((m, 1)), label="step")
+
+    return _best(run, 1, 3, clock) / n
+
+
+def _preconditioner_seconds(kernel: Gaussian, Z: Matrix, clock: Callable[[], float]) -> tuple[float, float]:
+    """Return the seconds of the preconditioner for the landmarks Z and of a step's solves, from fewer of them."""
+    m = Z.shape[0]
+    order = min(m, _MAX_ORDER)
+    square = np.ones((order, order))
+    made: list[FalkonPreconditioner] = []
+
+    def form(_: int) -> None:
+        made[:] = [FalkonPreconditioner(kernel, Landmarks(Z[:order]), Z.dtype)]
+        made[0].regularise(1.0, np.ones(order), centred=False)
+
+    def multiply(_: int) -> None:
+        square @ square
+
+    def solve(_: int) -> None:
+        inner = made[0]
+        inner.scale(inner.whiten(inner.unwhiten(inner.unscale(square[:, :1]))))
+
+    with blas_threads(1):
+        # Of three parts, two factors and a product, each takes a sixth of the operations of a full product.
+        formed, products = _best(form, 1, 2, clock), 0.5 * _best(multiply, 1, 2, clock)
+        solved = _best(solve, 1, 3, clock)
+    # What is not products grows with the square: kernel values, copies, and blocks too small for BLAS at full speed.
+    scale = m / order
+    return products * scale**3 + max(formed - products, 0.0) * scale**2, solved * scale**2
+
+
+def _rates(run: Callable[[int], None], engine: _TimedEngine, block_rows: int) -> tuple[tuple[float, float], int]:
+    """Return (seconds beside the passes, seconds per row) of the better of two runs, and their rows."""
+    n_blocks = engine.n_jobs
+    found: list[tuple[float, float]] = []
+    while True:
+        engine.seconds, began = 0.0, engine.clock()
+        run(n_blocks)
+        passes, whole = engine.seconds, engine.clock() - began
+        if found or passes >= _CALIBRATION_SECONDS or n_blocks * block_rows >= 2**19:
+            found.append((max(whole - passes, 0.0), passes / (n_blocks * block_rows)))
+            if len(found) == 2:
+                (fixed, per_row), n_rows = map(min, zip(*found, strict=True)), n_blocks * block_rows
+                return (fixed, per_row), n_rows
+        else:
+            n_blocks *= 2
+
+
+def _best(run: Callable[[int], None], n_blocks: int, repeats: int, clock: Callable[[], float]) -> float:
+    times = []
+    for _ in range(repeats):
+        began = clock()
+        run(n_blocks)
+        times.append(clock() - began)
+    return min(times)
+
+
+def _clustering_seconds(
+    p: int,
+    m: int,
+    dtype: np.dtype,
+    rng: np.random.Generator,
+    engine: LocalEngine,
+    clock: Callable[[], float],
+) -> float:
+    """Return the seconds of k-means on the sample of m landmarks, from fewer of both where they are many."""
+    few = min(m, _MAX_CALIBRATION_LANDMARKS)
+    dim = sketch_columns(p)
+    sample = ArrayRows(rng.normal(size=(sample_size(few), dim)).astype(dtype))
+
+    def cluster(n_iter: int) -> None:
+        cluster_sample(sample, few, engine, np.random.default_rng(0), n_iter)
+
+    scale = sample_size(m) * m / (sample_size(few) * few)
+    return _best(cluster, Auto().n_iter, 2, clock) * scale
+
+
+def _make_rows(n: int, p: int, density: float | None, dtype: np.dtype, rng: np.random.Generator) -> Matrix:
+    if density is None:
+        # A falling spectrum, as data have: the kernel is smooth, so the pass pays for whitening as it mostly does.
+        return (rng.normal(size=(n, p)) / np.arange(1, p + 1)).astype(dtype)
+    return sp.random(n, p, density=density, format="csr", dtype=dtype, random_state=np.random.RandomState(0))
+
+
+def _resident_bytes() -> float:
+    """Return the memory of this process."""
+    try:
+        with open("/proc/self/statm") as file:
+            pages = int(file.read().split()[1])
+    except OSError:
+        return 150e6  # what the interpreter, NumPy, SciPy and scikit-learn take on Linux
+    return pages * 4096.0

@@ -6,7 +6,8 @@ Ito, which survive colour blindness; lines differ in marker as well, which survi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import io
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 PICTURE_FORMATS = ("png", "svg", "pdf")
-_INK, _GREY, _PALE = "#222222", "#6b6b6b", "#d9d9d9"
+_INK, _GREY, _PALE, _GRID = "#222222", "#6b6b6b", "#d9d9d9", "#ececec"
 
 
 def plot_spectrum(estimator: Any, *, best: Array | None = None, ax: Axes | None = None) -> Axes:
@@ -319,6 +320,182 @@ def plot_metric(
     return _tidy(ax)
 
 
+def plot_importance(importance: Any, *, most: int = 20, ax: Axes | None = None) -> Axes:
+    """Plot what shuffling each column costs, with intervals; see :class:`nystrom.explanation.Importance`.
+
+    Parameters
+    ----------
+    importance : Importance
+    most : int
+        Columns shown at most.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    ax = _axes(ax)
+    shown = importance.order[:most]
+    value = importance.values[shown]
+    bars = np.maximum([value - importance.low[shown], importance.high[shown] - value], 0.0)
+    ax.barh(range(len(shown)), value, xerr=bars, color=PALETTE[0], ecolor=_GREY, capsize=2)
+    ax.set_yticks(range(len(shown)), [_short(importance.columns[j]) for j in shown])
+    ax.invert_yaxis()
+    ax.set_xlabel(f"loss of {importance.score_name} when the column is shuffled")
+    return _tidy(ax)
+
+
+def plot_dependence(dependence: Any, *, lines: bool = True, most: int = 50, ax: Axes | None = None) -> Axes:
+    """Plot mean predictions against the values of a column; see :class:`nystrom.explanation.Dependence`.
+
+    Parameters
+    ----------
+    dependence : Dependence
+    lines : bool
+        Whether to draw single rows behind the mean, where there is one output.
+    most : int
+        Single rows shown at most.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    ax = _axes(ax)
+    values, outputs = dependence.values, [_short(name) for name in dependence.outputs]
+    column, said = _short(dependence.column), outputs[0] if len(outputs) == 1 else "mean prediction"
+    if dependence.grid.dtype.kind == "U":
+        at = np.arange(len(dependence.grid))
+        for k, name in enumerate(outputs):
+            colour = _class_colour(k, len(outputs))
+            ax.plot(values[:, k], at, MARKERS[k % len(MARKERS)], color=colour, label=name)
+        ax.set_yticks(at, [_short(name) for name in dependence.grid])
+        ax.invert_yaxis()
+        ax.set(ylabel=column, xlabel=said)
+    else:
+        if lines and len(outputs) == 1:
+            ax.plot(dependence.grid, dependence.lines[:most, :, 0].T, color=_PALE, linewidth=0.6)
+        for k, name in enumerate(outputs):
+            ax.plot(dependence.grid, values[:, k], color=_class_colour(k, len(outputs)), linewidth=2, label=name)
+        ax.set(xlabel=column, ylabel=said)
+        if dependence.grid.dtype.kind == "M":
+            ax.tick_params(axis="x", rotation=30)
+    if len(outputs) > 1:
+        ax.legend(frameon=False)
+    return _tidy(ax)
+
+
+def plot_shapley(
+    values: Array,
+    base: float,
+    columns: Sequence[str],
+    *,
+    row: int | None = None,
+    most: int = 15,
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot the mean size of each column's Shapley values; or for one row, the way from the base to its prediction.
+
+    Parameters
+    ----------
+    values : array of shape (n, columns)
+    base : float
+    columns : sequence of str
+    row : int, optional
+    most : int
+        Columns shown at most; in the picture of a row, the others are drawn as one.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    ax = _axes(ax)
+    sizes = np.abs(values).mean(axis=0) if row is None else values[row]
+    order = np.argsort(-np.abs(sizes), kind="stable")
+    steps, names = sizes[order[:most]], [_short(columns[j]) for j in order[:most]]
+    if row is None:
+        ax.barh(range(len(steps)), steps, color=PALETTE[0])
+        ax.set_xlabel("mean size of the Shapley value")
+    else:
+        if len(order) > most:
+            steps, names = np.append(steps, sizes[order[most:]].sum()), [*names, f"{len(order) - most} others"]
+        lefts = base + np.concatenate([[0.0], np.cumsum(steps)[:-1]])
+        ax.barh(range(len(steps)), steps, left=lefts, color=[PALETTE[0] if step >= 0 else PALETTE[1] for step in steps])
+        ax.axvline(base, color=_GREY, linestyle=":", linewidth=1.2)
+        ax.axvline(base + steps.sum(), color=_INK, linestyle="--", linewidth=1.2)
+        ax.set_xlabel(f"from the base value {base:.4g} to the prediction {base + steps.sum():.4g}")
+    ax.set_yticks(range(len(steps)), names)
+    ax.invert_yaxis()
+    return _tidy(ax)
+
+
+def plot_calibration(calibration: Array, *, ax: Axes | None = None) -> Axes:
+    """Plot how often predicted classes are right against the probability that was given for them.
+
+    Parameters
+    ----------
+    calibration : array of shape (3, bins)
+        Rows, sum of the probability, rows that were right, by bin; see :class:`nystrom.scoring.ClassScores`.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    ax = _axes(ax)
+    rows, likely, right = calibration[:, calibration[0] > 0]
+    ax.plot([0, 1], [0, 1], color=_GREY, linestyle=":", linewidth=1.2, label="as it should be")
+    ax.plot(likely / rows, right / rows, color=PALETTE[0], marker="o", linewidth=1.8, label="these rows")
+    ax.set(xlabel="probability given", ylabel="share that was right", xlim=(0, 1.02), ylim=(0, 1.02))
+    ax.legend(frameon=False)
+    return _tidy(ax)
+
+
+def plot_errors(truth: Array, guess: Array, *, ax: Axes | None = None) -> Axes:
+    """Plot what is missing from each prediction, truth − prediction, against the prediction.
+
+    Parameters
+    ----------
+    truth, guess : arrays of shape (n,)
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    ax = _axes(ax)
+    ax.axhline(0, color=_GREY, linestyle=":", linewidth=1.2)
+    ax.scatter(guess, truth - guess, s=8, color=PALETTE[0], alpha=0.4, linewidth=0)
+    ax.set(xlabel="prediction", ylabel="truth − prediction")
+    return _tidy(ax)
+
+
+def plot_scores(sizes: Sequence[int], scores: Sequence[float], name: str, *, ax: Axes | None = None) -> Axes:
+    """Plot a score against the number of landmarks, on a logarithmic axis.
+
+    Parameters
+    ----------
+    sizes, scores : sequences of numbers
+    name : str
+        Of the score.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    ax = _axes(ax)
+    ax.plot(sizes, scores, color=PALETTE[0], marker="o", linewidth=1.8)
+    # At least 0.05 high: a smaller change would look large, and is mostly chance.
+    middle, half = (max(scores) + min(scores)) / 2, max(0.025, 0.6 * (max(scores) - min(scores)))
+    ax.set(xscale="log", xlabel="number of landmarks", ylabel=f"{name} on held-out rows")
+    ax.set_ylim(middle - half, middle + half)
+    ax.set_xticks(sizes, [f"{size:,}" for size in sizes])
+    ax.set_xticks([], minor=True)
+    return _tidy(ax)
+
+
 def plot_landmarks(
     estimator: Any, X: Matrix, y: Array | None = None, *, components: tuple[int, int] = (0, 1), ax: Axes | None = None
 ) -> Axes:
@@ -361,6 +538,22 @@ def new_figure(width: float, height: float, n_panels: int = 1, **layout: Any) ->
     """Return a figure, apart from any window, and its panels side by side."""
     figure = _matplotlib("matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
     return figure, list(np.atleast_1d(figure.subplots(1, n_panels, **layout)))
+
+
+def to_svg(figure: Figure, name: str) -> str:
+    """Return a figure as an SVG element for a page whose CSS sets the colours --ink, --grey and --pale.
+
+    ``name`` keeps the identifiers of several pictures on one page distinct.
+    """
+    stream = io.StringIO()
+    with _matplotlib("matplotlib").rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+        figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    text = stream.getvalue()
+    text = text[text.index("<svg") :].replace('id="', f'id="{name}-').replace("url(#", f"url(#{name}-")
+    text = text.replace('xlink:href="#', f'xlink:href="#{name}-')
+    for colour, variable in ((_INK, "ink"), (_GREY, "grey"), (_PALE, "pale"), (_GRID, "pale"), ("#000000", "ink")):
+        text = text.replace(f": {colour}", f": var(--{variable})")
+    return text
 
 
 def save_figure(figure: Figure, path: str | Path, *, dpi: int = 120) -> Path:
@@ -432,6 +625,13 @@ def _to_plane(estimator: Any, points: Matrix, components: tuple[int, int]) -> Ar
     return features[:, list(components)]
 
 
+def _short(name: object) -> str:
+    """Return a name that leaves room for the picture."""
+    text = str(name)
+    # A dollar sign would begin a formula.
+    return (text if len(text) <= 24 else f"{text[:23]}…").replace("$", r"\$")
+
+
 def _class_colour(index: int, count: int) -> Any:
     if count < len(PALETTE):
         return PALETTE[index]
@@ -444,6 +644,6 @@ def _tidy(ax: Axes) -> Axes:
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set_color(_GREY)
     ax.tick_params(colors=_GREY, labelcolor=_INK)
-    ax.grid(visible=True, color="#ececec", linewidth=0.8)
+    ax.grid(visible=True, color=_GRID, linewidth=0.8)
     ax.set_axisbelow(True)
     return ax

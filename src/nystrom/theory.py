@@ -20,15 +20,13 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from nystrom.certificate.frobenius import squared_norms
-from nystrom.checks import check_count, check_number
+from nystrom.checks import RandomState, check_count, check_number, make_generator
 from nystrom.engine.base import Engine, Sums
-from nystrom.factor import landmark_kernel
-from nystrom.generator import RandomState, make_generator
+from nystrom.errors.frobenius import squared_norms
 from nystrom.kernels import Gaussian, Kernel, Linear, Polynomial
 from nystrom.kmeans.assignment import assign
-from nystrom.rows.base import Block, RowBlocks
-from nystrom.rows.finite import require_finite
+from nystrom.nystroem.factor import landmark_kernel
+from nystrom.rows.base import Block, RowBlocks, require_finite
 from nystrom.types import Array, RowsLike
 
 

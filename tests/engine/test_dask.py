@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse as sp
 
 import nystrom
-from nystrom import Nystroem, kernel_eigh
+from nystrom import KernelRidge, Nystroem, kernel_eigh, open_rows
 from nystrom.engine import LocalEngine, Silent, Sums
 from nystrom.exceptions import ClusterLostError, ClusterVersionError
 from nystrom.landmarks import SketchedKMeans, select_landmarks
@@ -21,7 +21,7 @@ from nystrom.rows import as_blocks
 dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
 da = pytest.importorskip("dask.array")
-engine_dask = pytest.importorskip("nystrom.engine.dask.engine")
+engine_dask = pytest.importorskip("nystrom.engine.dask")
 collection_rows = pytest.importorskip("nystrom.engine.dask").collection_rows
 
 CHUNK = 700
@@ -122,7 +122,7 @@ def test_residuals_are_lazy_too(client, X):
 
 @pytest.mark.parametrize("norm", ["trace", "fro"])
 def test_errors_are_measured_on_the_cluster(client, norm, monkeypatch):
-    monkeypatch.setattr("nystrom.certificate.frobenius.EXACT_ROWS", 100)
+    monkeypatch.setattr("nystrom.errors.frobenius.EXACT_ROWS", 100)
     X = np.random.default_rng(3).normal(size=(2_000, 5))
     rows, lazy = in_memory_and_on_cluster(X, "dense")
     fitted = make().fit(rows)
@@ -256,7 +256,7 @@ class Recorder(Silent):
 
 def test_progress_counts_every_row_of_every_pass(client, X, monkeypatch):
     recorder = Recorder()
-    monkeypatch.setattr("nystrom.estimators.passes.make_progress", lambda verbose: recorder)
+    monkeypatch.setattr("nystrom.estimators.pipeline.make_progress", lambda verbose: recorder)
     make("sketched-kmeans").fit(in_memory_and_on_cluster(X, "dense")[1])
     assert recorder.passes[0][0] == "sketch"
     assert recorder.passes[-1][0] == "factor"
@@ -385,7 +385,7 @@ def test_everything_else_works_without_dask():
         for name in ("dask", "distributed"):
             sys.modules[name] = None  # importing it now raises ImportError
         import numpy as np
-        from nystrom import Nystroem, kernel_eigh
+        from nystrom import KernelRidge, Nystroem, kernel_eigh, open_rows
         X = np.random.default_rng(0).normal(size=(100, 3))
         assert Nystroem(n_components=5).fit_transform(X).shape == (100, 5)
         try:
@@ -409,7 +409,7 @@ def test_a_scheduler_that_closes_is_a_clear_error(X, monkeypatch):
             if label == "sketch" and closing.ident is None:
                 closing.start()
 
-        monkeypatch.setattr("nystrom.estimators.passes.make_progress", lambda verbose: Recorder(close))
+        monkeypatch.setattr("nystrom.estimators.pipeline.make_progress", lambda verbose: Recorder(close))
 
         with pytest.raises(ClusterLostError, match="connection to the Dask scheduler was lost during"):
             make("sketched-kmeans").fit(lazy)
@@ -443,8 +443,40 @@ def test_a_worker_killed_in_a_stage_changes_no_bit(X, stage, monkeypatch):
                 killed.append(next(iter(pids.values())))
                 os.kill(killed[0], signal.SIGKILL)
 
-        monkeypatch.setattr("nystrom.estimators.passes.make_progress", lambda verbose: Recorder(kill))
+        monkeypatch.setattr("nystrom.estimators.pipeline.make_progress", lambda verbose: Recorder(kill))
 
         remote = make("sketched-kmeans").fit(lazy)
         assert killed
     assert_same_fit(local, remote)
+
+
+def test_a_column_in_other_partitions_than_the_rows_is_their_target(client, tmp_path):
+    pd = pytest.importorskip("pandas")
+    dd = pytest.importorskip("dask.dataframe")
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(300, 3)), columns=list("abc"))
+    frame["y"] = frame["a"] ** 2
+    parts = dd.from_pandas(frame, npartitions=4)
+    parts.to_parquet(tmp_path / "t", write_index=False)
+    read = dd.read_parquet(tmp_path / "t")
+    other = dd.from_pandas(frame, npartitions=3)["y"]
+    points = frame[list("abc")].to_numpy()[:40]
+    expected = KernelRidge(0.1, gamma=0.3, landmarks=points).fit(frame[list("abc")], frame["y"])
+    for y in (read["y"], other, other.to_dask_array()):
+        model = KernelRidge(0.1, gamma=0.3, landmarks=points).fit(read[list("abc")], y)
+        np.testing.assert_allclose(model.predict(frame[list("abc")]), expected.predict(frame[list("abc")]), rtol=1e-8)
+    with pytest.raises(ValueError, match="y has 299 rows but X has 300"):
+        KernelRidge(0.1).fit(read[list("abc")], dd.from_pandas(frame["y"][:299], npartitions=3))
+
+
+def test_a_file_with_a_target_column_keeps_it_on_the_cluster(client, tmp_path):
+    from nystrom.engine.dask.rows import ship_rows
+
+    stored = np.random.default_rng(1).normal(size=(200, 4))
+    np.save(tmp_path / "t.npy", stored)
+    rows = open_rows(tmp_path / "t.npy", target=3, block_rows=64)
+    shipped = ship_rows(rows)
+    assert shipped.has_target
+    np.testing.assert_array_equal(np.concatenate([shipped.block(i).y for i in range(shipped.n_blocks)]), stored[:, 3])
+    wide = shipped.widened(128)
+    assert wide.n_blocks == 2
+    np.testing.assert_array_equal(wide.block(1).y, stored[128:, 3])

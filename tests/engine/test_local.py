@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from nystrom import Nystroem
 from nystrom.engine import LocalEngine, Sums, TreeMerger, local
+from nystrom.engine.threads import resolve_n_jobs
 from nystrom.rows import as_blocks
-from nystrom.threads import resolve_n_jobs
 
 X = np.random.default_rng(0).normal(size=(1000, 4)).astype(np.float32)
 

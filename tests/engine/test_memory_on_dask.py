@@ -7,7 +7,8 @@ import weakref
 import numpy as np
 import pytest
 
-from nystrom import Nystroem, block_memory
+from nystrom import Nystroem
+from nystrom.engine import memory
 
 da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")
@@ -26,12 +27,12 @@ def client():
 def test_blocks_of_a_pass_share_memory_that_is_free_afterwards(client, monkeypatch):
     made = []
 
-    class Counted(block_memory.Room):
+    class Counted(memory.Room):
         def __init__(self):
             super().__init__()
             made.append(weakref.ref(self))
 
-    monkeypatch.setattr(block_memory, "Room", Counted)
+    monkeypatch.setattr(memory, "Room", Counted)
     X = da.from_array(np.random.default_rng(0).normal(size=(4000, 3)), chunks=(200, -1))
     Nystroem(n_components=5, landmarks=np.arange(10.0)[:, None] * np.ones(3), gamma=0.1).fit(X)
     assert 1 <= len(made) <= 2

@@ -12,7 +12,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from nystrom.estimators import GaussianProcessRegressor
 from nystrom.kernels import Gaussian, Matern
 from nystrom.rows import as_blocks
-from nystrom.solvers.choice import Choice
+from nystrom.solvers.ridge import Choice
 
 
 @parametrize_with_checks([GaussianProcessRegressor(), GaussianProcessRegressor(gamma="scale", normalize_y=True)])

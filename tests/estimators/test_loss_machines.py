@@ -18,7 +18,7 @@ from nystrom.estimators import loss as loss_machine
 from nystrom.exceptions import ConvergenceWarning
 from nystrom.kernels import Gaussian
 from nystrom.rows import as_blocks
-from nystrom.solvers.held_out import AUTO_COSTS
+from nystrom.tuning.cost import AUTO_COSTS
 
 MACHINES = [KernelLogisticRegression, KernelSVC, KernelSVR]
 RNG = np.random.default_rng(0)

@@ -212,3 +212,16 @@ def test_wrong_metrics_are_named():
         KernelRidge(kernel="laplacian", metric=np.eye(8)).fit(X, VALUES)
     with pytest.raises(ValueError, match="kernel='precomputed' has none"):
         KernelRidge(kernel="precomputed", metric=np.ones(900)).fit(X @ X.T, VALUES)
+
+
+@pytest.mark.parametrize("offset", [0, 1e4, 1e6])
+@pytest.mark.parametrize("given", [{"gamma": [0.3, 0.6, 0.1]}, {"metric": np.diag([2.0, 1.0, 0.8]) + 0.3}])
+def test_float32_rows_far_from_the_origin_give_the_predictions_of_float64_rows(offset, given):
+    rng = np.random.default_rng(0)
+    near = rng.normal(size=(400, 3))
+    narrow = (near + offset).astype(np.float32)
+    wide, y = narrow.astype(np.float64), np.sin(2 * near[:, 0])
+    # Rows as landmarks: means of rows would be rounded to float32, as the rows are.
+    machine = KernelRidge(0.1, landmarks="uniform", n_landmarks=50, random_state=0, **given)
+    one, other = (machine.fit(rows, y).predict(rows) for rows in (narrow, wide))
+    np.testing.assert_allclose(one, other, atol=1e-4)

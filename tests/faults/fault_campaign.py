@@ -41,7 +41,7 @@ def _import_all() -> None:
 
     import nystrom
     import nystrom.datasets
-    import nystrom.engine.storage
+    import nystrom.engine.memory
 
     for name in nystrom.__all__:
         getattr(nystrom, name)

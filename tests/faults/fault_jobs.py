@@ -82,7 +82,7 @@ def _spool(folder: Path) -> bytes:
 
 
 def _hold(folder: Path) -> bytes:
-    from nystrom.engine.storage import hold
+    from nystrom.engine.memory import hold
 
     X = _values()
     held = hold(X.shape, X.dtype, 0)

@@ -16,7 +16,7 @@ PRELUDE = """
     import scipy.linalg
     from threadpoolctl import ThreadpoolController
     from nystrom import Nystroem
-    from nystrom.threads import blas_threads
+    from nystrom.engine.threads import blas_threads
 
     warnings.simplefilter("ignore")
     libraries = ThreadpoolController().select(user_api="blas")

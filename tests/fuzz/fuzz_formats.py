@@ -379,6 +379,18 @@ def _make_table(folder: Path) -> None:
     (folder / "table.csv").write_text("\n".join(lines))
 
 
+def _make_table_of(suffix: str) -> Callable[[Path], None]:
+    def make(folder: Path) -> None:
+        import pandas as pd
+
+        _make_table(folder)
+        frame = pd.read_csv(folder / "table.csv", parse_dates=["since"])
+        (folder / "table.csv").unlink()
+        (frame.to_parquet if suffix == "parquet" else frame.to_feather)(folder / f"table.{suffix}")
+
+    return make
+
+
 def _read_table(path: Path) -> None:
     from nystrom.preprocessing import TableEncoder
 
@@ -404,6 +416,8 @@ _ROWS = [
     Format("model.nystrom", _make_model, _rewrite, _read_model),
     Format("forged.nystrom", _make_forged, _forge, _read_forged),
     Format("table.csv", _make_table, _in_text(open, _plain), _read_table),
+    Format("table.parquet", _make_table_of("parquet"), _rewrite, _read_table),
+    Format("table.feather", _make_table_of("feather"), _rewrite, _read_table),
 ]
 
 # Add a format by adding a line above, or here from another file.

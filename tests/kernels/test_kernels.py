@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.gaussian_process import kernels as gp
 from sklearn.metrics import pairwise
 
+from nystrom.engine.passes import block_moments
 from nystrom.kernels import (
     Cosine,
     FromCallable,
@@ -20,11 +21,11 @@ from nystrom.kernels import (
     Laplacian,
     Linear,
     Matern,
+    Overlap,
     Polynomial,
     Precomputed,
     make_kernel,
 )
-from nystrom.moments import block_moments
 
 
 def dot_of_vectors(x, y):
@@ -55,6 +56,21 @@ REFERENCES = {
     "sum": (Gaussian(0.3) + Linear(), lambda A, B: pairwise.rbf_kernel(A, B, gamma=0.3) + A @ B.T),
     "product": (Gaussian(0.3) * Linear(), lambda A, B: pairwise.rbf_kernel(A, B, gamma=0.3) * (A @ B.T)),
     "multiple": (2.5 * Linear(), lambda A, B: 2.5 * (A @ B.T)),
+    "columns": (
+        Gaussian(0.3).on([2, 0]) * Polynomial(2, None).on(slice(3, None)) + Linear().on([False] * 5 + [True]),
+        lambda A, B: (
+            pairwise.rbf_kernel(A[:, [0, 2]], B[:, [0, 2]], gamma=0.3) * (A[:, 3:] @ B[:, 3:].T / 3 + 1) ** 2
+            + np.outer(A[:, 5], B[:, 5])
+        ),
+    ),
+    "overlap": (Overlap(0.3), lambda A, B: np.exp(-0.3 * (A[:, None] != B).sum(axis=2))),
+    "overlap-columns": (
+        Overlap().on([0, 3]) * Gaussian(0.3).on([1, 2]),
+        lambda A, B: (
+            np.exp(-(A[:, None, [0, 3]] != B[:, [0, 3]]).sum(axis=2))
+            * pairwise.rbf_kernel(A[:, [1, 2]], B[:, [1, 2]], gamma=0.3)
+        ),
+    ),
     "callable-matrices": (FromCallable(pairwise.linear_kernel), pairwise.linear_kernel),
     "callable-vectors": (FromCallable(dot_of_vectors), pairwise.linear_kernel),
 }
@@ -313,7 +329,7 @@ def test_a_wrong_bandwidth_per_column_is_refused_at_once(gamma):
 
 @pytest.mark.parametrize("gamma", [0, -1.0, np.inf, np.nan, "auto", True, 1j])
 def test_a_wrong_gamma_is_refused_at_once(gamma):
-    for build in (Gaussian, Laplacian, lambda g: Matern(gamma=g), lambda g: Polynomial(gamma=g)):
+    for build in (Gaussian, Laplacian, Overlap, lambda g: Matern(gamma=g), lambda g: Polynomial(gamma=g)):
         with pytest.raises(ValueError, match=r"gamma must be 'scale', None .* positive finite number; got"):
             build(gamma)
     with pytest.raises(ValueError, match="gamma must be"):

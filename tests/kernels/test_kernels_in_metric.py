@@ -72,3 +72,24 @@ def test_what_does_not_fit_is_refused():
         to_metric(X[:, :3], SCALES)
     with pytest.raises(ValueError, match="one finite scale per column"):
         InMetric(Gaussian(1.0), np.array([np.nan]))
+
+
+@pytest.mark.parametrize("root", [SCALES, MATRIX])
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.bool_, np.float16])
+def test_rows_of_integers_do_not_round_the_metric(root, dtype):
+    rows = RNG.integers(0, 5, (20, 4)).astype(dtype)
+    kernel = InMetric(Gaussian(0.3), root)
+    for as_given in (rows, sp.csr_matrix(rows.astype(np.float64)).astype(np.int64) if root.ndim == 1 else rows):
+        exact = as_given.astype(np.float64)
+        np.testing.assert_array_equal(kernel(as_given, as_given), kernel(exact, exact))
+        np.testing.assert_array_equal(kernel.diag(as_given), kernel.diag(exact))
+
+
+@pytest.mark.parametrize("root", [SCALES, MATRIX])
+@pytest.mark.parametrize("inner", [*INNER[:3], Gaussian(0.3) + Matern(1.5, 0.1)])
+@pytest.mark.parametrize("offset", [1e3, 1e6])
+def test_float32_rows_far_from_the_origin_keep_their_digits(root, inner, offset):
+    rows = (RNG.normal(size=(30, 4)) + offset).astype(np.float32)
+    kernel, exact = InMetric(inner, root), rows.astype(np.float64)
+    near = exact - offset
+    np.testing.assert_allclose(kernel(rows, rows), kernel(near, near), atol=2e-6)

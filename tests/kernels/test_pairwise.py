@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import pairwise
 
+from nystrom.engine.passes import block_moments
 from nystrom.kernels import Cosine, Gaussian, Laplacian, Matern
 from nystrom.kernels.pairwise import Exponents
-from nystrom.moments import block_moments
 
 
 def literal_gaussian(X, Z, gamma):

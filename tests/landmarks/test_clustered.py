@@ -9,18 +9,18 @@ import pytest
 import scipy.sparse as sp
 
 from nystrom.engine import LocalEngine
-from nystrom.engine.survey import Survey
+from nystrom.engine.passes import Passes
 from nystrom.kernels import Gaussian
 from nystrom.kmeans.lloyd import assign, kmeans
 from nystrom.landmarks import Auto, KMeans, RPCholesky, SketchedKMeans, select_landmarks
 from nystrom.landmarks.auto import spent_on_outliers
-from nystrom.landmarks.means import lloyd
+from nystrom.landmarks.clustered import lloyd
 from nystrom.rows import as_blocks
 from nystrom.sketch import SignSketch
 
 
-def survey_of(X, **options):
-    return Survey(as_blocks(X, **options), LocalEngine(2))
+def passes_of(X, **options):
+    return Passes(as_blocks(X, **options), LocalEngine(2))
 
 
 def groups(n=600, p=40, k=6, seed=0):
@@ -36,7 +36,7 @@ def quantization(X, Z):
 def test_sketched_kmeans_is_algorithm_3_step_by_step(compression):
     X = groups()
     dim = 10 if compression is None else 8
-    found = SketchedKMeans(compression=compression).select(survey_of(X), 5, Gaussian(), np.random.default_rng(3))
+    found = SketchedKMeans(compression=compression).select(passes_of(X), 5, Gaussian(), np.random.default_rng(3))
     rng = np.random.default_rng(3)
     sketched = SignSketch().fit(40, dim, rng)(X)
     centers = kmeans(as_blocks(sketched), 5, engine=LocalEngine(), rng=rng).centers
@@ -48,8 +48,8 @@ def test_sketched_kmeans_is_algorithm_3_step_by_step(compression):
 def test_a_sketch_as_wide_as_the_rows_is_no_sketch():
     X = groups(p=2)
     for seed in range(4):
-        by_sketch = SketchedKMeans(sketch_dim=10).select(survey_of(X), 6, Gaussian(), np.random.default_rng(seed))
-        by_rows = KMeans().select(survey_of(X), 6, Gaussian(), np.random.default_rng(seed))
+        by_sketch = SketchedKMeans(sketch_dim=10).select(passes_of(X), 6, Gaussian(), np.random.default_rng(seed))
+        by_rows = KMeans().select(passes_of(X), 6, Gaussian(), np.random.default_rng(seed))
         assert quantization(X, by_sketch.points) < 1.5 * quantization(X, by_rows.points)
 
 
@@ -65,7 +65,7 @@ def test_well_separated_groups_are_found(selector):
 def test_more_lloyd_steps_never_raise_the_quantization_error():
     X = groups(k=30)
     points = X[:12]
-    values = [quantization(X, lloyd(survey_of(X), points, steps)) for steps in range(5)]
+    values = [quantization(X, lloyd(passes_of(X), points, steps)) for steps in range(5)]
     assert all(after <= before * (1 + 1e-12) for before, after in pairwise(values))
 
 
@@ -73,16 +73,16 @@ def test_more_lloyd_steps_never_raise_the_quantization_error():
 def test_a_landmark_that_loses_all_rows_stays(container):
     X = container(np.array([[0.0, 1.0], [0.0, 2.0], [5.0, 0.0]]))
     start = container(np.array([[0.0, 1.5], [5.0, 0.0], [90.0, 90.0]]))
-    moved = lloyd(survey_of(X), start, 1)
+    moved = lloyd(passes_of(X), start, 1)
     moved = moved.toarray() if sp.issparse(moved) else moved
     np.testing.assert_allclose(sorted(moved.tolist()), [[0.0, 1.5], [5.0, 0.0], [90.0, 90.0]])
 
 
 def test_cholesky_followed_by_lloyd_starts_at_the_pivots():
     X = groups()
-    pivots = RPCholesky().select(survey_of(X), 8, Gaussian(), np.random.default_rng(0))
-    moved = RPCholesky(lloyd=2).select(survey_of(X), 8, Gaussian(), np.random.default_rng(0))
-    np.testing.assert_allclose(moved.points, lloyd(survey_of(X), pivots.points, 2), rtol=1e-12)
+    pivots = RPCholesky().select(passes_of(X), 8, Gaussian(), np.random.default_rng(0))
+    moved = RPCholesky(lloyd=2).select(passes_of(X), 8, Gaussian(), np.random.default_rng(0))
+    np.testing.assert_allclose(moved.points, lloyd(passes_of(X), pivots.points, 2), rtol=1e-12)
 
 
 def test_sparse_and_dense_rows_give_the_same_kmeans_landmarks():
@@ -98,7 +98,7 @@ def test_sparse_and_dense_rows_give_the_same_kmeans_landmarks():
 def test_auto_sketches_only_rows_of_many_columns(p, dim):
     sample = np.random.default_rng(0).standard_normal((300, p))
     for X in (sample, sp.csr_matrix(sample)):
-        drawn = Auto()._sketched_sample(survey_of(X), 200, np.random.default_rng(0))
+        drawn = Auto()._sketched_sample(passes_of(X), 200, np.random.default_rng(0))
         assert drawn.rows.shape == (200, p)
         assert drawn.sketched.shape == (200, dim)
         assert not drawn.sketched.is_sparse
@@ -171,8 +171,8 @@ def test_auto_counts_weights_as_repetitions_where_it_looks_for_what_the_kernel_f
     repeated = np.repeat(X, weight, axis=0)
 
     def of(X, weight, seed):
-        survey = Survey(as_blocks(X).with_target(None, weight), LocalEngine(2))
-        return error(repeated, kernel, Auto().select(survey, 50, kernel, np.random.default_rng(seed)).points)
+        passes = Passes(as_blocks(X).with_target(None, weight), LocalEngine(2))
+        return error(repeated, kernel, Auto().select(passes, 50, kernel, np.random.default_rng(seed)).points)
 
     by_weight, by_rows = (
         np.mean([of(rows, counts, s) for s in range(5)])

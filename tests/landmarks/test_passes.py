@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nystrom.engine import LocalEngine
-from nystrom.engine.survey import Survey
+from nystrom.engine.passes import Passes
 from nystrom.exceptions import NotFiniteError
 from nystrom.kernels import Gaussian
 from nystrom.landmarks import Auto, KMeans, KMeansPlusPlus, RPCholesky, Selector, SketchedKMeans, Uniform
@@ -43,45 +43,45 @@ class Counted(RowBlocks):
         return self.rows.take(indices)
 
 
-def read(selector: Selector, *, n: int = 3000, m: int = 10, random_access: bool = True) -> tuple[Counted, Survey]:
+def read(selector: Selector, *, n: int = 3000, m: int = 10, random_access: bool = True) -> tuple[Counted, Passes]:
     X = np.random.default_rng(0).standard_normal((n, 40))
     rows = Counted(as_blocks(X, block_rows=256), random_access=random_access)
-    survey = Survey(rows, LocalEngine(2))
-    selector.select(survey, m, Gaussian(), np.random.default_rng(1))
-    assert survey.n_passes == rows.reads.max()
-    return rows, survey
+    passes = Passes(rows, LocalEngine(2))
+    selector.select(passes, m, Gaussian(), np.random.default_rng(1))
+    assert passes.n_passes == rows.reads.max()
+    return rows, passes
 
 
 @pytest.mark.parametrize("random_access", [True, False])
 @pytest.mark.parametrize("n_init", [1, 3])
 def test_sketched_kmeans_reads_the_rows_exactly_twice_bandwidth_included(n_init, random_access):
-    rows, survey = read(SketchedKMeans(n_init=n_init), random_access=random_access)
+    rows, passes = read(SketchedKMeans(n_init=n_init), random_access=random_access)
     assert (rows.reads == 2).all()
     assert rows.n_taken == 0
-    _ = survey.moments
+    _ = passes.moments
     assert (rows.reads == 2).all()
 
 
 def test_sketched_kmeans_of_a_sample_reads_all_rows_once():
-    rows, survey = read(SketchedKMeans(sample=500))
+    rows, passes = read(SketchedKMeans(sample=500))
     assert (rows.reads == 1).all()
     assert rows.n_taken == 500
-    _ = survey.moments
+    _ = passes.moments
     assert (rows.reads == 1).all()
 
 
 def test_auto_reads_only_its_sample():
-    rows, survey = read(Auto(), n=12_000)
+    rows, passes = read(Auto(), n=12_000)
     assert rows.reads.max() == 0
     assert rows.n_taken <= 8192
-    _ = survey.moments
+    _ = passes.moments
     assert (rows.reads == 1).all()
 
 
 def test_auto_reads_a_sequential_source_once_bandwidth_included():
-    rows, survey = read(Auto(), random_access=False)
+    rows, passes = read(Auto(), random_access=False)
     assert (rows.reads == 1).all()
-    _ = survey.moments
+    _ = passes.moments
     assert (rows.reads == 1).all()
 
 
@@ -95,17 +95,17 @@ def test_uniform_reads_only_the_rows_it_takes():
 
 @pytest.mark.parametrize("selector", [SketchedKMeans(), RPCholesky(), Uniform()])
 def test_no_pass_takes_moments_that_nobody_asked_for(selector, monkeypatch):
-    def refuse(*args: Any) -> Any:
+    def refuse(*args: Any, **options: Any) -> Any:
         raise AssertionError("moments were taken")
 
-    monkeypatch.setattr("nystrom.engine.survey.block_moments", refuse)
+    monkeypatch.setattr("nystrom.engine.passes.block_moments", refuse)
     X = np.random.default_rng(0).standard_normal((3000, 40))
     for random_access in (True, False):
-        survey = Survey(Counted(as_blocks(X, block_rows=256), random_access=random_access), LocalEngine(2))
+        passes = Passes(Counted(as_blocks(X, block_rows=256), random_access=random_access), LocalEngine(2))
         if random_access or not isinstance(selector, RPCholesky):
-            selector.select(survey, 10, Gaussian(0.1), np.random.default_rng(1))
+            selector.select(passes, 10, Gaussian(0.1), np.random.default_rng(1))
         with pytest.raises(AssertionError, match="moments were taken"):
-            _ = survey.moments
+            _ = passes.moments
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -114,6 +114,6 @@ def test_no_pass_takes_moments_that_nobody_asked_for(selector, monkeypatch):
 def test_a_first_pass_names_the_first_row_that_is_not_finite(selector, gamma, bad):
     X = np.random.default_rng(0).standard_normal((3000, 40))
     X[[1700, 2900], 7] = bad
-    survey = Survey(as_blocks(X, block_rows=256), LocalEngine(2))
+    passes = Passes(as_blocks(X, block_rows=256), LocalEngine(2))
     with pytest.raises(NotFiniteError, match=r"first in row 1700"):
-        selector.select(survey, 10, Gaussian(gamma), np.random.default_rng(1))
+        selector.select(passes, 10, Gaussian(gamma), np.random.default_rng(1))

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 from nystrom.engine import LocalEngine
-from nystrom.engine.survey import Survey
+from nystrom.engine.passes import Passes
 from nystrom.exceptions import FewerLandmarksWarning
 from nystrom.kernels import Gaussian, Polynomial, make_kernel
 from nystrom.landmarks import SELECTORS, Landmarks, select_landmarks
@@ -70,8 +70,8 @@ def contain(X: np.ndarray, container: str, folder: Path, block_rows: int | None 
 def choose(
     rows: RowBlocks, name: str, m: int = 12, n_jobs: int = 2, seed: int = 3, kernel: Any = "gaussian"
 ) -> Landmarks:
-    survey = Survey(rows, LocalEngine(n_jobs))
-    return SELECTORS[name]().select(survey, m, make_kernel(kernel), np.random.default_rng(seed))
+    passes = Passes(rows, LocalEngine(n_jobs))
+    return SELECTORS[name]().select(passes, m, make_kernel(kernel), np.random.default_rng(seed))
 
 
 def dense(points: Any) -> np.ndarray:

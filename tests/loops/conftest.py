@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nystrom.loops import extension, gram, nearest, normal_equations, products, seeds, sparse, sums
+from nystrom.loops import clusters, coalitions, distances, extension, gram, normal_equations, products, sparse
 
-MODULES = (extension, gram, nearest, normal_equations, products, seeds, sparse, sums)
+MODULES = (clusters, coalitions, distances, extension, gram, normal_equations, products, sparse)
 
 
 def _instruction_sets():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 import operator
 import pickle
 
@@ -45,6 +47,25 @@ def layouts(X):
     fixed = X.copy()
     fixed.flags.writeable = False
     yield fixed
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("n", "p", "m"), SHAPES)
+def test_distances_in_the_1_norm_have_the_bits_of_scipy_in_every_layout(n, p, m, dtype, both, rng):
+    X, Z = rng.normal(size=(n, p)).astype(dtype), rng.normal(size=(m, p)).astype(dtype)
+    fast, slow = both(lambda: [pickle.loads(pickle.dumps(loops.ManhattanDistances(Z)))(rows) for rows in layouts(X)])
+    expected = np.array([[math.fsum(abs(row - z)) for z in Z.astype(float)] for row in X.astype(float)]).reshape(n, m)
+    for found in fast + slow:
+        assert found.dtype == np.float64
+        np.testing.assert_array_equal(found, slow[0])
+        np.testing.assert_allclose(found, expected, rtol=4 * max(p, 1) * np.finfo(float).eps)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_distances_of_rows_that_are_not_finite_are_not(dtype, both):
+    X = np.array([[np.nan, 1], [np.inf, 1], [-np.inf, 1], [1, 1]], dtype)
+    for found in both(lambda: loops.ManhattanDistances(np.array([[0.0, 1.0], [np.inf, 0.0]]))(X)):
+        np.testing.assert_array_equal(found, [[np.nan, np.nan], [np.inf, np.nan], [np.inf, np.inf], [1, np.inf]])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -303,6 +324,26 @@ def test_normal_products_are_summed_in_float64(n, m, t, weighted, dtype, both, r
     if t == 1:
         flat = start[:, 0].copy()
         assert np.array_equal(loops.normal_product(C, V[:, 0], flat, weights), found[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("p", "m", "n_background"), [(1, 1, 1), (2, 5, 3), (5, 37, 2), (6, 64, 1), (3, 0, 2), (4, 9, 0)]
+)
+def test_coalition_sums_are_those_over_all_subsets(p, m, n_background, both, rng):
+    x, background = rng.random((p, m)), rng.random((n_background, p, m))
+    weights = rng.random(n_background)
+    nodes, parts = np.polynomial.legendre.leggauss((p + 1) // 2)
+    exact = np.zeros((p, m))
+    for j in range(p):
+        others = [i for i in range(p) if i != j]
+        for size in range(p):
+            for chosen in itertools.combinations(others, size):
+                share = math.factorial(size) * math.factorial(p - size - 1) / math.factorial(p)
+                for b, weight in zip(background, weights, strict=True):
+                    product = np.prod([x[i] if i in chosen else b[i] for i in others], axis=0)
+                    exact[j] += share * weight * (x[j] - b[j]) * product
+    for found in both(lambda: loops.coalition_sums(x, background, weights, (nodes + 1) / 2, parts / 2)):
+        np.testing.assert_allclose(found, exact, rtol=0, atol=1e-14)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

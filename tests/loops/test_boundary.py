@@ -10,8 +10,8 @@ import scipy.sparse as sp
 
 from nystrom import loops
 from nystrom.loops import extension
+from nystrom.loops.clusters import sum_by_label
 from nystrom.loops.sparse import SparseProduct
-from nystrom.loops.sums import sum_by_label
 
 
 @pytest.fixture(params=["float32", "float64"])
@@ -58,6 +58,20 @@ class TestNative:
             native.product(X, panels, out, 0.5, norms, True, None, largest)
         with pytest.raises(ValueError, match=r"kept must have shape \(4, 5\); got \(3, 5\)"):
             native.product(X, panels, out, 0.5, norms, True, minus, largest, kept[:3])
+
+    def test_distances(self, native, dtype):
+        X, out, panels = np.ones((4, 3), dtype), np.empty((4, 5)), native.pack(np.ones((3, 5)))
+        native.distances(X, panels, out)
+        with pytest.raises(ValueError, match=r"out must have shape \(4, 5\); got \(3, 5\)"):
+            native.distances(X, panels, out[:3])
+        with pytest.raises(ValueError, match="panels must be those of 2 rows and 5 columns"):
+            native.distances(X[:, :2], panels, out)
+        with pytest.raises(ValueError, match="X must have contiguous rows"):
+            native.distances(np.asfortranarray(X), panels, out)
+        with pytest.raises(ValueError, match="out must have contiguous rows"):
+            native.distances(X, panels, np.asfortranarray(out))
+        with pytest.raises(TypeError, match="incompatible function arguments"):
+            native.distances(X, panels, out.astype(np.float32))
 
     def test_arrays_of_another_kind(self, native, dtype):
         other = np.dtype("float64" if dtype == np.float32 else "float32")
@@ -199,6 +213,21 @@ class TestNative:
             native.normal_product(C, V, None, U[:3], out)
         with pytest.raises(ValueError, match="weights must have size 4"):
             native.normal_product(C, V, np.ones(3), U, out)
+
+    def test_coalitions(self, native):
+        x, background, out = np.ones((2, 3)), np.ones((4, 2, 3)), np.zeros((2, 3))
+        weights, nodes = np.ones(4), np.ones(2)
+        native.coalitions(x, background, weights, nodes, nodes, out)
+        with pytest.raises(ValueError, match="a matrix of the shape of x per weight"):
+            native.coalitions(x, background, weights[:3], nodes, nodes, out)
+        with pytest.raises(ValueError, match="a matrix of the shape of x per weight"):
+            native.coalitions(x, np.ones((4, 3, 2)), weights, nodes, nodes, out)
+        with pytest.raises(ValueError, match="parts must have size 2; got 1"):
+            native.coalitions(x, background, weights, nodes, nodes[:1], out)
+        with pytest.raises(ValueError, match="out must have shape"):
+            native.coalitions(x, background, weights, nodes, nodes, out[:1])
+        with pytest.raises(ValueError, match="x must be contiguous"):
+            native.coalitions(np.ones((2, 6))[:, :3], background, weights, nodes, nodes, out)
 
 
 class TestFunctions:

@@ -13,11 +13,11 @@ import scipy.sparse as sp
 
 from nystrom import Nystroem, sketch
 from nystrom.engine import LocalEngine
+from nystrom.engine.passes import block_moments
 from nystrom.kernels import Gaussian
 from nystrom.kernels.pairwise import Exponents, InnerProducts
-from nystrom.kmeans import assignment, lloyd, seeding
+from nystrom.kmeans import assignment, lloyd
 from nystrom.loops import extension
-from nystrom.moments import block_moments
 from nystrom.rows import as_blocks
 
 DTYPES = [np.float32, np.float64]
@@ -93,7 +93,7 @@ def test_a_fit_explains_as_much_without_them(both, rng):
 def test_seeding_leaves_the_generator_alike(both):
     def after():
         draws = np.random.default_rng(0)
-        seeding.seed(np.array([[0.0], [0.0], [7.0]]), 5, "kmeans++", draws)
+        lloyd.seed(np.array([[0.0], [0.0], [7.0]]), 5, "kmeans++", draws)
         return draws.random()
 
     fast, slow = both(after)
@@ -103,13 +103,13 @@ def test_seeding_leaves_the_generator_alike(both):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_seeds_end_where_rows_repeat(dtype, both, rng):
     A = np.repeat(rng.normal(size=(4, 6)), 50, axis=0).astype(dtype)
-    found = seeding.seed(A, 10, "greedy", rng)
+    found = lloyd.seed(A, 10, "greedy", rng)
     assert len(np.unique(found, axis=0)) == len(found) == 4
 
 
 def test_no_candidates_are_refused(rng):
     with pytest.raises(ValueError, match="most_candidates must be at least 1"):
-        seeding.seed(np.zeros((5, 1)), 3, "greedy", rng, most_candidates=0)
+        lloyd.seed(np.zeros((5, 1)), 3, "greedy", rng, most_candidates=0)
 
 
 def test_what_is_prepared_works_where_the_loops_are_not(both, use, rng):

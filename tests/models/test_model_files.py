@@ -20,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 import nystrom
 from nystrom import kernels, landmarks
 from nystrom.exceptions import ModelFileError, NotInModelFileError
-from nystrom.kernels import Cosine, Gaussian, Laplacian, Linear, Matern, Polynomial
+from nystrom.kernels import Cosine, Gaussian, Laplacian, Linear, Matern, Overlap, Polynomial
 from nystrom.models.registry import ESTIMATORS
 
 rng = np.random.default_rng(0)
@@ -121,6 +121,8 @@ def test_float32_rows_and_sparse_landmarks_come_back(name: str, tmp_path: Path) 
     [
         Gaussian(0.3), Laplacian(0.2), Matern(2.5, 0.1), Polynomial(2, 0.5, 1.0), Linear(), Cosine(),
         2.0 * Gaussian(0.3) * Linear() + Matern(0.5, None) + np.float32(0.5) * Cosine(),
+        Gaussian(0.3).on([0, 2]) * Linear().on(slice(1, None)) + Matern(0.5, None).on([False, True, False]),
+        Overlap(0.1) + Overlap().on(1),
     ],
 )  # fmt: skip
 def test_kernels_come_back(kernel: Any, tmp_path: Path) -> None:
@@ -310,3 +312,23 @@ def test_a_damaged_byte_of_an_array_is_found_by_its_checksum(tmp_path: Path) -> 
     path.write_bytes(raw)
     with pytest.raises(ModelFileError, match="damaged"):
         nystrom.load(path)
+
+
+@pytest.mark.parametrize(("name", "number"), CASES)
+@pytest.mark.parametrize("in_pipeline", [False, True])
+def test_a_loaded_model_is_shown_in_a_notebook(name: str, number: int, in_pipeline: bool, tmp_path: Path) -> None:
+    model = fitted(name, number)
+    if in_pipeline:
+        model = make_pipeline(StandardScaler().fit(X), model)
+    nystrom.save(model, tmp_path / "m")
+    loaded = nystrom.load(tmp_path / "m")
+    assert name in loaded._repr_html_()
+    assert name in loaded._repr_mimebundle_()["text/html"]
+
+
+def test_what_a_file_leaves_out_is_absent_for_hasattr_and_an_error_in_use(tmp_path: Path) -> None:
+    fitted("KernelRidge").save(tmp_path / "m")
+    loaded = nystrom.load(tmp_path / "m")
+    assert not hasattr(loaded.projection_, "shape")
+    with pytest.raises(NotInModelFileError, match="full=True"):
+        _ = loaded.projection_.shape

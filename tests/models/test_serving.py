@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import nystrom
+from nystrom.kernels import Gaussian, Polynomial
 from nystrom.models import to_numpy
 
 rng = np.random.default_rng(0)
@@ -54,6 +55,62 @@ def test_the_arrays_predict_what_the_machine_does(machine: Any) -> None:
         np.testing.assert_allclose(values, model.decision_function(X), rtol=0, atol=1e-6 * np.abs(values).max())
     else:
         np.testing.assert_allclose(values[:, 0], model.predict(X), rtol=0, atol=1e-6 * np.abs(values).max())
+
+
+def kernel_matrix(kernel: dict[str, Any], A: Any, B: Any) -> Any:
+    """Evaluate what ``to_numpy`` says of a kernel, with NumPy alone."""
+    match kernel["name"]:
+        case "InMetric":
+            root = kernel["root"]
+            A, B = (A * root, B * root) if root.ndim == 1 else (A @ root, B @ root)
+            return kernel_matrix(kernel["kernel"], A, B)
+        case "OnColumns":
+            return kernel_matrix(kernel["kernel"], A[:, kernel["columns"]], B[:, kernel["columns"]])
+        case "Gaussian":
+            return np.exp(-kernel["gamma"] * np.square(A[:, None, :] - B).sum(axis=2))
+        case "Laplacian":
+            return np.exp(-kernel["gamma"] * np.abs(A[:, None, :] - B).sum(axis=2))
+        case "Polynomial":
+            return (kernel["gamma"] * A @ B.T + kernel["coef0"]) ** kernel["degree"]
+        case "Sum":
+            return kernel_matrix(kernel["left"], A, B) + kernel_matrix(kernel["right"], A, B)
+    raise AssertionError(kernel)
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        nystrom.KernelRidge(0.1, n_landmarks=40, metric=[1.0, 2.0, 0.5, 0.1]),
+        nystrom.KernelRidge(0.1, n_landmarks=40, gamma=[0.1, 0.2, 0.3, 0.4]),
+        nystrom.KernelRidge(0.1, n_landmarks=40, metric="full", solver="cg"),
+        nystrom.KernelSVC(C=1.0, n_landmarks=40, metric="diagonal"),
+        nystrom.KernelSVR(C=1.0, n_landmarks=40, kernel="polynomial", gamma=None),
+        nystrom.KernelRidge(0.1, n_landmarks=40, metric=[1.0, 0.5, 2.0, 1.0], kernel="laplacian", gamma=None),
+        nystrom.KernelRidge(0.1, n_landmarks=40, kernel=Gaussian(np.float64(0.1)) + Polynomial(2, 0.1, 1.0)),
+        nystrom.KernelRidge(0.1, n_landmarks=40, kernel=Gaussian(None).on(slice(1, None)) + Polynomial(2).on([0, 3])),
+    ],
+)
+def test_the_arrays_hold_all_of_a_kernel(machine: Any) -> None:
+    model = fitted(machine)
+    parts = to_numpy(model)
+    values = kernel_matrix(parts["kernel"], X, parts["landmarks"]) @ parts["coef"] + parts["intercept"]
+    expected = model.decision_function(X) if "classes" in parts else model.predict(X)
+    np.testing.assert_allclose(values.reshape(expected.shape), expected, rtol=0, atol=1e-6 * np.abs(values).max())
+
+
+def test_a_process_with_more_landmarks_for_its_mean_is_given_and_saved_whole(tmp_path: Path) -> None:
+    rows = np.random.default_rng(1).normal(size=(2_000, 4))
+    settings = {"gamma": 0.3, "alpha": 0.01, "amplitude": 1.0, "normalize_y": True, "random_state": 0}
+    model = nystrom.GaussianProcessRegressor(n_landmarks=1_200, max_memory="210MB", **settings)
+    model.fit(rows, np.sin(rows[:, :2]) + 1.0)
+    assert len(model.landmark_coef_) > len(model.landmarks_)
+    parts = to_numpy(model)
+    values = kernel_matrix(parts["kernel"], rows[:50], parts["landmarks"]) @ parts["coef"] + parts["intercept"]
+    np.testing.assert_allclose(values, model.predict(rows[:50]), rtol=0, atol=1e-6)
+    for full in (False, True):
+        model.save(tmp_path / "m", full=full)
+        found = nystrom.load(tmp_path / "m").predict(rows[:50], return_std=True)
+        np.testing.assert_array_equal(found, model.predict(rows[:50], return_std=True))
 
 
 def test_machines_that_predict_otherwise_say_so() -> None:

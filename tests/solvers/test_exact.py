@@ -7,14 +7,13 @@ import pytest
 
 from nystrom import KernelRidge
 from nystrom.engine import LocalEngine
-from nystrom.engine.survey import Survey
+from nystrom.engine.passes import Passes
 from nystrom.exceptions import ConvergenceWarning
-from nystrom.factor import optimal
 from nystrom.kernels import Gaussian, Linear, Matern, Polynomial
 from nystrom.landmarks import Landmarks
+from nystrom.nystroem.factor import optimal
 from nystrom.rows import as_blocks
-from nystrom.solvers.exact import FactorPreconditioner, solve_exactly
-from nystrom.solvers.kernel_product import KernelProduct, TiledRows
+from nystrom.solvers.exact import FactorPreconditioner, KernelProduct, TiledRows, solve_exactly
 
 
 def problem(n=700, p=3, m=60, kernel=None, seed=0):
@@ -24,7 +23,7 @@ def problem(n=700, p=3, m=60, kernel=None, seed=0):
     engine = LocalEngine(2)
     kernel = kernel or Gaussian(0.2)
     chosen = rng.choice(n, m, replace=False)
-    fitted = optimal(Survey(rows, engine), kernel, Landmarks(X[chosen], chosen), None)
+    fitted = optimal(Passes(rows, engine), kernel, Landmarks(X[chosen], chosen), None)
     return X, rows, engine, kernel, fitted, rng
 
 

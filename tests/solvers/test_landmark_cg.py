@@ -10,10 +10,10 @@ from nystrom.kernels import FromCallable, Gaussian, Laplacian, Linear, Matern, P
 from nystrom.landmarks import Landmarks
 from nystrom.rows import as_blocks
 from nystrom.solvers import landmark_cg, preconditioner
-from nystrom.solvers.choice import choose_solver
 from nystrom.solvers.landmark_cg import landmark_problem
-from nystrom.solvers.landmark_fit import HeldOut
 from nystrom.solvers.preconditioner import FalkonPreconditioner
+from nystrom.solvers.ridge import choose_solver
+from nystrom.tuning.landmark_fit import HeldOut
 
 
 def data(n=700, p=3, targets=2, seed=0, dtype=np.float64):

@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
 def _rows(args: argparse.Namespace, source: Source) -> Any:
     if not source.is_table:
         return matrix_rows(source, args.target)
-    from nystrom.preprocessing import TableEncoder
+    from nystrom.tables import TableEncoder
 
     encoder = TableEncoder(args.target, drop=args.drop or None)
     table = open_table_of(source, encoder)

@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 
 from nystrom.commands.options import require_package
-from nystrom.exceptions import TableWarning
+from nystrom.exceptions import TableWarning, warn_caller
 from nystrom.rows.arrow import import_arrow
 from nystrom.rows.base import RowBlocks
 from nystrom.types import Array
-from nystrom.warn import warn_caller
 
 _MAGIC = {b"PAR1": ".parquet", b"ARRO": ".feather", b"\x93NUM": ".npy", b"\x1f\x8b": ".csv.gz", b"BZh": ".csv.bz2"}
 
@@ -46,8 +45,8 @@ class Source:
 @contextmanager
 def open_source(text: str) -> Iterator[Source]:
     """Give the data that an argument names; "-" is standard input, copied to a temporary file for several passes."""
-    from nystrom.preprocessing.tables import is_table_file
-    from nystrom.rows.stamp import require_file
+    from nystrom.rows.reading import require_file
+    from nystrom.tables.source import is_table_file
 
     if text != "-":
         bare = text.partition("::")[0]
@@ -74,7 +73,7 @@ def open_source(text: str) -> Iterator[Source]:
 
 def split_model(model: Any) -> tuple[Any, Any]:
     """Return the encoder (or None) and the machine of a loaded model."""
-    from nystrom.preprocessing import TableEncoder
+    from nystrom.tables import TableEncoder
 
     if hasattr(model, "steps"):
         first = model.steps[0][1]
@@ -141,12 +140,15 @@ class Unseen:
     """Counts the rows whose category in some column was not there in the fit and has no column of its own."""
 
     def __init__(self, encoder: Any) -> None:
-        self._places: dict[str, slice] = {}
+        from nystrom.tables.columns import UNSEEN
+
+        # Where its columns are, and what they sum to where the category is unknown.
+        self._places: dict[str, tuple[slice, float]] = {}
         start = 0
         for column in () if encoder is None else encoder.columns_:
             stop = start + len(column.features)
             if column.kind == "category" and not column.other:
-                self._places[column.name] = slice(start, stop)
+                self._places[column.name] = slice(start, stop), UNSEEN if column.codes else 0.0
             start = stop
         self._counts: Counter[str] = Counter()
         self._rows = 0
@@ -154,8 +156,8 @@ class Unseen:
     def look(self, chunk: Chunk) -> None:
         """Take some rows in."""
         self._rows += chunk.X.shape[0]
-        for name, place in self._places.items():
-            self._counts[name] += int((chunk.X[:, place].sum(axis=1) == 0).sum())
+        for name, (place, unknown) in self._places.items():
+            self._counts[name] += int((chunk.X[:, place].sum(axis=1) == unknown).sum())
 
     def warn(self, source: str) -> None:
         """Say which columns had such rows."""

@@ -29,7 +29,7 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> int:
     """Print the error."""
     from nystrom import load
-    from nystrom.preprocessing.rows import EncodedRows
+    from nystrom.tables.rows import EncodedRows
 
     encoder, machine = split_model(load(args.model))
     _check_directions(machine, args.model)
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
         if encoder is None:
             rows: Any = matrix_rows(source)
         else:
-            rows = EncodedRows(encoder, open_table_of(source, encoder), has_target=False)
+            rows = EncodedRows(encoder.coding, open_table_of(source, encoder), has_target=False)
         error = machine.approximation_error(rows, norm=args.norm)
     print_json(asdict(error)) if args.json else print(error)
     return 0

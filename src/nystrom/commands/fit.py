@@ -26,10 +26,9 @@ from nystrom.commands.options import (
     parse_setting,
     parse_words,
 )
-from nystrom.commands.scores import make_scores
-from nystrom.exceptions import FewerLandmarksWarning
+from nystrom.exceptions import FewerLandmarksWarning, silenced
 from nystrom.rows.arrow import release_arrow
-from nystrom.warn import silenced
+from nystrom.scoring import make_scores
 
 MODELS = {
     "ridge": "KernelRidge",
@@ -47,7 +46,6 @@ _UNSUPERVISED = ("pca", "cluster", "spectral", "features")
 _CLASSIFIERS = ("classifier", "logistic", "svc")
 # Tried in turn where --max-memory is too small for the default of 1,000.
 _FEWER_LANDMARKS = (500, 250, 100, 50)
-_LEAST_BLOCK_ROWS, _BLOCKS_IN_BUDGET = 256, 128
 # Columns that are listed one by one in the summary.
 _MOST_LINES = 30
 # Encoded rows up to this many bytes (or a quarter of --max-memory) are held; more are spooled to a temporary file.
@@ -146,9 +144,9 @@ def run(args: argparse.Namespace) -> int:
 def _fit_table(args: argparse.Namespace, source: Source, scratch: Path) -> dict[str, Any]:
     from sklearn.pipeline import Pipeline
 
-    from nystrom.preprocessing import TableEncoder
-    from nystrom.preprocessing.rows import EncodedRows
-    from nystrom.preprocessing.tables import MISSING
+    from nystrom.rows.arrow import MISSING
+    from nystrom.tables import TableEncoder
+    from nystrom.tables.rows import EncodedRows
 
     encoder = TableEncoder(
         args.target,
@@ -173,7 +171,7 @@ def _fit_table(args: argparse.Namespace, source: Source, scratch: Path) -> dict[
         )
     if isinstance(_weights(machine), dict):
         labels = None
-    encoded = EncodedRows(encoder, table, has_target=supervised, labels=labels, fitted=True)
+    encoded = EncodedRows(encoder.coding, table, has_target=supervised, labels=labels, fitted=True)
     rows = _near(encoded, args.max_memory, scratch)
     machine = _fit_machine(machine, rows, given=args.n_landmarks is not None)
     machine.set_params(verbose=0)  # what --verbose tells of is the fit, neither its score nor later predictions
@@ -288,9 +286,9 @@ def _make_machine(args: argparse.Namespace, choice: str) -> Any:
 
 def _near(rows: Any, max_memory: Any, scratch: Path) -> Any:
     """Return encoded rows where passes read them fast: in memory if they are small, else in a temporary file."""
-    from nystrom.memory import parse_memory
+    from nystrom.engine.memory import parse_memory
     from nystrom.rows import array_rows
-    from nystrom.rows.spool import spool
+    from nystrom.rows.binary import spool
 
     size = rows.shape[0] * (rows.shape[1] + 1) * 8
     budget = parse_memory(max_memory)
@@ -303,7 +301,7 @@ def _near(rows: Any, max_memory: Any, scratch: Path) -> Any:
         return held.with_target(np.concatenate([piece.y for piece in pieces])) if rows.has_target else held
     if shutil.disk_usage(scratch).free < 2 * size:
         return rows  # decoded again in every pass
-    spooled = spool(rows, folder=scratch, n_features=rows.shape[1], block_rows=_block_rows(rows, budget))
+    spooled = spool(rows, folder=scratch, n_features=rows.shape[1], block_rows=None)
     release_arrow()
     return spooled
 
@@ -368,14 +366,3 @@ def _print_summary(fitted: dict[str, Any]) -> None:
         score = fitted["score"]
         print(f"score    {score['name'].replace('R2', 'R²')} {score['value']:.4f} on {score['on']}")
     print(f"saved    {fitted['saved']} ({fitted['file_bytes'] / 1e6:.2f} MB)")
-
-
-def _block_rows(rows: Any, budget: int | None) -> int | None:
-    """Return the rows of a block in the temporary file; None for as many as usual.
-
-    Kernel values of smaller blocks leave room for a factor, which takes one pass where the iterative solver takes many.
-    """
-    if budget is None:
-        return None
-    fit = budget // (_BLOCKS_IN_BUDGET * 8 * (rows.shape[1] + 1))
-    return max(_LEAST_BLOCK_ROWS, fit) if fit < rows.block_rows else None

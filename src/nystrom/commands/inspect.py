@@ -10,13 +10,16 @@ from nystrom.commands.data_in import split_model
 from nystrom.commands.data_out import print_json
 from nystrom.commands.options import Subparsers
 
+_MOST_LEADING = 8
+
 
 def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
     """Add the ``inspect`` subcommand."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "inspect",
         help="show what is in a model file",
-        description="Check a model file, and show its estimator, parameters, landmarks, error and columns.",
+        description="Check a model file, and show its estimator, parameters, landmarks, error and columns. Those that "
+        "lead have the largest share in how much predictions for the landmarks change when one is shuffled among them.",
     )
     parser.add_argument("model", metavar="MODEL", help="a model file")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -35,6 +38,9 @@ def run(args: argparse.Namespace) -> int:
             print("columns")
             for column in value:
                 print(f"  {column['name']}: {column['kind']}" + (f" ({column['note']})" if column["note"] else ""))
+        elif key == "leading":
+            shown = ", ".join(f"{name} {share:.0%}" for name, share in list(value.items())[:_MOST_LEADING])
+            print(f"{'leading':<14} {shown}")
         elif key == "parameters":
             print("parameters that differ from the defaults")
             for name, setting in value.items():
@@ -46,11 +52,13 @@ def run(args: argparse.Namespace) -> int:
 
 def describe(path: str) -> dict[str, Any]:
     """Return what a model file holds, as plain values."""
+    from nystrom.explanation import leading_columns
     from nystrom.models import unpack_model
     from nystrom.models.container import Container
 
     container = Container(path)
-    encoder, machine = split_model(unpack_model(container))
+    model = unpack_model(container)
+    encoder, machine = split_model(model)
     found: dict[str, Any] = {
         "file": path,
         "bytes": os.path.getsize(path),
@@ -68,6 +76,9 @@ def describe(path: str) -> dict[str, Any]:
         found["classes"] = ", ".join(map(str, machine.classes_[:20])) + (", …" if len(machine.classes_) > 20 else "")
     if getattr(encoder, "target", None) is not None:
         found["target"] = encoder.target
+    leading = leading_columns(model)
+    if leading:
+        found["leading"] = dict(leading)
     if encoder is not None:
         found["columns"] = [{"name": c.name, "kind": c.kind, "note": c.note} for c in encoder.columns_]
     defaults = type(machine)().get_params(deep=False) if not hasattr(machine, "steps") else {}

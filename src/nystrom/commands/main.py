@@ -23,12 +23,12 @@ COMMANDS = (
     "nystrom.commands.predict",
     "nystrom.commands.transform",
     "nystrom.commands.score",
+    "nystrom.commands.report",
     "nystrom.commands.inspect",
     "nystrom.commands.error",
     "nystrom.commands.compare",
     "nystrom.commands.demo",
     "nystrom.commands.data",
-    "nystrom.commands.reproduce",
     "nystrom.commands.plan",
 )
 

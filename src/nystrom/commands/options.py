@@ -13,7 +13,6 @@ from typing import Any, NoReturn, TypeAlias
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 JSON_HELP = "print the summary as JSON; without --out FILE, the rows themselves, one JSON object each"
-_UNITS = {"": 1.0, "B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 
 
 class Parser(argparse.ArgumentParser):
@@ -46,23 +45,20 @@ def parse_count_or_auto(text: str) -> int | str:
     return text if text == "auto" else parse_count(text)
 
 
-def parse_size(text: str) -> float:
-    """Return a number of bytes from a text such as "16GB".
+def parse_size(text: str) -> int:
+    """Return a number of bytes from a text such as "16GB" or "2GiB".
 
     Examples
     --------
     >>> parse_size("1.5 GB")
-    1500000000.0
+    1500000000
     """
-    digits = text.strip().rstrip("bBkKmMgGtT ")
-    unit = text.strip()[len(digits) :].strip().upper()
+    from nystrom.engine.memory import parse_memory
+
     try:
-        value = float(digits) * _UNITS[unit]
-    except (ValueError, KeyError):
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 16GB or 500MB")
-    return value
+        return parse_memory(text) or 0
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 16GB, 2GiB or 500M") from None
 
 
 def parse_number_or_word(text: str) -> Any:

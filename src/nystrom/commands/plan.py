@@ -18,8 +18,9 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
         "given size takes: here, or on a Dask cluster whose workers are like this machine.",
         epilog="example: nystrom plan --rows 1e9 --columns 1000 --landmarks 500 --workers 50 --worker-memory 16GB",
     )
-    parser.add_argument("--rows", type=parse_count, required=True, help="n; 1e9 is understood")
-    parser.add_argument("--columns", type=parse_count, required=True, help="p")
+    parser.add_argument("data", nargs="?", help="a file of rows, whose size and speed are then known")
+    parser.add_argument("--rows", type=parse_count, help="n; 1e9 is understood")
+    parser.add_argument("--columns", type=parse_count, help="p")
     parser.add_argument("--landmarks", type=parse_count, required=True, help="m")
     parser.add_argument("--nnz", type=parse_count, help="entries that are not zero, if the rows are sparse")
     parser.add_argument("--dtype", choices=["float32", "float64"], default="float64")
@@ -41,22 +42,21 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the plan."""
-    from nystrom.planning import plan
+    from nystrom.planning import plan, plan_file
 
-    found = plan(
-        arguments.rows,
-        arguments.columns,
-        arguments.landmarks,
-        nnz=arguments.nnz,
-        dtype=arguments.dtype,
-        block_rows=arguments.block_rows,
-        workers=arguments.workers,
-        threads=arguments.threads,
-        worker_memory=arguments.worker_memory,
-        read_bandwidth=arguments.read_bandwidth,
-        network_bandwidth=arguments.network_bandwidth,
-        solver=arguments.solver,
-    )
+    options = {
+        name: value
+        for name in ("block_rows", "workers", "threads", "worker_memory", "read_bandwidth")
+        if (value := getattr(arguments, name)) is not None
+    }
+    options |= {"network_bandwidth": arguments.network_bandwidth, "solver": arguments.solver}
+    if arguments.data is not None:
+        found = plan_file(arguments.data, arguments.landmarks, **options)
+    elif arguments.rows is None or arguments.columns is None:
+        raise ValueError("give a file of rows, or both --rows and --columns.")
+    else:
+        shape = (arguments.rows, arguments.columns, arguments.landmarks)
+        found = plan(*shape, nnz=arguments.nnz, dtype=arguments.dtype, **options)
     if arguments.json:
         print_json({**asdict(found), "seconds": found.seconds, "n_passes": found.n_passes})
     else:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-import numpy as np
-
 from nystrom.commands.data_in import labelled_chunks, open_source, split_model
 from nystrom.commands.data_out import print_json
 from nystrom.commands.options import Subparsers
-from nystrom.commands.scores import make_scores
+from nystrom.commands.terminal import print_table
+from nystrom.scoring import make_scores
 
 
 def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
@@ -17,8 +16,10 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "score",
         help="score a saved model on rows whose target is known",
-        description="Compare predictions with the target: accuracy for classes; R², root mean squared and mean "
-        "absolute error for numbers.",
+        description="Compare predictions with the target. Classes: accuracy, beside that of always naming the most "
+        "frequent one; balanced accuracy (the mean recall); AUC (of each class against the others, averaged); log-loss "
+        "and calibration error where there are probabilities; recall and precision of each class. Numbers: R², root "
+        "mean square error, beside that of always predicting the mean of these rows; mean absolute error.",
         epilog="example: nystrom score houses.nystrom held-out.csv",
     )
     parser.add_argument("model", metavar="MODEL", help="a model file")
@@ -39,11 +40,18 @@ def run(args: argparse.Namespace) -> int:
     scores = make_scores(machine)
     with open_source(args.data) as source:
         for X, y in labelled_chunks(source, encoder, args.target):
-            scores.add(y, np.asarray(machine.predict(X)))
+            scores.judge(machine, X, y)
     found = scores.result()
     if args.json:
         print_json(found)
     else:
+        classes = found.pop("classes", {})
         for name, value in found.items():
             print(f"{name:<22} {value:,}" if isinstance(value, int) else f"{name:<22} {value:.6g}")
+        if classes:
+            print()
+            cells = (
+                [label, f"{c['rows']:,}", f"{c['recall']:.3f}", f"{c['precision']:.3f}"] for label, c in classes.items()
+            )
+            print_table(["class", "rows", "recall", "precision"], cells)
     return 0

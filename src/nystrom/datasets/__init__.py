@@ -6,7 +6,7 @@ from nystrom.datasets.loader import is_available, list_datasets, load
 from nystrom.datasets.registry import DatasetInfo, info
 from nystrom.datasets.synthetic import make_rings
 from nystrom.exceptions import DataFileError
-from nystrom.rows.libsvm_text import read_libsvm
+from nystrom.rows.libsvm import read_libsvm
 
 __all__ = [
     "DataFileError",

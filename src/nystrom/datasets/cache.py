@@ -15,9 +15,8 @@ import numpy as np
 from nystrom.datasets.home import parsed_path
 from nystrom.disk.replace import replacing
 from nystrom.exceptions import DataFileError
-from nystrom.rows.reading import reading
+from nystrom.rows.reading import Stamp, reading
 from nystrom.rows.sparse import csr_rows
-from nystrom.rows.stamp import Stamp
 from nystrom.types import Array, SparseMatrix
 
 _VERSION = 2

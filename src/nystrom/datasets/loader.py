@@ -15,7 +15,7 @@ from nystrom.datasets.registry import DatasetInfo, Split, info, registry
 from nystrom.datasets.synthetic import GENERATORS
 from nystrom.exceptions import DataFileError
 from nystrom.rows.binary import read_npy_header
-from nystrom.rows.libsvm_text import read_libsvm
+from nystrom.rows.libsvm import read_libsvm
 from nystrom.rows.npz import load_sparse
 from nystrom.types import Array, Matrix, SparseMatrix
 

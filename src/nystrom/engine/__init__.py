@@ -1,9 +1,16 @@
-"""How a pass over the rows runs."""
+"""How a pass over the rows runs: in threads here, or on a Dask cluster.
+
+Dask is imported only if it is asked for, or a Dask collection is given.
+"""
+
+from __future__ import annotations
 
 from nystrom.engine.base import Engine, Mergeable, Progress, Silent, Sums, TreeMerger
-from nystrom.engine.choose import is_dask_collection, make_engine, place_rows
 from nystrom.engine.local import LocalEngine
-from nystrom.threads import blas_threads
+from nystrom.engine.threads import blas_threads
+from nystrom.rows.base import RowBlocks
+from nystrom.rows.validation import register_reader
+from nystrom.types import RowsLike
 
 __all__ = [
     "Engine",
@@ -18,3 +25,45 @@ __all__ = [
     "make_engine",
     "place_rows",
 ]
+
+_NAMES = ("auto", "local", "dask")
+
+
+def is_dask_collection(X: object) -> bool:
+    """Return whether X is a Dask array, dataframe or series, without importing dask."""
+    return callable(getattr(type(X), "__dask_graph__", None))
+
+
+def _collection_rows(X: RowsLike, *, name: str) -> RowBlocks:
+    from nystrom.engine import dask
+
+    return dask.collection_rows(X, name=name)
+
+
+register_reader(is_dask_collection, _collection_rows)
+
+
+def place_rows(rows: RowBlocks, engine: object) -> RowBlocks:
+    """Return the rows where ``engine`` reads them: sent to the cluster if it is "dask" and they are not there yet."""
+    if engine not in _NAMES:
+        raise ValueError(f"engine must be one of {_NAMES}; got {engine!r}.")
+    if engine == "local" and rows.on_cluster:
+        raise ValueError(
+            "engine='local' cannot read a Dask collection; leave engine='auto', or give X.compute() if memory allows."
+        )
+    if engine != "dask":
+        return rows
+    from nystrom.engine import dask
+
+    return dask.ship_rows(rows)
+
+
+def make_engine(
+    rows: RowBlocks, n_jobs: int | None = None, progress: Progress | None = None, *, room: int | None = None
+) -> Engine:
+    """Return the engine that reads these rows: on the cluster if they are there, else in this process."""
+    if not rows.on_cluster:
+        return LocalEngine(n_jobs, progress, room=room)
+    from nystrom.engine import dask
+
+    return dask.DaskEngine(n_jobs, progress)

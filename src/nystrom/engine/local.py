@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from nystrom.engine.base import M, Mergeable, Progress, Silent, T, TreeMerger, Writing
-from nystrom.engine.storage import hold
+from nystrom.engine.memory import hold
+from nystrom.engine.threads import blas_threads, resolve_n_jobs
+from nystrom.exceptions import judged_by_value
 from nystrom.rows.base import Block, RowBlocks
-from nystrom.threads import blas_threads, resolve_n_jobs
 from nystrom.types import Array
-from nystrom.warn import judged_by_value
 
 # A block that no thread of the pool has begun within so many seconds is computed by the thread that waits for it.
 _PATIENCE = 0.02
@@ -85,6 +85,9 @@ class LocalEngine:
         self.n_jobs = resolve_n_jobs(n_jobs)
         self.progress: Progress = progress or Silent()
         self.room = room
+
+    def reads_here(self, rows: RowBlocks) -> bool:
+        return True
 
     def spare(self, rows: RowBlocks) -> LocalEngine | None:
         # A bar shows one pass at a time, and a file has one reader.

@@ -1,15 +1,12 @@
 """The estimators: thin shells over the core."""
 
-from nystrom.estimators.best_error import best_possible
-from nystrom.estimators.classifier import KernelRidgeClassifier
 from nystrom.estimators.cluster import KernelKMeans, SpectralClustering
-from nystrom.estimators.eigen import kernel_eigh
 from nystrom.estimators.features import Nystroem
+from nystrom.estimators.functions import best_possible, kernel_eigh
 from nystrom.estimators.gp import GaussianProcessRegressor
-from nystrom.estimators.logistic import KernelLogisticRegression
+from nystrom.estimators.loss import KernelLogisticRegression, KernelSVC, KernelSVR
 from nystrom.estimators.pca import KernelPCA
-from nystrom.estimators.ridge import KernelRidge
-from nystrom.estimators.svm import KernelSVC, KernelSVR
+from nystrom.estimators.ridge import KernelRidge, KernelRidgeClassifier
 
 __all__ = [
     "GaussianProcessRegressor",

@@ -1,89 +1,59 @@
-"""What every estimator shares: parameters checked once, the map fitted, its results stored."""
+"""What every estimator shares: scikit-learn's contract around one fitted map."""
 
 from __future__ import annotations
 
 import os
-import time
+from collections.abc import Callable, Iterable
 from copy import copy
-from dataclasses import replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import DTypeLike
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 import nystrom
-from nystrom.certificate import certify
-from nystrom.certificate.fit_warnings import look_at_rows, warn_if_cut, warn_if_unexplained
-from nystrom.checks import check_choice, check_optional_count
-from nystrom.engine import (
-    Engine,
+from nystrom.checks import RandomState, check_choice, check_optional_count
+from nystrom.engine import Engine, place_rows
+from nystrom.engine.memory import Footprint, emit_footprint, fit_footprint, parse_memory
+from nystrom.engine.passes import Passes
+from nystrom.engine.threads import limit_methods
+from nystrom.errors import ErrorEstimate
+from nystrom.errors.frobenius import DEFAULT_PAIRS
+from nystrom.errors.trace import certify
+from nystrom.estimators import quality
+from nystrom.estimators.display import summary_html
+from nystrom.estimators.parameters import check_names, complete, set_parameters
+from nystrom.estimators.pipeline import (
+    FIT_ADVICE,
+    MOST_LANDMARKS,
+    FitRequest,
+    GivenSize,
+    GrownSize,
+    MapFit,
+    Resources,
+    ToleranceSize,
+    resolve_sizes,
 )
-from nystrom.engine.survey import Survey
-from nystrom.estimators.all_or_nothing import restore_on_failure
-from nystrom.estimators.display import StageRecord
-from nystrom.estimators.parameters import check_names, complete
-from nystrom.estimators.quality import QualityMixin
-from nystrom.exceptions import ApproximationWarning
-from nystrom.factor import FACTORS, NystromMap, extend
-from nystrom.fold import Kept
-from nystrom.generator import RandomState, make_generator
-from nystrom.kernels import GammaLike, Gaussian, InMetric, Kernel, KernelLike, Precomputed, make_kernel
-from nystrom.landmarks import Landmarks, LandmarksLike, Selector, make_selector
-from nystrom.landmarks.auto import Auto
-from nystrom.landmarks.base import resolve
-from nystrom.landmarks.in_metric import select_in_metric
-from nystrom.linalg import algebra_threads
-from nystrom.machine import machine_memory
-from nystrom.memory import Footprint, fit_footprint, parse_memory
-from nystrom.rows import RowBlocks
-from nystrom.rows.arrays import ArrayRows
-from nystrom.solvers.rare_clusters import Apart, can_watch, costs_too_much, count_apart, rows_apart, with_rare_rows
-from nystrom.solvers.sizing import Grown, grow_by_components
-from nystrom.threads import limit_methods
-from nystrom.types import Array
-from nystrom.warn import warn_caller
+from nystrom.estimators.scikit_parameters import ABSENT, DERIVED, given_kernel
+from nystrom.exceptions import warn_caller
+from nystrom.kernels import GammaLike, Kernel, KernelLike, Precomputed, make_kernel
+from nystrom.landmarks import LandmarksLike, make_selector
+from nystrom.nystroem.factor import FACTORS, NystromMap, extend
+from nystrom.output import describe_job, write_rows
+from nystrom.rows import Block, RowBlocks, as_blocks, require_finite
+from nystrom.solvers.landmark_cg import UnfactoredMap
+from nystrom.types import Array, Emitted, Matrix, OutPath, RowsLike, TargetLike
 
-# Up to this many columns a Gaussian kernel of rows in memory is computed again sooner than fresh memory is filled.
-_QUICK_COLUMNS = 128
-# Memory of up to this size is soon filled.
-_SMALL_BYTES = 8 * 2**20
-
-# Without a rank to double, this many landmarks: enough for good accuracy, and still seconds for a million rows.
-DEFAULT_LANDMARKS = 1000
-# Without a rank, this many components must be stable for "auto".
-_COMPONENTS_TO_SETTLE = 20
+_EMIT_ADVICE = "The result itself counts: transform(X, out='features.npy') writes it to a file instead."
+_MOST_NAMES = 5
 
 
-# More are seldom worth their time, which grows with the square of their number; a larger n_landmarks allows them.
-MOST_LANDMARKS = 5000
-
-
-def resolve_sizes(
-    n_components: object, n_landmarks: object, n_rows: int, *, least: int = 1, yielding: object = None
-) -> tuple[int | None, int]:
-    """Return (rank or None, number of landmarks): m is 2r by default, at least ``least``, never more than the rows.
-
-    The rank ``yielding`` gives way to fewer landmarks; any other is an error then.
-    """
-    rank = check_optional_count(n_components, "n_components")
-    m = check_optional_count(n_landmarks, "n_landmarks")
-    if m is not None and rank is not None and rank > m:
-        if rank == yielding:
-            return m, min(m, n_rows)
-        raise ValueError(
-            f"n_components={rank} is larger than n_landmarks={m}: {m} landmarks span at most {m} directions. "
-            f"Lower n_components, raise n_landmarks, or leave n_landmarks=None for twice n_components."
-        )
-    if m is None:
-        m = DEFAULT_LANDMARKS if rank is None else max(2 * rank, least)
-    return rank, min(m, n_rows)
-
-
-class KernelMachine(QualityMixin):
+class KernelMachine(BaseEstimator):
     """Base of the estimators: from parameters and rows to one fitted :class:`NystromMap`.
 
-    A subclass takes these parameters as ``**shared`` and hands them on; an entry ``**shared`` in its docstring is
-    replaced by their text below.
+    A subclass takes these parameters as ``**shared``; an entry ``**shared`` in its docstring is replaced by their text
+    below.
 
     Parameters
     ----------
@@ -122,19 +92,36 @@ class KernelMachine(QualityMixin):
         1 shows the progress of each pass.
     """
 
+    kernel: KernelLike
+    gamma: GammaLike
+    n_components: int | None
+    degree: int
+    coef0: float
+    n_landmarks: int | str | None
+    landmarks: LandmarksLike
+    factor: str
+    max_memory: str | float | None
+    n_jobs: int | None
+    engine: str
+    random_state: RandomState
+    verbose: int
+    map_: NystromMap
+    kernel_: Kernel
+    landmarks_: Matrix
+    landmark_indices_: Array | None
+    n_components_: int
+
+    # Groups of parameters that some machines share: classes of checked values.
+    _options: ClassVar[tuple[type, ...]] = ()
     # Fewer leave even a few components far from the exact ones: with 4 landmarks two axes of kernel PCA correlated with
     # theirs by 0.81 and 0.73, with 100 by 0.9999.
-    _least_landmarks = 100
-
-    @property
-    def _yielding_rank(self) -> int | None:
-        """The rank that gives way to fewer landmarks, since nobody has asked for it."""
-        return None
+    _least_landmarks: ClassVar[int] = 100
+    # Whether the map itself is cut to n_components, and not only what is made of it.
+    _cuts_map: ClassVar[bool] = True
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         complete(cls)
-        restore_on_failure(cls)
         limit_methods(cls, __name__.partition(".")[0])
 
     def __new__(cls, *args: Any, **parameters: Any) -> Self:
@@ -158,214 +145,145 @@ class KernelMachine(QualityMixin):
         random_state: RandomState = None,
         verbose: int = 0,
     ) -> None:
-        self.kernel = kernel
-        self.gamma = gamma
-        self.n_components = n_components
-        self.degree = degree
-        self.coef0 = coef0
-        self.n_landmarks = n_landmarks
-        self.landmarks = landmarks
-        self.factor = factor
-        self.max_memory = max_memory
-        self.n_jobs = n_jobs
-        self.engine = engine
-        self.random_state = random_state
-        self.verbose = verbose
+        set_parameters(self, KernelMachine.__init__, locals())
 
-    def _fit_engine(self, rows: RowBlocks, selector: Selector, m: int) -> Engine:
-        if rows.on_cluster:
-            return self._engine(rows)
-        m = selector.count(m, rows.shape[0])
-        work = self._footprint(rows, m, selector.held_bytes(rows, m), selector.thread_bytes(rows, m))
-        if self.max_memory is None:
-            work.check_machine()
-            return self._engine(rows)
-        return self._engine(rows, work)
+    if not TYPE_CHECKING:  # Otherwise every misspelt attribute would pass the type checker.
 
-    def _factor_fits(self, rows: RowBlocks, m: int) -> bool:
-        """Whether a factor of m landmarks fits into ``max_memory``, or into this machine."""
-        budget = parse_memory(self.max_memory) or machine_memory()
-        return budget is None or rows.on_cluster or fit_footprint(rows, m).least <= budget
-
-    def _footprint(self, rows: RowBlocks, m: int, selection_bytes: int, selection_thread_bytes: int) -> Footprint:
-        """Return what a fit adds to the process."""
-        return fit_footprint(rows, m, selection_bytes, selection_thread_bytes)
+        def __getattr__(self, name: str) -> Any:
+            """Return what scikit-learn's estimators have under other names, or say where to look instead."""
+            if name in DERIVED:
+                check_is_fitted(self)
+                return DERIVED[name](self)
+            if name in ABSENT and not hasattr(type(self), name):
+                raise AttributeError(f"{type(self).__name__} has no {name}: {ABSENT[name]}")
+            return super().__getattribute__(name)  # raises, in a property's own words
 
     def _kernel(self) -> Kernel:
-        return make_kernel(self.kernel, gamma=self.gamma, degree=self.degree, coef0=self.coef0)
+        return make_kernel(given_kernel(self), gamma=self.gamma, degree=self.degree, coef0=self.coef0)
 
     def _check_parameters(self) -> None:
+        """Raise for values that no fit can use, also where this one would not."""
+        for options in self._options:
+            options.of(self)  # type: ignore[attr-defined]
         self._kernel()
         check_choice(self.factor, "factor", FACTORS)
 
-    def _settle_metric(
-        self, survey: Survey, kernel: Kernel, n_landmarks: int, rng: np.random.Generator
-    ) -> tuple[Kernel, int]:
-        """Return the kernel in the metric to be used and the landmarks; a machine with a target may learn both here."""
-        return kernel, n_landmarks
+    def _check_X(self, X: RowsLike, *, reset: bool) -> RowBlocks:
+        """Return the rows of X, checked for shape, dtype and columns; finiteness is checked in the pass."""
+        if reset:
+            self._check_parameters()
+        rows = as_blocks(X, owner=self)
+        if not reset:
+            _check_names_of(self, rows, from_file=isinstance(X, RowBlocks))
+        return place_rows(rows, self.engine)
 
-    def _settle_kernel(self, survey: Survey, kernel: Kernel, landmarks: Landmarks, rng: np.random.Generator) -> Kernel:
-        """Return the kernel with numbers for all its parameters; a machine with a target may search for them here."""
-        return resolve(kernel, survey)
+    def _resources(self) -> Resources:
+        return Resources(parse_memory(self.max_memory), self.n_jobs, self.verbose)
 
-    def _fit_map(self, rows: RowBlocks, *, keep_kernel: bool = False, cut_rank: bool = True) -> tuple[NystromMap, Kept]:
-        """Choose landmarks and fit the map; with ``keep_kernel`` also return C if it is small enough to hold.
-
-        Without ``cut_rank`` the map keeps every direction, for a machine that cuts to ``n_components`` afterwards.
-        """
-        survey, kernel, landmarks, rank = self._choose_landmarks(rows)
-        keep = Kept(self._room_for_kernel(survey, kernel, landmarks.points.shape[0]) if keep_kernel else None)
-        before, began = survey.n_passes, time.perf_counter()
-        with algebra_threads(len(landmarks)):
-            fitted, apart = self._factorise_all(survey, kernel, landmarks, rank if cut_rank else None, keep)
-            self._stages += (StageRecord("factor", survey.n_passes - before, time.perf_counter() - began),)
-            self._store_map(fitted)
-            self._certify(rows, fitted, apart, keep)
-            warn_if_unexplained(self.certificate_, rows, fitted)
-            warn_if_cut(self.certificate_, fitted)
-        return fitted, keep
-
-    def _certify(self, rows: RowBlocks, fitted: NystromMap, apart: Apart | None, keep: Kept) -> None:
-        """Store what is known of the fit, with a look at some rows and at those that stand apart."""
-        certificate = look_at_rows(certify(fitted), rows, fitted, keep.values)
-        if apart is not None:
-            certificate = count_apart(certificate, fitted, apart)
-        self.certificate_ = replace(certificate, stages=tuple((s.name, s.seconds) for s in self._stages))
-
-    def _factorise_all(
-        self, survey: Survey, kernel: Kernel, landmarks: Landmarks, rank: int | None, keep: Kept
-    ) -> tuple[NystromMap, Apart | None]:
-        """Return the map of all rows, and those that resembled no landmark.
-
-        Rare clusters that "auto" has missed are given some of its landmarks, unless all other rows lose too much by it.
-        """
-        factorise = FACTORS[self.factor]
-        fitted, apart = self._factorise_watched(survey, kernel, landmarks, rank, keep)
-        better = None if apart is None else with_rare_rows(survey, fitted, apart)
-        if apart is None or better is None:
-            return fitted, apart
-        moved = factorise(survey, kernel, better, rank, keep=keep)
-        if costs_too_much(moved, fitted, apart):
-            keep.values = None  # they are those of the landmarks given up
-            return fitted, apart
-        return moved, apart
-
-    def _factorise_watched(
-        self, survey: Survey, kernel: Kernel, landmarks: Landmarks, rank: int | None, keep: Kept
-    ) -> tuple[NystromMap, Apart | None]:
-        """Return the map of all rows with these landmarks, and the rows that resemble none of them if "auto" chose."""
-        watch = isinstance(make_selector(self.landmarks), Auto) and can_watch(survey, kernel, landmarks)
-        keep.largest = np.empty(survey.rows.shape[0], survey.rows.dtype) if watch else None
-        fitted = FACTORS[self.factor](survey, kernel, landmarks, rank, keep=keep)
-        apart = None if keep.largest is None else rows_apart(survey, keep.largest)
-        keep.largest = None
-        return fitted, apart
-
-    def _choose_landmarks(self, rows: RowBlocks) -> tuple[Survey, Kernel, Landmarks, int | None]:
-        """Return the surveyed rows, the kernel with numbers for its parameters, the landmarks and the rank."""
-        check_choice(self.factor, "factor", FACTORS)
-        kernel = self._checked_kernel(rows)
-        began = time.perf_counter()
-        rank, m = self._sizes(rows, kernel)
-        selector = make_selector(self.landmarks)
-        survey = Survey(rows, self._fit_engine(rows, selector, m))
-        rng = make_generator(self.random_state)
-        # With the default n_landmarks, fewer rows than landmarks are no reason to warn.
-        announce = self.n_landmarks is not None
-        planned = m
-        kernel, m = self._settle_metric(survey, kernel, m, rng)
-        if m != planned and self.max_memory is not None:
-            survey = Survey(rows, self._fit_engine(rows, selector, m))
-        if isinstance(kernel, InMetric):
-            kernel, landmarks = select_in_metric(
-                selector, survey, m, kernel, rng, settle=self._settle_kernel, announce=announce
-            )
-        else:
-            landmarks = selector.select(survey, m, kernel, rng, announce=announce)
-            kernel = self._settle_kernel(survey, kernel, landmarks, rng)
-        self._stages: tuple[StageRecord, ...] = (
-            StageRecord("landmarks", survey.n_passes, time.perf_counter() - began),
-        )
-        return survey, kernel, landmarks, rank
-
-    def _sizes(self, rows: RowBlocks, kernel: Kernel) -> tuple[int | None, int]:
-        """Return the rank and the number of landmarks; for "auto", as many landmarks as are enough."""
-        if not isinstance(self.n_landmarks, str):
-            least, yielding = self._least_landmarks, self._yielding_rank
-            return resolve_sizes(self.n_components, self.n_landmarks, rows.shape[0], least=least, yielding=yielding)
-        check_choice(self.n_landmarks, "n_landmarks", ("auto",))
-        rank = check_optional_count(self.n_components, "n_components")
-        selector = make_selector(self.landmarks)
-        most = self._most_landmarks(rows, selector)
-        survey = Survey(rows, self._fit_engine(rows, selector, most))
-        kernel = resolve(kernel, survey)
-        least = min(max(self._least_landmarks, 2 * (rank or 1)), rows.shape[0])
-        rng = make_generator(self.random_state).spawn(1)[0]
-        found = self._enough_landmarks(survey, selector, kernel, rng, least=least, most=max(most, least))
-        self.sizes_tried_: tuple[tuple[int, Any], ...] = found.tried
-        if not found.settled:
-            warn_caller(
-                f"n_landmarks='auto' stopped at {len(found.landmarks)} landmarks, the most that "
-                f"{'max_memory allows' if most < MOST_LANDMARKS else 'it takes'}; more would still help. Give "
-                f"n_landmarks a number to take more.",
-                ApproximationWarning,
-            )
-        return rank, len(found.landmarks)
-
-    def _enough_landmarks(
-        self, survey: Survey, selector: Selector, kernel: Kernel, rng: np.random.Generator, *, least: int, most: int
-    ) -> Grown:
-        """Return enough landmarks for this machine; without a target, enough that its components are stable."""
-        rank = check_optional_count(self.n_components, "n_components") or _COMPONENTS_TO_SETTLE
-        return grow_by_components(survey, selector, kernel, rng, rank, least=least, most=most)
-
-    def _most_landmarks(self, rows: RowBlocks, selector: Selector, most: int = MOST_LANDMARKS) -> int:
-        """Return ``most``, or as many landmarks as there are rows, or as ``max_memory`` allows where that is fewer."""
-        most = min(most, rows.shape[0])
-        budget = parse_memory(self.max_memory)
-        if budget is None or rows.on_cluster:
-            return most
-        low, high = 1, most
-        while low < high:
-            middle = (low + high + 1) // 2
-            fits = fit_footprint(rows, middle, selector.held_bytes(rows, middle)).least <= budget
-            low, high = (middle, high) if fits else (low, middle - 1)
-        return low
-
-    def _checked_kernel(self, rows: RowBlocks) -> Kernel:
+    def _request(self, rows: RowBlocks, **values: Any) -> FitRequest:
+        """Return what the parameters ask of a fit; ``values`` replace or add to them."""
         kernel = self._kernel()
-        if isinstance(kernel, Precomputed) and rows.shape[0] != rows.shape[1]:
+        if not kernel.has_coordinates and rows.shape[0] != rows.shape[1]:
             raise ValueError(
                 f"with kernel='precomputed' X must be the square kernel matrix of the training rows; "
                 f"got shape {rows.shape}."
             )
-        return kernel
+        rank, size = self._rank_and_size(rows)
+        asked: dict[str, Any] = {
+            "kernel": kernel,
+            "selector": make_selector(self.landmarks),
+            "rank": rank,
+            "size": size,
+            "factor": check_choice(self.factor, "factor", FACTORS),
+            "resources": self._resources(),
+            "seed": self.random_state,
+            # With the default n_landmarks, fewer rows than landmarks are no reason to warn.
+            "announce": self.n_landmarks is not None,
+        }
+        return FitRequest(**(asked | values))
 
-    def _factorise(self, survey: Survey, kernel: Kernel, landmarks: Landmarks) -> NystromMap:
-        """Return the map of rows for a kernel that is on trial, made as :meth:`_fit_map` would."""
+    def _rank_and_size(self, rows: RowBlocks) -> tuple[int | None, GivenSize | GrownSize | ToleranceSize]:
+        """Return the rank, and the rule for the number of landmarks."""
+        n = rows.shape[0]
+        if not isinstance(self.n_landmarks, str):
+            least, default = self._least_landmarks, self._default_rank()
+            rank, m = resolve_sizes(self.n_components, self.n_landmarks, n, least=least, default_rank=default)
+            return rank, GivenSize(m, is_default=self.n_landmarks is None and self.n_components is None)
+        check_choice(self.n_landmarks, "n_landmarks", ("auto",))
         rank = check_optional_count(self.n_components, "n_components")
-        return FACTORS[self.factor](survey, kernel, landmarks, rank)
+        most = self._resources().most_landmarks(rows, make_selector(self.landmarks))
+        limit = "max_memory allows" if most < MOST_LANDMARKS else "it takes"
+        least = min(max(self._least_landmarks, 2 * (rank or 1)), n)
+        return rank, GrownSize(least, max(most, least), rank=rank, limit=limit)
 
-    def _room_for_kernel(self, survey: Survey, kernel: Kernel, m: int) -> Array | None:
-        """Return room for C, or None where it would be large, or where it takes less time to compute it again."""
-        rows = survey.rows
-        in_memory = isinstance(rows, ArrayRows) and not rows.is_sparse
-        n_bytes = rows.shape[0] * m * rows.dtype.itemsize
-        if in_memory and isinstance(kernel, Gaussian) and rows.shape[1] <= _QUICK_COLUMNS and n_bytes > _SMALL_BYTES:
-            return None
-        left = getattr(survey.engine, "room", None)
-        room = 256 * 2**20 if left is None else min(256 * 2**20, left)
-        if rows.on_cluster or n_bytes > room:
-            return None
-        return np.empty((rows.shape[0], m), rows.dtype)
+    def _default_rank(self) -> int | None:
+        """Return the rank that is capped at fewer landmarks, since nobody has asked for it."""
+        return None
 
-    def _extend_map(self, rows: RowBlocks) -> None:
-        """Add rows to the map, its landmarks and kernel kept: one pass over the new rows."""
-        if isinstance(self.kernel_, Precomputed):
+    def _store(self, rows: RowBlocks, fit: MapFit, **results: Any) -> Self:
+        """Drop the results of an earlier fit and store those of this one, all at once."""
+        # Private results are of every fit; others may be of the last one alone.
+        kept = {name: value for name, value in vars(self).items() if not name.endswith("_")}
+        names = rows.feature_names
+        found: dict[str, Any] = {"n_features_in_": rows.n_columns}
+        if names is not None:
+            found["feature_names_in_"] = np.array(names, dtype=object)
+        found |= _results_of(fit.map) | {"_stages": fit.stages}
+        for name, value in (
+            ("certificate_", fit.certificate),
+            ("sizes_tried_", fit.sizes_tried),
+            ("error_", fit.error),
+            ("metric_losses_", fit.metric_losses),
+        ):
+            if value is not None:
+                found[name] = value
+        self.__dict__.clear()
+        self.__dict__.update(kept | found | results)
+        return self
+
+    def _engine(self, rows: RowBlocks, work: Footprint | None = None, *, advice: str = FIT_ADVICE) -> Engine:
+        """Return the engine for these rows, with as many threads as ``max_memory`` allows for ``work``."""
+        resources = self._resources()
+        if work is None and resources.limits(rows):
+            work = emit_footprint(rows, self.landmarks_.shape[0] if hasattr(self, "landmarks_") else 0, 1)
+        return resources.engine(rows, work, advice=advice)
+
+    def _emit(
+        self,
+        rows: RowBlocks,
+        function: Callable[[Block], Array],
+        n_columns: int | None,
+        dtype: DTypeLike,
+        *,
+        label: str,
+        out: OutPath = None,
+    ) -> Emitted:
+        """Return what ``function`` makes of each block of finite rows, as one array or in ``out``: one pass."""
+        name = rows.name
+
+        def step(block: Block) -> Array:
+            require_finite(block.X, name, block.start)
+            return function(block)
+
+        engine = self._emit_engine(rows, n_columns or 1, dtype, to_file=out is not None)
+        if out is None:
+            return engine.emit(rows, step, n_columns, dtype, label=label)
+        job = describe_job(self.map_, label, vars(self))
+        return write_rows(out, rows, engine, step, n_columns or 1, dtype, job=job, label=label)
+
+    def _emit_engine(self, rows: RowBlocks, n_columns: int, dtype: DTypeLike, *, to_file: bool) -> Engine:
+        if not self._resources().limits(rows):
+            return self._engine(rows)
+        held = 0 if to_file else rows.shape[0] * n_columns * np.dtype(dtype).itemsize
+        work = emit_footprint(rows, self.landmarks_.shape[0], n_columns, held=held)
+        return self._engine(rows, work, advice=FIT_ADVICE if to_file else _EMIT_ADVICE)
+
+    def _extended(self, rows: RowBlocks) -> NystromMap:
+        """Return the map with these rows added, its landmarks and kernel kept: one pass over the new rows."""
+        if not self.kernel_.has_coordinates:
             raise ValueError("partial_fit needs rows with coordinates; kernel='precomputed' has none.")
-        m = self.landmarks_.shape[0]
-        work = None if rows.on_cluster else fit_footprint(rows, m)
-        self._store_map(extend(self.map_, Survey(rows, self._engine(rows, work))))
+        work = fit_footprint(rows, self.landmarks_.shape[0])
+        return extend(self.map_, Passes(rows, self._engine(rows, work)))
 
     def merge(self, other: Self) -> Self:
         """Return the estimator fitted to the rows of both, which must share landmarks and kernel; no row is read.
@@ -376,14 +294,17 @@ class KernelMachine(QualityMixin):
         """
         self._check_merge(other)
         merged = copy(self)
-        merged._store_map(self.map_.merge(other.map_))
-        merged._solve_merged()
+        merged._keep(self.map_.merge(other.map_))
         return merged
+
+    def _keep(self, fitted: NystromMap) -> None:
+        """Take another map of the same landmarks, and what follows from its sums alone."""
+        self.__dict__.update(_results_of(fitted), certificate_=certify(fitted), **self._solved(fitted))
 
     def _check_merge(self, other: Self) -> None:
         """Raise unless the sums of both fits add up to those of one fit."""
         name = type(self).__name__
-        if type(self)._solve_merged is KernelMachine._solve_merged:
+        if type(self)._solved is KernelMachine._solved:
             raise ValueError(
                 f"{name} cannot be merged: it reads the rows again after the map is fitted, and a merge has none. "
                 f"Merge Nystroem, and fit {name} to all rows with landmarks=merged.landmarks_."
@@ -392,7 +313,7 @@ class KernelMachine(QualityMixin):
             raise ValueError(f"{name} merges with another {name} only; got {type(other).__name__}.")
         check_is_fitted(self)
         check_is_fitted(other)
-        if isinstance(self.kernel_, Precomputed):
+        if not self.kernel_.has_coordinates:
             raise ValueError("merge needs rows with coordinates; kernel='precomputed' has none.")
         names, others = (getattr(machine, "feature_names_in_", None) for machine in (self, other))
         if not np.array_equal(names, others):  # type: ignore[arg-type]
@@ -401,28 +322,186 @@ class KernelMachine(QualityMixin):
         if targets[0] != targets[1]:
             raise ValueError(f"the two fits have {targets[0]} and {targets[1]} targets; only fits of as many merge.")
 
-    def _solve_merged(self) -> None:
-        """Compute what the machine stores beside the map, from the map's sums alone."""
+    def _solved(self, fitted: NystromMap) -> dict[str, Any]:
+        """Return the results of the machine beside the map, from the map's sums alone."""
         raise NotImplementedError
 
     def save(self, path: str | os.PathLike[str], *, full: bool = False) -> None:
         """Save the fitted estimator in one file without pickle, for :func:`nystrom.load`; see :func:`nystrom.save`."""
         nystrom.save(self, path, full=full)
 
-    def _store_map(self, fitted: NystromMap) -> None:
-        self.map_ = fitted
-        self.landmarks_ = fitted.landmarks.points
-        self.landmark_indices_ = fitted.landmarks.indices
-        self.kernel_ = fitted.kernel
-        self.eigenvalues_ = fitted.eigenvalues
-        self.projection_ = fitted.projection
-        self.n_components_ = fitted.n_components
-        self.certificate_ = certify(fitted)
+    def approximation_error(
+        self,
+        X: RowsLike,
+        norm: str = "fro",
+        *,
+        exact: bool = False,
+        n_pairs: int = DEFAULT_PAIRS,
+        confidence: float = 0.95,
+        random_state: RandomState = 0,
+        diag: TargetLike = None,
+    ) -> ErrorEstimate:
+        """Return ``‖K − L Lᵀ‖ / ‖K‖`` for the rows X, without forming K.
+
+        Parameters
+        ----------
+        X : rows
+            Any rows; the training rows give the error of the fit.
+        norm : {"fro", "trace", "spectral"}
+            "trace" is exact. "fro" is exact up to 2,000 rows, and above that estimated from all pairs among a sample of
+            rows. "spectral" is a bracket: narrow up to 10,000 rows, the Frobenius norm's inequalities above.
+        exact : bool
+            Whether to look at all pairs of rows, however many: O(n² p) time. "spectral" then is Lanczos' bracket,
+            with all rows in memory.
+        n_pairs : int
+            Pairs of rows that are looked at; at least 100.
+        confidence : float
+            Probability that the interval holds the error.
+        random_state : int, Generator, RandomState or None
+            Seed of the sample.
+        diag : array of shape (n,), optional
+            With ``kernel="precomputed"`` and rows other than the training rows, their k(x, x), for ``norm="trace"``.
+
+        Returns
+        -------
+        ErrorEstimate
+            With ``value``, ``low`` and ``high``.
+        """
+        check_is_fitted(self)
+        rows = self._check_X(X, reset=False)
+        asked: dict[str, Any] = {
+            "exact": exact,
+            "n_pairs": n_pairs,
+            "confidence": confidence,
+            "random_state": random_state,
+        }
+        return quality.approximation_error(self, rows, norm, diag=diag, **asked)
+
+    def best_possible(
+        self,
+        X: RowsLike,
+        n_components: int | None = None,
+        *,
+        norm: str = "fro",
+        confidence: float = 0.95,
+        random_state: RandomState = 0,
+    ) -> ErrorEstimate:
+        """Return the relative error of the exact best rank r for the rows X and this kernel; see the function.
+
+        Parameters
+        ----------
+        X : rows
+            Any rows.
+        n_components : int or None
+            r; None for that of the map that :meth:`approximation_error` measures. That of :class:`nystrom.KernelPCA`
+            has every direction of the landmarks, of which its components are the leading ones.
+        norm, confidence, random_state
+            As in :func:`nystrom.best_possible`.
+
+        Returns
+        -------
+        ErrorEstimate
+            Exact up to 2,000 rows, with an interval above.
+        """
+        check_is_fitted(self)
+        rank = check_optional_count(n_components, "n_components") or quality.known_map(self).n_components
+        rows = self._check_X(X, reset=False)
+        return quality.best_possible(self, rows, rank, norm=norm, confidence=confidence, random_state=random_state)
+
+    def unexplained_rows(self, X: RowsLike) -> Array:
+        """Return the numbers of the rows of which the landmarks explain less than a tenth: one pass.
+
+        Such rows are rare or far from all others. Give them landmarks (``landmarks="rpcholesky"``, or their own rows
+        among ``landmarks``), or leave them out.
+        """
+        check_is_fitted(self)
+        return quality.unexplained_rows(self, self._check_X(X, reset=False))
+
+    @property
+    def quality_(self) -> str:
+        """One line on how good the approximation is: what is explained, and the rows that are not."""
+        check_is_fitted(self)
+        return quality.describe(getattr(self, "certificate_", None))
+
+    def residual(self, X: RowsLike, *, diag: TargetLike = None, out: OutPath = None) -> Emitted:
+        """Return ``k(x, x) − ‖φ(x)‖²`` of each row: 0 where the landmarks explain it, k(x, x) where they do not.
+
+        With ``out``, a path, it is streamed there, as by :meth:`nystrom.Nystroem.transform`. ``diag`` is k(x, x) of
+        each row, for ``kernel="precomputed"`` and rows other than the training rows.
+        """
+        check_is_fitted(self)
+        rows = self._check_X(X, reset=False)
+        fitted = quality.map_beside(self, rows, diag)
+
+        def function(block: Block) -> Array:
+            return fitted.residual(block.X, start=block.start)
+
+        return self._emit(rows, function, None, np.float64, label="residual", out=out)
+
+    def _repr_html_inner(self) -> str:
+        return summary_html(self) + super()._repr_html_inner()
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**options)
+        if "text/html" in bundle:
+            bundle["text/html"] = summary_html(self) + bundle["text/html"]
+        return bundle
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.input_tags.pairwise = isinstance(self.kernel, Precomputed) or (
-            isinstance(self.kernel, str) and self.kernel == "precomputed"
+        kernel = given_kernel(self)
+        tags.input_tags.pairwise = isinstance(kernel, Precomputed) or (
+            isinstance(kernel, str) and kernel == "precomputed"
         )
         return tags
+
+
+def _results_of(fitted: NystromMap | UnfactoredMap) -> dict[str, Any]:
+    """Return what users know of a map, under the names of scikit-learn's kind."""
+    found: dict[str, Any] = {
+        "map_": fitted,
+        "landmarks_": fitted.landmarks.points,
+        "landmark_indices_": fitted.landmarks.indices,
+        "kernel_": fitted.kernel,
+    }
+    if isinstance(fitted, UnfactoredMap):
+        return found | {"n_components_": len(fitted.landmarks)}
+    found |= {"eigenvalues_": fitted.eigenvalues, "projection_": fitted.projection}
+    return found | {"n_components_": fitted.n_components}
+
+
+def _check_names_of(machine: KernelMachine, rows: RowBlocks, *, from_file: bool) -> None:
+    """Raise where the columns of the rows differ in number, names or order from those of the fit.
+
+    Rows without names beside a fit with names (or the other way round) get scikit-learn's warning, unless they come
+    ``from_file``: there nobody chose to give or leave out names.
+    """
+    owner = type(machine).__name__
+    fitted, given = getattr(machine, "feature_names_in_", None), rows.feature_names
+    if fitted is not None and given is not None:
+        if list(fitted) != list(given):
+            raise ValueError(_differences(list(fitted), list(given)))
+    elif given is not None and not from_file:
+        warn_caller(f"X has feature names, but {owner} was fitted without feature names", UserWarning)
+    elif fitted is not None and not from_file:
+        warn_caller(f"X does not have valid feature names, but {owner} was fitted with feature names", UserWarning)
+    expected = machine.n_features_in_
+    if rows.n_columns != expected:
+        raise ValueError(f"X has {rows.n_columns} features, but {owner} is expecting {expected} features as input.")
+
+
+def _differences(fitted: list[str], given: list[str]) -> str:
+    lines = ["The feature names should match those that were passed during fit."]
+    unseen, missing = sorted(set(given) - set(fitted)), sorted(set(fitted) - set(given))
+    if unseen:
+        lines += ["Feature names unseen at fit time:", *_listed(unseen)]
+    if missing:
+        lines += ["Feature names seen at fit time, yet now missing:", *_listed(missing)]
+    if not unseen and not missing:
+        lines += ["Feature names must be in the same order as they were in fit."]
+    return "\n".join([*lines, ""])
+
+
+def _listed(names: list[str]) -> Iterable[str]:
+    return [f"- {name}" for name in names[:_MOST_NAMES]] + ["- ..."] * (len(names) > _MOST_NAMES)

@@ -3,32 +3,40 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Unpack
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeAlias, Unpack
 
 import numpy as np
 from sklearn.base import ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
-from nystrom.checks import check_count, check_tolerance
+from nystrom.checks import check_count, check_tolerance, make_generator
 from nystrom.engine import Sums
+from nystrom.engine.memory import Footprint, cluster_footprint, fit_footprint
 from nystrom.estimators.base import KernelMachine
-from nystrom.estimators.parameters import CommonParameters, SharedParameters
-from nystrom.exceptions import AccuracyWarning
-from nystrom.generator import make_generator
-from nystrom.kernels import GammaLike, KernelLike, Precomputed
-from nystrom.kmeans.lloyd import KMeansResult, assign, kmeans
+from nystrom.estimators.parameters import CommonParameters, SharedParameters, set_parameters
+from nystrom.estimators.pipeline import MapFit, fit_map
+from nystrom.estimators.scikit_parameters import ScikitClustering, ScikitKernel
+from nystrom.exceptions import AccuracyWarning, warn_caller
+from nystrom.kernels import GammaLike, KernelLike
+from nystrom.kmeans.lloyd import assign, kmeans
 from nystrom.linalg import column_signs, psd_eigh
-from nystrom.memory import Footprint, cluster_footprint, fit_footprint
+from nystrom.nystroem.factor import NystromMap
 from nystrom.rows import Block, RowBlocks
-from nystrom.rows.mapped import MappedRows
+from nystrom.rows.base import MappedRows
+from nystrom.rows.draw import gather_weight
 from nystrom.types import Array, Emitted, OutPath, RowsLike, TargetLike
-from nystrom.warn import warn_caller
 
 # Features of all rows are held up to this many bytes; beyond, every pass of k-means computes them again.
 _HELD_BYTES = 2**30
 # A degree below this share of k(x, x) is rounding or truncation: with a kernel that is nowhere negative it is at least
 # k(x, x) itself.
 _LEAST_DEGREE = 1e-3
+
+
+# Where the rows of a block lie in the space in which they are clustered.
+Embedding: TypeAlias = Callable[[Block], Array]
 
 
 class ClusterParameters(SharedParameters, total=False):
@@ -55,6 +63,13 @@ class ClusterMachine(ClusterMixin, KernelMachine, ABC):
         The most directions in which rows are compared; at most as many as there are landmarks. None keeps all.
     """
 
+    n_clusters: int
+    n_init: int
+    max_iter: int
+    tol: float
+    cluster_centers_: Array
+    labels_: Array
+
     def __init__(
         self,
         n_clusters: int = 8,
@@ -67,59 +82,64 @@ class ClusterMachine(ClusterMixin, KernelMachine, ABC):
         n_components: int | None = 100,
         **shared: Unpack[CommonParameters],
     ) -> None:
-        super().__init__(kernel=kernel, gamma=gamma, n_components=n_components, **shared)
-        self.n_clusters = n_clusters
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
+        set_parameters(self, ClusterMachine.__init__, locals())
 
-    @property
-    def _yielding_rank(self) -> int | None:
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        for name in ("n_clusters", "n_init", "max_iter"):
+            check_count(getattr(self, name), name)
+        check_tolerance(self.tol, "tol")
+
+    def _default_rank(self) -> int | None:
         # The rank is a means to the clusters: fewer landmarks do not contradict it.
         return self.n_components
 
     @abstractmethod
-    def _embed(self, block: Block) -> Array:
-        """Return where the rows of a block lie in the space in which they are clustered."""
+    def _embedding(self) -> Embedding:
+        """Return where the fit puts rows."""
 
-    def _footprint(self, rows: RowBlocks, m: int, selection_bytes: int, selection_thread_bytes: int) -> Footprint:
-        n_clusters = check_count(self.n_clusters, "n_clusters")
-        later = cluster_footprint(rows, m, min(self.n_components or m, m), n_clusters)
-        return super()._footprint(rows, m, selection_bytes, selection_thread_bytes).joined(later)
+    def _fit_map(self, rows: RowBlocks) -> MapFit:
+        if self.n_clusters > rows.shape[0]:
+            raise ValueError(f"n_clusters={self.n_clusters} is more than the n_samples={rows.shape[0]} rows of X.")
+        return fit_map(rows, self._request(rows, footprint=self._footprint))
 
-    def _cluster(self, rows: RowBlocks, n_columns: int) -> None:
-        n_clusters = check_count(self.n_clusters, "n_clusters")
-        work = cluster_footprint(rows, self.landmarks_.shape[0], n_columns, n_clusters)
-        engine = self._engine(rows, work)
-        if n_clusters > rows.shape[0]:
-            raise ValueError(f"n_clusters={n_clusters} is more than the n_samples={rows.shape[0]} rows of X.")
+    def _footprint(self, rows: RowBlocks, m: int, held: int, per_thread: int) -> Footprint:
+        later = cluster_footprint(rows, m, min(self.n_components or m, m), self.n_clusters)
+        return fit_footprint(rows, m, held, per_thread).joined(later)
+
+    def _clusters(self, rows: RowBlocks, embed: Embedding, m: int, n_columns: int) -> dict[str, Any]:
+        """Return the clusters of the rows, by k-means where ``embed`` puts them."""
+        engine = self._engine(rows, cluster_footprint(rows, m, n_columns, self.n_clusters))
         if rows.on_cluster or rows.shape[0] * n_columns * rows.dtype.itemsize <= _HELD_BYTES:
-            places = engine.map_rows(rows, self._embed, n_columns, rows.dtype, label="features")
+            places = engine.map_rows(rows, embed, n_columns, rows.dtype, label="features")
         else:
-            places = MappedRows(rows, self._embed, n_columns, name="the features")
-        found: KMeansResult = kmeans(
+            places = MappedRows(rows, embed, n_columns, name="the features")
+        if rows.has_weight:
+            places = places.with_target(None, gather_weight(rows, engine))
+        found = kmeans(
             places,
-            n_clusters,
+            self.n_clusters,
             engine=engine,
             # The landmarks were drawn from the same seed: another stream keeps the two independent.
             rng=make_generator(self.random_state).spawn(1)[0],
-            n_iter=check_count(self.max_iter, "max_iter"),
-            n_init=check_count(self.n_init, "n_init"),
-            tol=check_tolerance(self.tol, "tol"),
+            n_iter=self.max_iter,
+            n_init=self.n_init,
+            tol=self.tol,
         )
-        self.cluster_centers_ = np.asarray(found.centers)
-        self.labels_ = found.labels
-        self.inertia_ = found.inertia
-        self.n_iter_ = max(found.n_iter, 1)
+        return {
+            "cluster_centers_": np.asarray(found.centers),
+            "labels_": found.labels,
+            "inertia_": found.inertia,
+            "n_iter_": max(found.n_iter, 1),
+        }
 
     def predict(self, X: RowsLike, *, out: OutPath = None) -> Emitted:
         """Return the number of the cluster nearest to each row; streamed to the path ``out`` if there is one."""
         check_is_fitted(self)
-        centers = self.cluster_centers_
-        rows = self._check_X(X, reset=False)
+        rows, centers, embed = self._check_X(X, reset=False), self.cluster_centers_, self._embedding()
 
         def function(block: Block) -> Array:
-            return assign(self._embed(block), centers)
+            return assign(embed(block), centers)
 
         return self._emit(rows, function, None, np.int32, label="predict", out=out)
 
@@ -166,12 +186,52 @@ class KernelKMeans(ClusterMachine):
     def fit(self, X: RowsLike, y: TargetLike = None) -> KernelKMeans:
         """Fit the map and cluster the features of the rows."""
         rows = self._check_X(X, reset=True)
-        fitted, _ = self._fit_map(rows)
-        self._cluster(rows, fitted.n_components)
-        return self
+        fit = self._fit_map(rows)
+        fitted = fit.factored
+        found = self._clusters(rows, _features_of(fitted), len(fitted.landmarks), fitted.n_components)
+        return self._store(rows, fit, **found)
 
-    def _embed(self, block: Block) -> Array:
-        return self.map_.features(block.X)
+    def _embedding(self) -> Embedding:
+        return _features_of(self.map_)
+
+
+def _features_of(fitted: NystromMap) -> Embedding:
+    return lambda block: fitted.features(block.X)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The embedding of the normalised cut: rows of a map, divided by their degrees.
+
+    ``diagonal`` is the mean k(x, x), for a precomputed kernel, whose rows do not hold their own.
+    """
+
+    fitted: NystromMap
+    degree_coef: Array
+    diagonal: float
+    projection: Array | None = None
+
+    def __call__(self, block: Block) -> Array:
+        C = self.fitted.evaluate(block.X)
+        degrees, _ = self._degrees(block, C)
+        return np.asarray((C @ self.projection / degrees[:, None]).astype(C.dtype, copy=False))
+
+    def _degrees(self, block: Block, C: Array) -> tuple[Array, Array]:
+        """Return the degree of each row, and which of them had to be clipped."""
+        degrees, kernel = C @ self.degree_coef, self.fitted.kernel
+        diagonal = np.full(len(degrees), self.diagonal)
+        if kernel.has_coordinates:
+            diagonal = np.asarray(kernel.diag(block.X), dtype=np.float64)
+        low = ~(degrees > _LEAST_DEGREE * diagonal)
+        return np.where(low, np.where(diagonal > 0, diagonal, 1.0), degrees), low
+
+    def sums(self, block: Block) -> Sums:
+        """Return ``Lᵀ D⁻¹ L`` of a block, and how many degrees had to be clipped."""
+        C = self.fitted.evaluate(block.X)
+        degrees, low = self._degrees(block, C)
+        phi = C.astype(np.float64, copy=False) @ self.fitted.projection
+        share = 1 / degrees if block.weight is None else block.weight / degrees
+        return Sums(phi.T @ (phi * share[:, None]), int(low.sum()))
 
 
 class SpectralClustering(ClusterMachine):
@@ -212,56 +272,43 @@ class SpectralClustering(ClusterMachine):
     array([200, 200])
     """
 
+    _options: ClassVar[tuple[type, ...]] = (ScikitKernel, ScikitClustering)
+    degree_coef_: Array
+    projection_: Array
+
     def __init__(self, n_clusters: int = 8, *, n_init: int = 10, **shared: Unpack[ClusterParameters]) -> None:
-        super().__init__(n_clusters, n_init=n_init, **shared)
+        set_parameters(self, SpectralClustering.__init__, locals())
 
     def fit(self, X: RowsLike, y: TargetLike = None) -> SpectralClustering:
         """Fit the map, cut the graph and cluster the rows: one pass more than the map, and those of k-means."""
-        n_clusters = check_count(self.n_clusters, "n_clusters")
         rows = self._check_X(X, reset=True)
-        fitted, _ = self._fit_map(rows)
-        engine = self._engine(rows, fit_footprint(rows, self.landmarks_.shape[0]))
-        total = fitted.rotation.T @ fitted.statistics.total
-        # d(x) = φ(x) · Σφ = k(x, Z) @ degree_coef_
-        self.degree_coef_ = fitted.projection @ total
-        gram, self.n_clipped_ = engine.fold(rows, self._cut_step, label="cut")
-        self._warn_of_clipping(rows.shape[0])
+        fit = self._fit_map(rows)
+        fitted = fit.factored
+        m, s = len(fitted.landmarks), fitted.statistics
+        total = fitted.rotation.T @ s.total
+        # d(x) = φ(x) · Σφ = k(x, Z) @ degree_coef
+        cut = Cut(fitted, fitted.projection @ total, s.trace / s.weight)
+        gram, n_clipped = self._engine(rows, fit_footprint(rows, m)).fold(rows, cut.sums, label="cut")
+        _warn_of_clipping(n_clipped, rows.shape[0])
         values, V = psd_eigh(gram)
-        values, V = values[:n_clusters], V[:, :n_clusters]
+        values, V = values[: self.n_clusters], V[:, : self.n_clusters]
         kept = values > np.finfo(np.float64).eps * len(gram)
-        self.cut_values_ = values[kept]
         projection = fitted.projection @ (V[:, kept] / np.sqrt(values[kept]))
         # √Σd makes the coordinates of order 1 whatever the number of rows: the first one is 1 for all.
-        self.projection_ = projection * column_signs(projection) * np.linalg.norm(total)
-        self._cluster(rows, int(kept.sum()))
-        return self
+        cut = replace(cut, projection=projection * column_signs(projection) * np.linalg.norm(total))
+        results = {"degree_coef_": cut.degree_coef, "n_clipped_": n_clipped, "cut_values_": values[kept]}
+        results |= self._clusters(rows, cut, m, int(kept.sum()))
+        return self._store(rows, fit, **results, projection_=cut.projection)
 
-    def _degrees(self, block: Block, C: Array) -> tuple[Array, Array]:
-        """Return the degree of each row, and which of them had to be clipped."""
-        degrees = C @ self.degree_coef_
-        if isinstance(self.kernel_, Precomputed):
-            # Rows of a precomputed kernel do not hold their k(x, x), so the mean over the training rows is used.
-            diagonal = np.full(len(degrees), self.certificate_.kernel_trace / self.certificate_.n_rows)
-        else:
-            diagonal = np.asarray(self.kernel_.diag(block.X), dtype=np.float64)
-        low = ~(degrees > _LEAST_DEGREE * diagonal)
-        return np.where(low, np.where(diagonal > 0, diagonal, 1.0), degrees), low
+    def _embedding(self) -> Embedding:
+        diagonal = self.certificate_.kernel_trace / self.certificate_.n_rows
+        return Cut(self.map_, self.degree_coef_, diagonal, self.projection_)
 
-    def _cut_step(self, block: Block) -> Sums:
-        C = self.map_.evaluate(block.X)
-        degrees, low = self._degrees(block, C)
-        phi = C.astype(np.float64, copy=False) @ self.map_.projection
-        return Sums(phi.T @ (phi / degrees[:, None]), int(low.sum()))
 
-    def _embed(self, block: Block) -> Array:
-        C = self.map_.evaluate(block.X)
-        degrees, _ = self._degrees(block, C)
-        return np.asarray((C @ self.projection_ / degrees[:, None]).astype(C.dtype, copy=False))
-
-    def _warn_of_clipping(self, n_rows: int) -> None:
-        if self.n_clipped_:
-            warn_caller(
-                f"{self.n_clipped_} of {n_rows} rows are so far from all landmarks that their degree came out as no "
-                f"positive number; k(x, x) is taken in its place. Raise n_landmarks and n_components, or lower gamma.",
-                AccuracyWarning,
-            )
+def _warn_of_clipping(n_clipped: int, n_rows: int) -> None:
+    if n_clipped:
+        warn_caller(
+            f"{n_clipped} of {n_rows} rows are so far from all landmarks that their degree came out as no "
+            f"positive number; k(x, x) is taken in its place. Raise n_landmarks and n_components, or lower gamma.",
+            AccuracyWarning,
+        )

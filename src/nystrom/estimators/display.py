@@ -3,32 +3,7 @@
 from __future__ import annotations
 
 import html
-from dataclasses import dataclass
 from typing import Any
-
-from sklearn.base import BaseEstimator
-
-
-@dataclass(frozen=True)
-class StageRecord:
-    """One stage of a fit that was made: its passes over the rows, and its seconds."""
-
-    name: str
-    n_passes: int
-    seconds: float
-
-
-class DisplayMixin(BaseEstimator):
-    """Puts a summary of the fit above scikit-learn's own display."""
-
-    def _repr_html_inner(self) -> str:
-        return summary_html(self) + super()._repr_html_inner()
-
-    def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
-        bundle: dict[str, str] = super()._repr_mimebundle_(**options)
-        if "text/html" in bundle:
-            bundle["text/html"] = summary_html(self) + bundle["text/html"]
-        return bundle
 
 
 def summary(model: Any) -> list[tuple[str, str]]:

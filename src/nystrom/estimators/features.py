@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from functools import wraps
-from typing import Unpack
+from typing import Any, ClassVar, Unpack
 
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from nystrom.certificate.estimate import NORMS
-from nystrom.checks import check_choice, check_positive
-from nystrom.estimators.parameters import CommonParameters
-from nystrom.estimators.sizing import GrowingMachine
-from nystrom.factor import NystromMap, emit_features
-from nystrom.fold import Kept
+from nystrom.checks import check_choice, check_optional_count, check_positive
+from nystrom.errors.trace import NORMS
+from nystrom.estimators.base import KernelMachine
+from nystrom.estimators.parameters import CommonParameters, set_parameters
+from nystrom.estimators.pipeline import MOST_LANDMARKS, GivenSize, GrownSize, ToleranceSize, fit_map
+from nystrom.estimators.scikit_parameters import ScikitKernel
 from nystrom.kernels import GammaLike, KernelLike
+from nystrom.landmarks import make_selector
+from nystrom.nystroem.factor import NystromMap, emit_features
 from nystrom.rows import RowBlocks
 from nystrom.types import Array, Emitted, Matrix, OutPath, RowsLike, TargetLike
 
@@ -36,7 +38,7 @@ def _keep_written_rows(cls: type[Nystroem]) -> type[Nystroem]:
 
 
 @_keep_written_rows
-class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GrowingMachine):
+class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):
     """Approximate a kernel's feature map from a few landmarks.
 
     ``transform(X)`` gives features L with ``L Lᵀ ≈ K``, the kernel matrix of the rows, so that a linear model on L is a
@@ -91,11 +93,8 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GrowingMachine
     """
 
     # The user asked for features of this rank, and sees what they leave out.
-    _least_landmarks = 1
-
-    @property
-    def _yielding_rank(self) -> int | None:
-        return _DEFAULT_RANK
+    _least_landmarks: ClassVar[int] = 1
+    _options: ClassVar[tuple[type, ...]] = (ScikitKernel,)
 
     def __init__(
         self,
@@ -107,14 +106,35 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GrowingMachine
         tol_norm: str = "fro",
         **shared: Unpack[CommonParameters],
     ) -> None:
-        super().__init__(kernel=kernel, gamma=gamma, n_components=n_components, **shared)
-        self.tol = tol
-        self.tol_norm = tol_norm
+        set_parameters(self, Nystroem.__init__, locals())
+
+    def _default_rank(self) -> int | None:
+        return _DEFAULT_RANK
+
+    def _rank_and_size(self, rows: RowBlocks) -> tuple[int | None, GivenSize | GrownSize | ToleranceSize]:
+        if self.tol is None:
+            return super()._rank_and_size(rows)
+        tol, norm, limit = check_positive(self.tol, "tol"), self.tol_norm, "n_landmarks"
+        asked = None if self.n_landmarks == "auto" else check_optional_count(self.n_landmarks, "n_landmarks")
+        most = self._resources().most_landmarks(rows, make_selector(self.landmarks), asked or MOST_LANDMARKS)
+        if most >= rows.shape[0]:
+            limit = "rows"
+        elif self.max_memory is not None and most < MOST_LANDMARKS and most != asked:
+            limit = "max_memory"
+        return None, ToleranceSize(tol, norm, most, limit)
 
     @property
     def components_(self) -> Matrix:
         """The landmarks, under scikit-learn's name for them."""
         return self.landmarks_
+
+    @property
+    def normalization_(self) -> Array:
+        """The transpose of ``projection_``: ``transform(X)`` is ``k(X, components_) @ normalization_.T``.
+
+        Scikit-learn's is the symmetric root of k(Z, Z)⁻¹; this one turns the features to the leading directions.
+        """
+        return self.projection_.T
 
     @property
     def component_indices_(self) -> Array:
@@ -132,8 +152,16 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GrowingMachine
 
     def fit(self, X: RowsLike, y: TargetLike = None) -> Nystroem:
         """Choose landmarks and fit the map: two or three passes over X."""
-        self._fit_map(self._check_X(X, reset=True))
-        return self
+        rows = self._check_X(X, reset=True)
+        return self._store(rows, fit_map(rows, self._request(rows)))
+
+    def fit_transform(self, X: RowsLike, y: TargetLike = None) -> Emitted:
+        """Fit, and return the features of X; k(X, Z) is kept from the fit where it fits in 256 MiB."""
+        rows = self._check_X(X, reset=True)
+        fit = fit_map(rows, self._request(rows, keep_kernel=True))
+        self._store(rows, fit)
+        engine = self._emit_engine(rows, fit.factored.n_components, rows.dtype, to_file=False)
+        return emit_features(rows, engine, fit.factored, keep=fit.keep)
 
     def partial_fit(self, X: RowsLike, y: TargetLike = None) -> Nystroem:
         """Add the rows X to the fit: one pass over them alone.
@@ -143,24 +171,11 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GrowingMachine
         """
         if not hasattr(self, "map_"):
             return self.fit(X)
-        self._extend_map(self._check_X(X, reset=False))
+        self._keep(self._extended(self._check_X(X, reset=False)))
         return self
 
-    def _fit_map(self, rows: RowBlocks, *, keep_kernel: bool = False, cut_rank: bool = True) -> tuple[NystromMap, Kept]:
-        if self.tol is None:
-            return super()._fit_map(rows, keep_kernel=keep_kernel, cut_rank=cut_rank)
-        tol, norm = check_positive(self.tol, "tol"), self.tol_norm
-        return self._fit_to_tolerance(rows, tol, norm, keep_kernel=keep_kernel)
-
-    def _solve_merged(self) -> None:
-        """Nothing: the map is all there is."""
-
-    def fit_transform(self, X: RowsLike, y: TargetLike = None) -> Emitted:
-        """Fit, and return the features of X; k(X, Z) is kept from the fit where it fits in 256 MiB."""
-        rows = self._check_X(X, reset=True)
-        fitted, keep = self._fit_map(rows, keep_kernel=True)
-        engine = self._emit_engine(rows, fitted.n_components, rows.dtype, to_file=False)
-        return emit_features(rows, engine, fitted, keep=keep)
+    def _solved(self, fitted: NystromMap) -> dict[str, Any]:
+        return {}
 
     def transform(self, X: RowsLike, *, out: OutPath = None) -> Emitted:
         """Return the features of X: n × ``n_components_``, in the dtype of X; lazy if X is a Dask collection.

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from nystrom.checks import check_count, check_flag, check_positive, check_variance
-from nystrom.engine.survey import Survey
-from nystrom.estimators.base import resolve_sizes
-from nystrom.estimators.parameters import CommonParameters
-from nystrom.estimators.regressor import KernelRegressor
-from nystrom.estimators.scikit_kernels import ANYWHERE, Covariance, Variance, is_scikit_kernel, translate
-from nystrom.estimators.supervised import gather_target, require_finite_squares
-from nystrom.factor import NystromMap
-from nystrom.generator import RandomState, make_generator
-from nystrom.kernels import GammaLike, Kernel, KernelLike, Precomputed, make_kernel
-from nystrom.landmarks import Landmarks
-from nystrom.memory import Footprint, cg_footprint, room_for_values
+from nystrom.checks import RandomState, check_count, check_flag, check_positive, check_variance, make_generator
+from nystrom.engine import Engine
+from nystrom.engine.memory import Footprint, cg_footprint, fit_footprint, room_for_values
+from nystrom.estimators.parameters import CommonParameters, set_parameters
+from nystrom.estimators.pipeline import MapFit, fit_map
+from nystrom.estimators.quality import map_beside
+from nystrom.estimators.scikit_kernels import ANYWHERE, Covariance, Variance, fixed, is_scikit_kernel, translate
+from nystrom.estimators.scikit_parameters import ScikitProcess, given_kernel
+from nystrom.estimators.targets import KernelRegressor, require_finite_squares
+from nystrom.kernels import GammaLike, Kernel, KernelLike, make_kernel
+from nystrom.nystroem.factor import NystromMap
 from nystrom.rows import Block, RowBlocks
-from nystrom.solvers.alpha_path import RidgeProblem, ridge_problem
-from nystrom.solvers.bandwidth import search_gamma
-from nystrom.solvers.choice import choose_solver
+from nystrom.rows.draw import gather_target
 from nystrom.solvers.conjugate import warn_unless_converged
-from nystrom.solvers.landmark_cg import landmark_problem
-from nystrom.solvers.likelihood import Optimum, log_likelihood, optimum
-from nystrom.solvers.metric import MetricLike
-from nystrom.solvers.without_factor import UnfactoredMap
+from nystrom.solvers.landmark_cg import UnfactoredMap, landmark_problem
+from nystrom.solvers.ridge import Optimum, RidgeProblem, choose_solver, log_likelihood, optimum, ridge_problem
+from nystrom.tuning.kernel_rule import WidthRule
+from nystrom.tuning.metric import MetricLike
 from nystrom.types import Array, Emitted, Matrix, OutPath, RowsLike, TargetLike
 
 # Draws at more rows than this take what the landmarks leave unexplained as independent from row to row.
@@ -36,6 +33,9 @@ _JOINT_ROWS = 3000
 # Landmarks of the variance where the mean has thousands, and the residual to which that mean is found.
 _VARIANCE_LANDMARKS = 1000
 _MEAN_TOL = 1e-6
+_NOISE_ADVICE = (
+    " For no noise take a small one, such as 1e-10. KernelRidge.fit(X, y, sample_weight=1 / noise) takes one per row."
+)
 
 
 class GaussianProcessRegressor(KernelRegressor):
@@ -97,6 +97,19 @@ class GaussianProcessRegressor(KernelRegressor):
     (True, True)
     """
 
+    _options: ClassVar[tuple[type, ...]] = (ScikitProcess,)
+    alpha: float | str
+    amplitude: float | str
+    normalize_y: bool
+    optimizer: str | None
+    alpha_: float
+    amplitude_: float
+    eigenvalues_: Array
+    _problem: RidgeProblem
+    _ratio: float
+    _y_mean: Array
+    _y_deviation: Array
+
     def __init__(
         self,
         kernel: KernelLike = "gaussian",
@@ -109,35 +122,28 @@ class GaussianProcessRegressor(KernelRegressor):
         metric: MetricLike = None,
         **shared: Unpack[CommonParameters],
     ) -> None:
-        super().__init__(kernel=kernel, gamma=gamma, n_components=n_components, metric=metric, **shared)
-        self.alpha = alpha
-        self.amplitude = amplitude
-        self.normalize_y = normalize_y
+        set_parameters(self, GaussianProcessRegressor.__init__, locals())
 
     def _covariance_asked(self) -> Covariance:
         """Return what the parameters say of kernel, amplitude and noise: numbers, or what is to be found."""
-        alpha, amplitude = (check_variance(getattr(self, name), name) for name in ("alpha", "amplitude"))
+        alpha = check_variance(self.alpha, "alpha", advice=_NOISE_ADVICE)
+        amplitude = check_variance(self.amplitude, "amplitude")
         if is_scikit_kernel(self.kernel):
-            return translate(self.kernel, alpha=alpha, amplitude=amplitude)
-        auto = isinstance(self.gamma, str) and self.gamma == "auto"
-        gamma: GammaLike = "scale" if auto else self.gamma
-        kernel = make_kernel(self._kernel_name(), gamma=gamma, degree=self.degree, coef0=self.coef0)
-        free = auto and isinstance(self.kernel, str) and hasattr(kernel, "gamma")
+            kernel = self.kernel if self.optimizer is not None else fixed(self.kernel)
+            return translate(kernel, alpha=alpha, amplitude=amplitude)
+        auto = self._searches_gamma
+        given = "gaussian" if self._chooses_kernel else given_kernel(self)
+        kernel = make_kernel(given, gamma="scale" if auto else self.gamma, degree=self.degree, coef0=self.coef0)
+        free = auto and isinstance(given, str) and hasattr(kernel, "gamma")
+        if free and self.optimizer is None:
+            raise ValueError(
+                "optimizer=None keeps the kernel as it is, and gamma='auto' is to be searched: give gamma a number, or "
+                "a kernel of sklearn.gaussian_process.kernels."
+            )
         return Covariance(kernel, ANYWHERE if free else None, Variance(amplitude), Variance(alpha))
 
     def _kernel(self) -> Kernel:
         return self._covariance_asked().kernel
-
-    def _settle_kernel(self, survey: Survey, kernel: Kernel, landmarks: Landmarks, rng: np.random.Generator) -> Kernel:
-        bounds = self._covariance_asked().gamma_bounds
-        if bounds is None:
-            return super()._settle_kernel(survey, kernel, landmarks, rng)
-
-        def criterion(fitted: NystromMap, rows: RowBlocks) -> float:
-            return self._optimum(fitted, self._normalised(fitted)[0]).objective
-
-        start = kernel.resolve(survey.moments)
-        return search_gamma(survey, start, landmarks, self._factorise, criterion, rng, bounds=bounds)
 
     def _optimum(self, fitted: NystromMap, problem: RidgeProblem) -> Optimum:
         asked = self._covariance_asked()
@@ -168,56 +174,47 @@ class GaussianProcessRegressor(KernelRegressor):
 
     def fit(self, X: RowsLike, y: TargetLike = None) -> GaussianProcessRegressor:
         """Fit to the rows X and the target y, which may be None where the rows hold it."""
-        rows, y, _ = self._check_X_y(X, y)
-        rows = rows if y is None else rows.with_target(y)
-        self.__dict__.pop("mean_map_", None)
-        if self._takes_many_landmarks(rows):
-            self._fit_mean_apart(rows)
-        else:
-            self._fit_map(rows)
-            self._solve_merged()
-        self._one_target = y.ndim == 1 if y is not None else self.landmark_coef_.shape[1] == 1
-        return self
+        checked = self._check_X_y(X, y)
+        rows, bounds = checked.joined, self._covariance_asked().gamma_bounds
+        searched = None if bounds is None else WidthRule(self._criterion, bounds=bounds)
+        m = self._landmarks_to_spare(rows)
+        many = (
+            m is not None
+            and choose_solver(*rows.shape, m, factor_fits=self._resources().factor_fits(rows, m)).solver != "factor"
+        )
+        request = self._request(
+            rows,
+            kernel_rule=self._kernel_rule(searched),
+            factor_landmarks=_VARIANCE_LANDMARKS if many else None,
+            footprint=_many_footprint if many else fit_footprint,
+        )
+        fit = fit_map(rows, request)
+        results = self._solved(fit.factored)
+        if many:
+            results |= _mean_apart(fit, rows, results)
+        one = checked.y.ndim == 1 if checked.y is not None else results["landmark_coef_"].shape[1] == 1
+        return self._store(checked.rows, fit, **results, _one_target=one)
 
-    def _takes_many_landmarks(self, rows: RowBlocks) -> bool:
-        if self.n_components is not None or self.n_landmarks == "auto" or isinstance(self._kernel(), Precomputed):
-            return False
-        _, m = resolve_sizes(None, self.n_landmarks, rows.shape[0])
-        return choose_solver(*rows.shape, m, factor_fits=self._factor_fits(rows, m)).solver != "factor"
+    def _criterion(self, fitted: NystromMap, rows: RowBlocks, engine: Engine, count: float) -> float:
+        return self._optimum(fitted, self._normalised(fitted)[0]).objective
 
-    def _footprint(self, rows: RowBlocks, m: int, selection_bytes: int, selection_thread_bytes: int) -> Footprint:
-        if not self._takes_many_landmarks(rows):
-            return super()._footprint(rows, m, selection_bytes, selection_thread_bytes)
-        few = super()._footprint(rows, min(m, _VARIANCE_LANDMARKS), selection_bytes, selection_thread_bytes)
-        return few.joined(cg_footprint(rows, m, 1, selection_bytes, selection_thread_bytes))
-
-    def _fit_mean_apart(self, rows: RowBlocks) -> None:
-        """Fit the process on some of the landmarks, and its mean on all of them by conjugate gradients."""
-        survey, kernel, landmarks, _ = self._choose_landmarks(rows)
-        few = np.linspace(0, len(landmarks) - 1, min(_VARIANCE_LANDMARKS, len(landmarks))).astype(int)
-        self._store_map(self._factorise(survey, kernel, Landmarks(landmarks.points[few])))
-        self._solve_merged()
-        Y = gather_target(rows, survey.engine).reshape(rows.shape[0], -1)
-        room = room_for_values(getattr(survey.engine, "room", None))
-        targeted = rows.with_target((Y - self._y_mean) / self._y_deviation)
-        problem = landmark_problem(targeted, survey.engine, kernel, landmarks, room=room, alpha=self._ratio)
-        solution, _ = problem.solve(self._ratio, tol=_MEAN_TOL)
-        warn_unless_converged(solution.residuals, solution.converged, _MEAN_TOL, "Give alpha a larger value.")
-        self.mean_map_ = UnfactoredMap(landmarks, kernel)
-        self.landmark_coef_ = solution.coefficients
-
-    def _solve_merged(self) -> None:
-        """Find noise, amplitude and coefficients from the sums of the map."""
-        fitted = self.map_
-        problem, self._y_mean, self._y_deviation = self._normalised(fitted)
+    def _solved(self, fitted: NystromMap) -> dict[str, Any]:
+        """Return noise, amplitude and coefficients from the sums of the map."""
+        problem, mean, deviation = self._normalised(fitted)
         found = self._optimum(fitted, problem)
-        self.alpha_, self.amplitude_ = found.alpha, found.amplitude
-        self._ratio = found.alpha / found.amplitude
-        self.likelihood_bound_ = -found.objective * problem.count * problem.cross.shape[1]
-        self.log_marginal_likelihood_value_ = log_likelihood(problem, *found[:2])
-        weights, _ = problem.solve(self._ratio)
-        self.landmark_coef_ = fitted.projection @ weights
-        self._problem = problem
+        ratio = found.alpha / found.amplitude
+        weights, _ = problem.solve(ratio)
+        return {
+            "alpha_": found.alpha,
+            "amplitude_": found.amplitude,
+            "likelihood_bound_": -found.objective * problem.count * problem.cross.shape[1],
+            "log_marginal_likelihood_value_": log_likelihood(problem, *found[:2]),
+            "landmark_coef_": fitted.projection @ weights,
+            "_problem": problem,
+            "_ratio": ratio,
+            "_y_mean": mean,
+            "_y_deviation": deviation,
+        }
 
     def log_marginal_likelihood(self, alpha: float | None = None, amplitude: float | None = None) -> float:
         """Return the log marginal likelihood for another noise and amplitude, with the same bandwidth. Cost: O(r).
@@ -273,7 +270,7 @@ class GaussianProcessRegressor(KernelRegressor):
         rows = self._check_X(X, reset=False)
         t = self.landmark_coef_.shape[1]
         noise = self.alpha_ if include_noise else 0.0
-        fitted = self._map_beside(rows, diag) if return_std else self.map_
+        fitted = map_beside(self, rows, diag) if return_std else self.map_
 
         apart = getattr(self, "mean_map_", None)
 
@@ -323,7 +320,7 @@ class GaussianProcessRegressor(KernelRegressor):
 
     def _covariance(self, X: Matrix) -> Array:
         """Return the covariance of f at the rows of X, in units of the normalised target."""
-        if isinstance(self.kernel_, Precomputed):
+        if not self.kernel_.has_coordinates:
             raise ValueError("a covariance needs k between new rows, which kernel='precomputed' does not know.")
         X = X.astype(np.float64)
         phi = self.map_.features(X)
@@ -362,8 +359,8 @@ class GaussianProcessRegressor(KernelRegressor):
 
     def _draw_unexplained(self, rows: RowBlocks, diag: TargetLike, phi: Array, normal: Array) -> Array:
         n = rows.shape[0]
-        fitted = self._map_beside(rows, diag)
-        if n > _JOINT_ROWS or isinstance(self.kernel_, Precomputed):
+        fitted = map_beside(self, rows, diag)
+        if n > _JOINT_ROWS or not self.kernel_.has_coordinates:
             left = self._emit(
                 rows, lambda block: fitted.residual(block.X, start=block.start), None, np.float64, label="residual"
             )
@@ -377,3 +374,20 @@ class GaussianProcessRegressor(KernelRegressor):
 def unexplained_trace(fitted: NystromMap) -> float:
     """Return ``tr(K − L Lᵀ)``."""
     return max(fitted.statistics.trace - float(fitted.eigenvalues.sum()), 0.0)
+
+
+def _many_footprint(rows: RowBlocks, m: int, held: int, per_thread: int) -> Footprint:
+    few = fit_footprint(rows, min(m, _VARIANCE_LANDMARKS), held, per_thread)
+    return few.joined(cg_footprint(rows, m, 1, held, per_thread))
+
+
+def _mean_apart(fit: MapFit, rows: RowBlocks, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the mean on all landmarks, by conjugate gradients, where the process has some of them."""
+    engine, ratio = fit.passes.engine, found["_ratio"]
+    Y = gather_target(rows, engine).reshape(rows.shape[0], -1)
+    targeted = rows.with_target((Y - found["_y_mean"]) / found["_y_deviation"])
+    room = room_for_values(engine.room)
+    problem = landmark_problem(targeted, engine, fit.kernel, fit.landmarks, room=room, alpha=ratio)
+    solution, _ = problem.solve(ratio, tol=_MEAN_TOL)
+    warn_unless_converged(solution.residuals, solution.converged, _MEAN_TOL, "Give alpha a larger value.")
+    return {"mean_map_": UnfactoredMap(fit.landmarks, fit.kernel), "landmark_coef_": solution.coefficients}

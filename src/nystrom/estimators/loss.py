@@ -1,45 +1,42 @@
-"""What the machines of a convex loss share: from rows with targets to coefficients, and the choice of C."""
+"""The machines of a convex loss: kernel logistic regression and support vector machines, with the choice of C."""
 
 from __future__ import annotations
 
-from typing import Unpack
+from dataclasses import dataclass
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
+from scipy.special import expit, log_softmax, softmax
 from sklearn.utils.validation import check_is_fitted
 
-from nystrom.checks import check_candidates, check_count, check_flag, check_tolerance
-from nystrom.engine.survey import Survey
-from nystrom.estimators.base import resolve_sizes
-from nystrom.estimators.classes import KernelClassifier
-from nystrom.estimators.parameters import SupervisedParameters
-from nystrom.estimators.supervised import Link, SupervisedMachine
-from nystrom.factor import NystromMap
-from nystrom.generator import make_generator
-from nystrom.kernels import Kernel, Precomputed
-from nystrom.kmeans.lloyd import draw_rows
-from nystrom.landmarks import Landmarks, make_selector
-from nystrom.memory import Footprint, cg_footprint, fit_footprint
-from nystrom.rows import Block, RowBlocks
-from nystrom.solvers.alpha_path import RidgeProblem, auto_alphas, leave_one_out, ridge_problem
-from nystrom.solvers.bandwidth import search_gamma
-from nystrom.solvers.choice import factor_takes_long
-from nystrom.solvers.held_out import PATH_ROWS, CostPath, choose_cost
+from nystrom.checks import check_candidates, check_count, check_flag, check_tolerance, make_generator
+from nystrom.engine import Engine
+from nystrom.engine.memory import Footprint, cg_footprint, fit_footprint
+from nystrom.estimators.parameters import Options, TargetParameters, set_parameters
+from nystrom.estimators.pipeline import MapFit, Resources, fit_map
+from nystrom.estimators.scikit_parameters import ScikitSVC, ScikitSVM
+from nystrom.estimators.targets import KernelClassifier, KernelRegressor, Link, TargetMachine
+from nystrom.nystroem.factor import NystromMap
+from nystrom.rows import RowBlocks
+from nystrom.rows.draw import draw_rows, gather_target, gather_weight, take_with_targets
 from nystrom.solvers.lbfgs import Problem, make_landmark_problem, make_problem, minimise
-from nystrom.solvers.losses import Loss
-from nystrom.solvers.sample import gather_keys, row_keys, take_with_targets
-from nystrom.solvers.without_factor import UnfactoredMap
-from nystrom.types import Array, Candidates, ClassWeight, Emitted, OutPath, RowsLike
+from nystrom.solvers.losses import Logistic, Loss, Multinomial, SquaredEpsilonInsensitive, SquaredHinge
+from nystrom.solvers.ridge import auto_alphas, factor_takes_long, leave_one_out, ridge_problem
+from nystrom.tuning.cost import PATH_ROWS, CostPath, choose_cost
+from nystrom.tuning.sample import gather_keys, row_keys
+from nystrom.types import Array, Candidates, ClassWeight, Emitted, OutPath, RowsLike, TargetLike
 
 
-class LossParameters(SupervisedParameters, total=False):
-    """Parameters of :class:`LossMachine` with the same defaults in all of them."""
+class LossParameters(TargetParameters, total=False):
+    """Those of :class:`LossOptions`, with the same defaults in all machines of a loss."""
 
     fit_intercept: bool
     tol: float
     max_iter: int
 
 
-class LossMachine(SupervisedMachine):
+@dataclass(frozen=True)
+class LossOptions(Options):
     """What the machines of a convex loss share.
 
     Parameters
@@ -58,85 +55,111 @@ class LossMachine(SupervisedMachine):
         says, on samples of the rows. None is scikit-learn's: one over the number of columns.
     """
 
-    def __init__(
-        self,
-        *,
-        C: Candidates,
-        fit_intercept: bool = True,
-        tol: float = 1e-4,
-        max_iter: int = 1000,
-        **shared: Unpack[SupervisedParameters],
-    ) -> None:
-        super().__init__(**shared)
-        self.C = C
-        self.fit_intercept = fit_intercept
-        self.tol = tol
-        self.max_iter = max_iter
+    fit_intercept: bool = True
+    tol: float = 1e-4
+    max_iter: int = 1000
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
+    def __post_init__(self) -> None:
         check_flag(self.fit_intercept, "fit_intercept")
+        check_tolerance(self.tol, "tol")
+        check_count(self.max_iter, "max_iter")
 
-    def _settle_kernel(self, survey: Survey, kernel: Kernel, landmarks: Landmarks, rng: np.random.Generator) -> Kernel:
-        if not self._searches_width(kernel, check_candidates(self.C, "C")):
-            return super()._settle_kernel(survey, kernel, landmarks, rng)
 
-        count = survey.moments.count
+@dataclass(frozen=True)
+class LossTarget:
+    """What a loss is given: rows, the target and weight of each, and what a ridge regression takes in its place.
 
-        def criterion(fitted: NystromMap, rows: RowBlocks) -> float:
-            problem = ridge_problem(fitted, fit_intercept=self.fit_intercept)
-            alphas = self._alphas(problem, problem.count / count)
-            return float(np.min(leave_one_out(problem, fitted, rows, self._engine(rows), alphas)))
+    ``strata`` are numbers by which rows are shared out evenly where some are held out.
+    """
 
-        return search_gamma(survey, kernel.resolve(survey.moments), landmarks, self._factorise, criterion, rng)
+    rows: RowBlocks
+    y: Array
+    weight: Array | None
+    ridge: Array
+    strata: Array
 
-    def _alphas(self, problem: RidgeProblem, share: float) -> Array:
-        """Return the regularisations of ridge regression, on a share of the rows, that the values of C amount to.
+
+@dataclass(frozen=True)
+class LossFit:
+    """A machine of a convex loss to be made: the loss, the values of C to choose from, the solver's limits."""
+
+    options: LossOptions
+    costs: Array | None
+    loss: Loss
+    resources: Resources
+    seed: Any
+
+    @classmethod
+    def of(cls, machine: Any, loss: Loss) -> LossFit:
+        """Return what the parameters of a machine say, checked."""
+        costs = check_candidates(machine.C, "C")
+        return cls(LossOptions.of(machine), costs, loss, machine._resources(), machine.random_state)
+
+    def fit(self, machine: TargetMachine, target: LossTarget) -> tuple[MapFit, dict[str, Any]]:
+        """Return the map of the rows and the results beside it: C, coefficients and how they were found."""
+        rows, n = target.rows, target.rows.shape[0]
+        targeted = rows.with_target(target.ridge, target.weight)
+        m = machine._landmarks_to_spare(rows)
+        many = m is not None and (factor_takes_long(n, m) or not self.resources.factor_fits(rows, m))
+        request = machine._request(
+            targeted,
+            kernel_rule=machine._kernel_rule(machine._width_rule(self._criterion, self.costs)),
+            factor_landmarks=0 if many else None,
+            footprint=self._many_footprint if many else fit_footprint,
+        )
+        fit = fit_map(targeted, request)
+        problem = self._problem(fit, target)
+        costs, start, scores = self.costs, None, {}
+        if costs is None or len(costs) > 1:
+            path = self._cost_path(problem, target)
+            costs, best, scores = path.costs, path.best, {"C_scores_": path.scores}
+            # The solution for a sample saves a third of the passes over many rows. Few are soon passed, and are fitted
+            # as they are with this C alone.
+            start = path.solution if n > PATH_ROWS else None
+        else:
+            best = float(costs[0])
+        found = minimise(problem, best, tol=self.options.tol, max_iter=self.options.max_iter, start=start)
+        coefficients, intercept = problem.coefficients(found.x)
+        return fit, scores | {
+            "Cs_": costs,
+            "C_": best,
+            "landmark_coef_": problem.basis.spread(coefficients),
+            "intercept_": intercept,
+            "objective_": found.objective,
+            "n_iter_": found.n_iter,
+        }
+
+    def _criterion(self, fitted: NystromMap, rows: RowBlocks, engine: Engine, count: float) -> float:
+        """Return the leave-one-out error of the ridge regression that the values of C amount to, on some rows.
 
         A loss of curvature κ is about ``κ/2 (s − t)²``, so that C stands for α = 1/(C κ). A width that suits another
         regularisation may be useless at this one: a very wide kernel needs next to none.
         """
-        costs = check_candidates(self.C, "C")
-        if costs is None:
-            return auto_alphas(problem.values)
-        n_columns = problem.cross.shape[1]
-        return np.asarray(share / (costs * self._loss(n_columns).curvature(n_columns)))
-
-    def _loss(self, n_columns: int) -> Loss:
-        """Return the loss of so many scores per row."""
-        raise NotImplementedError
-
-    def _fit_loss(self, rows: RowBlocks, y: Array, weight: Array | None, *, target: Array, strata: Array) -> None:
-        """Fit the map, choose C and solve: ``target`` is a ridge regression's, y what the loss takes."""
-        loss = self._loss(target.shape[1])
-        costs = check_candidates(self.C, "C")
-        tol, max_iter = check_tolerance(self.tol, "tol"), check_count(self.max_iter, "max_iter")
-        targeted = rows.with_target(target, weight)
-        if self._takes_many_landmarks(rows):
-            problem = self._landmark_problem(targeted, rows, y, weight, loss, target.shape[1])
+        problem = ridge_problem(fitted, fit_intercept=self.options.fit_intercept)
+        if self.costs is None:
+            alphas = auto_alphas(problem.values)
         else:
-            fitted, _ = self._fit_map(targeted)
-            problem = self._problem(rows, y, weight, loss, fitted, target.shape[1])
-        self.Cs_, start = costs, None
-        if costs is None or len(costs) > 1:
-            path = self._cost_path(problem, rows, y, weight, costs, strata)
-            self.Cs_, self.C_scores_, self.C_ = path.costs, path.scores, path.best
-            # The solution for a sample saves a third of the passes over many rows. Few are soon passed, and are fitted
-            # as they are with this C alone.
-            start = path.solution if rows.shape[0] > PATH_ROWS else None
-        else:
-            self.C_ = float(costs[0])
-        found = minimise(problem, self.C_, tol=tol, max_iter=max_iter, start=start)
-        coefficients, self.intercept_ = problem.coefficients(found.x)
-        self.landmark_coef_ = problem.basis.spread(coefficients)
-        self.objective_ = found.objective
-        self.n_iter_ = found.n_iter
+            share, curvature = problem.count / count, self.loss.curvature(problem.cross.shape[1])
+            alphas = np.asarray(share / (self.costs * curvature))
+        return float(np.min(leave_one_out(problem, fitted, rows, engine, alphas)))
 
-    def _cost_path(
-        self, problem: Problem, rows: RowBlocks, y: Array, weight: Array | None, costs: Array | None, strata: Array
-    ) -> CostPath:
+    def _problem(self, fit: MapFit, target: LossTarget) -> Problem:
+        rows, y, weight = target.rows, target.y, target.weight
+        asked = {"loss": self.loss, "n_columns": target.ridge.shape[1], "fit_intercept": self.options.fit_intercept}
+        if not isinstance(fit.map, NystromMap):
+            engine = fit.passes.engine
+            return make_landmark_problem(
+                rows, y, weight, kernel=fit.kernel, landmarks=fit.landmarks, engine=engine, **asked
+            )
+        m = len(fit.map.landmarks)
+        beside = _bytes_beside(rows, 1 if y.ndim == 1 else y.shape[1]) + self._path_bytes(rows, m)
+        engine = self.resources.engine(rows, fit_footprint(rows, m, beside))
+        return make_problem(rows, y, weight, fitted=fit.map, engine=engine, **asked)
+
+    def _cost_path(self, problem: Problem, target: LossTarget) -> CostPath:
         """Return the held-out losses of values of C, on a sample of the rows where there are many: one pass."""
-        rng = make_generator(self.random_state).spawn(1)[0]
+        rows, y, weight, strata = target.rows, target.y, target.weight, target.strata
+        rng = make_generator(self.seed).spawn(1)[0]
         sampled = rows.shape[0] > PATH_ROWS
         if sampled:
             drawing, rng = rng.spawn(2)
@@ -146,83 +169,36 @@ class LossMachine(SupervisedMachine):
             problem, keys = problem.for_rows(X, y, weight), row_keys(X)
         else:
             keys, _ = gather_keys(rows, problem.engine)
-        max_iter = check_count(self.max_iter, "max_iter")
-        return choose_cost(
-            problem, y, weight, costs, keys=keys, strata=strata, max_iter=max_iter, rng=rng, in_array=sampled
-        )
+        asked: dict[str, Any] = {
+            "keys": keys,
+            "strata": strata,
+            "max_iter": self.options.max_iter,
+            "rng": rng,
+            "in_array": sampled,
+        }
+        return choose_cost(problem, y, weight, self.costs, **asked)
 
     def _path_bytes(self, rows: RowBlocks, m: int) -> int:
         """Return what the kernel values of the sample take that C is chosen on, and a copy of them in two parts."""
-        costs = check_candidates(self.C, "C")
-        alone = costs is not None and len(costs) == 1
+        alone = self.costs is not None and len(self.costs) == 1
         return 0 if alone or rows.shape[0] <= PATH_ROWS else 2 * PATH_ROWS * m * 8
 
-    def _takes_many_landmarks(self, rows: RowBlocks) -> bool:
-        """Whether landmarks are so many that the machine does without a factor."""
-        if self.n_components is not None or isinstance(self.n_landmarks, str):
-            return False
-        if isinstance(self._kernel(), Precomputed):
-            return False
-        _, m = resolve_sizes(None, self.n_landmarks, rows.shape[0])
-        m = make_selector(self.landmarks).count(m, rows.shape[0])
-        return factor_takes_long(rows.shape[0], m) or not self._factor_fits(rows, m)
-
-    def _footprint(self, rows: RowBlocks, m: int, selection_bytes: int, selection_thread_bytes: int) -> Footprint:
-        if not self._takes_many_landmarks(rows):
-            return super()._footprint(rows, m, selection_bytes, selection_thread_bytes)
+    def _many_footprint(self, rows: RowBlocks, m: int, held: int, per_thread: int) -> Footprint:
         beside = _bytes_beside(rows, 1) + self._path_bytes(rows, m)
-        return cg_footprint(rows, m, 1, selection_bytes + beside, selection_thread_bytes)
-
-    def _landmark_problem(
-        self, targeted: RowBlocks, rows: RowBlocks, y: Array, weight: Array | None, loss: Loss, n_columns: int
-    ) -> Problem:
-        """Choose landmarks and return the problem on them, without a factor."""
-        survey, kernel, landmarks, _ = self._choose_landmarks(targeted)
-        self._store_unfactored(UnfactoredMap(landmarks, kernel))
-        return make_landmark_problem(
-            rows,
-            y,
-            weight,
-            kernel=kernel,
-            landmarks=landmarks,
-            engine=survey.engine,
-            loss=loss,
-            n_columns=n_columns,
-            fit_intercept=bool(self.fit_intercept),
-        )
-
-    def _problem(
-        self, rows: RowBlocks, y: Array, weight: Array | None, loss: Loss, fitted: NystromMap, n_columns: int
-    ) -> Problem:
-        m = len(fitted.landmarks)
-        beside = _bytes_beside(rows, 1 if y.ndim == 1 else y.shape[1]) + self._path_bytes(rows, m)
-        engine = self._engine(rows, fit_footprint(rows, m, beside))
-        return make_problem(
-            rows,
-            y,
-            weight,
-            fitted=fitted,
-            engine=engine,
-            loss=loss,
-            n_columns=n_columns,
-            fit_intercept=bool(self.fit_intercept),
-        )
-
-    def _raw_predict(self, X: RowsLike, link: Link | None = None, *, out: OutPath = None) -> Emitted:
-        """Return the scores of the rows of X, shape (n, t), or what a link makes of them: one pass."""
-        check_is_fitted(self)
-        link = link or Link("predict", np.asarray, self.landmark_coef_.shape[1])
-        rows = self._check_X(X, reset=False)
-        fitted, coefficients, intercept = self.map_, self.landmark_coef_, self.intercept_
-
-        def function(block: Block) -> Array:
-            return link(fitted.evaluate(block.X) @ coefficients + intercept)
-
-        return self._emit(rows, function, link.n_columns, link.dtype, label=link.name, out=out)
+        return cg_footprint(rows, m, 1, held + beside, per_thread)
 
 
-class LossClassifier(KernelClassifier, LossMachine):
-    """What the classifiers of a convex loss share.
+def _bytes_beside(rows: RowBlocks, n_columns: int) -> int:
+    """Return what targets and weights of all rows take in memory: y, what made it, and three weights at most."""
+    return rows.shape[0] * (2 * 8 * n_columns + 3 * 8)
+
+
+class KernelLogisticRegression(KernelClassifier):
+    """Kernel logistic regression: a classifier with probabilities.
+
+    Minimises ``C Σ w_i ℓ_i + ½‖f‖²`` over the functions that the landmarks span, with ℓ minus the log of the
+    probability of the row's class: the sigmoid of f for two classes, the softmax of one f per class for more. This is
+    :class:`sklearn.linear_model.LogisticRegression` on the features of :class:`nystrom.Nystroem`.
 
     Parameters
     ----------
@@ -231,15 +207,194 @@ class LossClassifier(KernelClassifier, LossMachine):
         least loss on held-out rows is taken; each fit begins where the last one ended.
     class_weight : dict, "balanced" or None, default=None
         Weight of the rows of each class; "balanced" makes all classes count alike.
+    **shared : LossParameters
+        Those of :class:`nystrom.estimators.loss.LossOptions` and of every machine with a target.
+
+    Attributes
+    ----------
+    classes_ : array of shape (c,)
+        The classes, sorted.
+    landmark_coef_, intercept_ : arrays of shape (m, t), (t,)
+        The scores are ``k(x, Z) @ landmark_coef_ + intercept_``; t is 1 for two classes, else c.
+    C_ : float
+        The C taken.
+    Cs_, C_scores_ : arrays
+        Those tried and their mean held-out losses, where there was a choice: less is better.
+    objective_ : float
+        What was minimised, at the solution.
+    n_iter_ : int
+        Passes that the solver made.
+    kernel_, landmarks_, eigenvalues_, certificate_, ...
+        As in :class:`nystrom.Nystroem`.
+
+    Notes
+    -----
+    Cost: that of the map; then O(n m c) per pass of the solver, a few dozen of them. Kernel values of all rows are held
+    where memory allows (up to 1 GiB, or what ``max_memory`` leaves), and computed again in every pass where not.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> model = KernelLogisticRegression(C=100.0, n_landmarks=300, random_state=0).fit(X[:1000], y[:1000])
+    >>> bool(model.score(X[1000:], y[1000:]) > 0.95)
+    True
+    >>> model.predict_proba(X[1000:1002]).shape
+    (2, 10)
     """
+
+    _options: ClassVar[tuple[type, ...]] = (LossOptions,)
 
     def __init__(
         self, C: Candidates = 1.0, *, class_weight: ClassWeight = None, **shared: Unpack[LossParameters]
     ) -> None:
-        super().__init__(C=C, **shared)
-        self.class_weight = class_weight
+        set_parameters(self, KernelLogisticRegression.__init__, locals())
+
+    def fit(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> KernelLogisticRegression:
+        """Fit to the rows X and their classes y, which may be None where the rows hold them."""
+        target = self._check_X_classes(X, y, sample_weight)
+        marks, codes = target.indicators, target.codes
+        two = marks.shape[1] == 1
+        given = LossTarget(target.rows, marks if two else codes, target.weight, marks, codes)
+        fit, results = LossFit.of(self, Logistic() if two else Multinomial()).fit(self, given)
+        return self._store(target.rows, fit, **target.results, **results)
+
+    def predict_proba(self, X: RowsLike, *, out: OutPath = None) -> Emitted:
+        """Return the probability of each class, in the order of ``classes_``, shape (n, c).
+
+        With ``out``, a path, they are streamed there, as by :meth:`nystrom.Nystroem.transform`.
+        """
+        check_is_fitted(self)
+        return self._raw_predict(X, Link("probabilities", _probabilities, len(self.classes_)), out=out)
+
+    def predict_log_proba(self, X: RowsLike, *, out: OutPath = None) -> Emitted:
+        """Return the logarithm of the probability of each class, shape (n, c); exact where it is very small."""
+        check_is_fitted(self)
+        return self._raw_predict(X, Link("log probabilities", _log_probabilities, len(self.classes_)), out=out)
 
 
-def _bytes_beside(rows: RowBlocks, n_columns: int) -> int:
-    """Return what targets and weights of all rows take in memory: y, what made it, and three weights at most."""
-    return rows.shape[0] * (2 * 8 * n_columns + 3 * 8)
+class KernelSVC(KernelClassifier):
+    """Support vector classifier with the squared hinge loss.
+
+    Minimises ``C Σ w_i max(0, 1 − y_i f(x_i))² + ½‖f‖²`` over the functions that the landmarks span, one class against
+    the rest where there are more than two. This is :class:`sklearn.svm.LinearSVC` on the features of
+    :class:`nystrom.Nystroem`, but for the intercept: it is not penalised here, and part of ‖f‖² there.
+
+    Parameters
+    ----------
+    C : float, list of float or "auto", default=1.0
+        Weight of the loss: the larger, the closer the fit. From a list, or from a grid ("auto"), the value with the
+        least loss on held-out rows is taken; each fit begins where the last one ended.
+    class_weight : dict, "balanced" or None, default=None
+        Weight of the rows of each class; "balanced" makes all classes count alike.
+    **shared : LossParameters
+        Those of :class:`nystrom.estimators.loss.LossOptions` and of every machine with a target.
+
+    Attributes
+    ----------
+    classes_ : array of shape (c,)
+        The classes, sorted.
+    landmark_coef_, intercept_, C_, Cs_, C_scores_, objective_, n_iter_
+        As in :class:`nystrom.KernelLogisticRegression`.
+    kernel_, landmarks_, eigenvalues_, certificate_, ...
+        As in :class:`nystrom.Nystroem`.
+
+    Notes
+    -----
+    The squared hinge has a continuous gradient, which the solver needs, and makes more rows support vectors than the
+    plain hinge of :class:`sklearn.svm.SVC`. Cost: as for :class:`nystrom.KernelLogisticRegression`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> X, y = make_moons(300, noise=0.1, random_state=0)
+    >>> bool(KernelSVC(C=10.0, gamma=2.0, n_landmarks=50, random_state=0).fit(X, y).score(X, y) > 0.98)
+    True
+    """
+
+    _options: ClassVar[tuple[type, ...]] = (LossOptions, ScikitSVM, ScikitSVC)
+
+    def __init__(
+        self, C: Candidates = 1.0, *, class_weight: ClassWeight = None, **shared: Unpack[LossParameters]
+    ) -> None:
+        set_parameters(self, KernelSVC.__init__, locals())
+
+    def fit(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> KernelSVC:
+        """Fit to the rows X and their classes y, which may be None where the rows hold them."""
+        target = self._check_X_classes(X, y, sample_weight)
+        marks = target.indicators
+        given = LossTarget(target.rows, marks, target.weight, marks, target.codes)
+        fit, results = LossFit.of(self, SquaredHinge()).fit(self, given)
+        return self._store(target.rows, fit, **target.results, **results)
+
+
+class KernelSVR(KernelRegressor):
+    """Support vector regression with the squared epsilon-insensitive loss.
+
+    Minimises ``C Σ w_i max(0, |y_i − f(x_i)| − ε)² + ½‖f‖²`` over the functions that the landmarks span: errors up to ε
+    cost nothing. This is :class:`sklearn.svm.LinearSVR` with ``loss="squared_epsilon_insensitive"`` on the features of
+    :class:`nystrom.Nystroem`, but for the intercept: it is not penalised here, and part of ‖f‖² there.
+
+    Parameters
+    ----------
+    C : float, list of float or "auto", default=1.0
+        Weight of the loss: the larger, the closer the fit. From a list, or from a grid ("auto"), the value with the
+        least loss on held-out rows is taken; each fit begins where the last one ended.
+    epsilon : float, default=0.1
+        Errors up to this cost nothing; in the units of y.
+    **shared : LossParameters
+        Those of :class:`nystrom.estimators.loss.LossOptions` and of every machine with a target.
+
+    Attributes
+    ----------
+    landmark_coef_, intercept_, C_, Cs_, C_scores_, objective_, n_iter_
+        As in :class:`nystrom.KernelLogisticRegression`.
+    kernel_, landmarks_, eigenvalues_, certificate_, ...
+        As in :class:`nystrom.Nystroem`.
+
+    Notes
+    -----
+    Cost: as for :class:`nystrom.KernelLogisticRegression`.
+
+    Examples
+    --------
+    >>> X = np.linspace(0, 6, 200)[:, None]
+    >>> model = KernelSVR(C=100.0, epsilon=0.01, n_landmarks=30, random_state=0).fit(X, np.sin(X).ravel())
+    >>> bool(model.score(X, np.sin(X).ravel()) > 0.99)
+    True
+    """
+
+    _options: ClassVar[tuple[type, ...]] = (LossOptions, ScikitSVM)
+
+    def __init__(self, C: Candidates = 1.0, *, epsilon: float = 0.1, **shared: Unpack[LossParameters]) -> None:
+        set_parameters(self, KernelSVR.__init__, locals())
+
+    def fit(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> KernelSVR:
+        """Fit to the rows X and the target y, which may be None where the rows hold it."""
+        checked = self._check_X_y(X, y, sample_weight)
+        loss, rows = SquaredEpsilonInsensitive(check_tolerance(self.epsilon, "epsilon")), checked.rows
+        found = gather_target(checked.joined, self._engine(rows)) if checked.y is None else checked.y
+        weight = gather_weight(rows, self._engine(rows)) if rows.has_weight else checked.weight
+        values = np.asarray(found, dtype=np.float64).reshape(rows.shape[0], -1)
+        if not np.isfinite(values).all():
+            raise ValueError("Input y contains NaN or infinity: drop such rows before the fit.")
+        # What the intercept takes up leaves first, so that a large mean costs the solver no digits.
+        offset = np.average(values, axis=0, weights=weight) if self.fit_intercept else np.zeros(values.shape[1])
+        values = values - offset
+        given = LossTarget(rows, values, weight, values, np.zeros(rows.shape[0], dtype=np.int8))
+        fit, results = LossFit.of(self, loss).fit(self, given)
+        results["intercept_"] = results["intercept_"] + offset
+        one = found.ndim == 1 or (values.shape[1] == 1 and rows.has_target)
+        return self._store(rows, fit, **results, _one_target=one)
+
+
+def _probabilities(scores: Array) -> Array:
+    if scores.shape[1] == 1:
+        return np.hstack([expit(-scores), expit(scores)])
+    return np.asarray(softmax(scores, axis=1))
+
+
+def _log_probabilities(scores: Array) -> Array:
+    if scores.shape[1] == 1:
+        return -np.logaddexp(0.0, np.hstack([scores, -scores]))
+    return np.asarray(log_softmax(scores, axis=1))

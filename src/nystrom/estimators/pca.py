@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Self, Unpack
+from collections.abc import Callable
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from nystrom.checks import check_flag, check_optional_count, check_tolerance
-from nystrom.engine.survey import Survey
+from nystrom.engine.memory import fit_footprint
+from nystrom.engine.passes import Passes
 from nystrom.estimators.base import KernelMachine
-from nystrom.estimators.parameters import CommonParameters
-from nystrom.factor import NystromMap, optimal
-from nystrom.kernels import GammaLike, KernelLike, Precomputed
+from nystrom.estimators.parameters import CommonParameters, set_parameters
+from nystrom.estimators.pipeline import fit_map
+from nystrom.estimators.scikit_parameters import ScikitKernel, ScikitPCA
+from nystrom.kernels import GammaLike, KernelLike
 from nystrom.landmarks import Landmarks
 from nystrom.linalg import column_signs, psd_eigh
+from nystrom.nystroem.factor import NystromMap, optimal
 from nystrom.rows import Block, RowBlocks, as_blocks
-from nystrom.rows.mapped import MappedRows
-from nystrom.solvers.alpha_path import ridge_problem
+from nystrom.rows.base import MappedRows
+from nystrom.solvers.ridge import ridge_problem
 from nystrom.types import Array, Emitted, Matrix, OutPath, RowsLike, TargetLike, issparse
 
 
@@ -66,7 +71,8 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
     """
 
     # Rows are centred in the span of the landmarks; the components are cut from that.
-    _cuts_map = False
+    _cuts_map: ClassVar[bool] = False
+    _options: ClassVar[tuple[type, ...]] = (ScikitKernel, ScikitPCA)
 
     def __init__(
         self,
@@ -78,9 +84,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
         gamma: GammaLike = "scale",
         **shared: Unpack[CommonParameters],
     ) -> None:
-        super().__init__(kernel=kernel, gamma=gamma, n_components=n_components, **shared)
-        self.fit_inverse_transform = fit_inverse_transform
-        self.alpha = alpha
+        set_parameters(self, KernelPCA.__init__, locals())
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -90,13 +94,13 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
     def fit(self, X: RowsLike, y: TargetLike = None) -> KernelPCA:
         """Fit the map and find the components: the passes of the map alone."""
         rows = self._check_X(X, reset=True)
-        fitted, _ = self._fit_map(rows, cut_rank=False)
-        self._store_components(fitted)
+        fit = fit_map(rows, self._request(rows, rank=None))
+        results = self._solved(fit.factored)
         if self.fit_inverse_transform:
-            self._fit_inverse(rows)
-        return self
+            results |= self._inverse(rows, fit.factored, results)
+        return self._store(rows, fit, **results)
 
-    def _store_components(self, fitted: NystromMap) -> None:
+    def _solved(self, fitted: NystromMap) -> dict[str, Any]:
         s, Q = fitted.statistics, fitted.rotation
         mean = Q.T @ s.mean
         values, V = psd_eigh(Q.T @ s.scatter @ Q)
@@ -105,25 +109,21 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
         r = min(int(kept.sum()), check_optional_count(self.n_components, "n_components") or len(values))
         projection = fitted.projection @ V[:, :r]
         signs = column_signs(projection)
-        self.eigenvalues_ = values[:r]
-        self.projection_ = projection * signs
-        self.offset_ = (mean @ V[:, :r]) * signs
-        self.n_components_ = r
-        self.explained_variance_ = self.eigenvalues_ / s.count
-        variance = max(s.trace / s.count - float(mean @ mean), 0.0)
-        self.explained_variance_ratio_ = self.explained_variance_ / (variance or 1.0)
+        variances = values[:r] / s.weight
+        variance = max(s.trace / s.weight - float(mean @ mean), 0.0)
+        return {
+            "eigenvalues_": values[:r],
+            "projection_": projection * signs,
+            "offset_": (mean @ V[:, :r]) * signs,
+            "n_components_": r,
+            "explained_variance_": variances,
+            "explained_variance_ratio_": variances / (variance or 1.0),
+        }
 
     def _check_merge(self, other: Self) -> None:
         if self.fit_inverse_transform:
             raise ValueError("fit_inverse_transform=True reads the rows again, and a merge has none.")
         super()._check_merge(other)
-
-    def _solve_merged(self) -> None:
-        self._store_components(self.map_)
-
-    def _scores(self, X: Matrix) -> Array:
-        C = self.map_.evaluate(X)
-        return np.asarray(C @ self.projection_.astype(C.dtype) - self.offset_.astype(C.dtype))
 
     def transform(self, X: RowsLike, *, out: OutPath = None) -> Emitted:
         """Return the components of the rows of X: n × ``n_components_``, in the dtype of X.
@@ -132,25 +132,29 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
         """
         check_is_fitted(self)
         rows = self._check_X(X, reset=False)
+        scores = _scores(self.map_, self.projection_, self.offset_)
+        return self._emit(
+            rows, lambda block: scores(block.X), self.n_components_, rows.dtype, label="transform", out=out
+        )
 
-        def function(block: Block) -> Array:
-            return self._scores(block.X)
-
-        return self._emit(rows, function, self.n_components_, rows.dtype, label="transform", out=out)
-
-    def _fit_inverse(self, rows: RowBlocks) -> None:
-        if isinstance(self.kernel_, Precomputed):
+    def _inverse(self, rows: RowBlocks, fitted: NystromMap, found: dict[str, Any]) -> dict[str, Any]:
+        """Return the ridge regression from the components to the rows: one pass."""
+        kernel = fitted.kernel
+        if not kernel.has_coordinates:
             raise ValueError(
                 "fit_inverse_transform=True needs the coordinates of the rows, and kernel='precomputed' has none."
             )
+        scores = _scores(fitted, found["projection_"], found["offset_"])
         scored = MappedRows(
-            rows, lambda block: self._scores(block.X), self.n_components_, name="the components", target="rows"
+            rows, lambda block: scores(block.X), found["n_components_"], name="the components", target="rows"
         )
-        points = self.landmarks_ if issparse(self.landmarks_) else np.asarray(self.landmarks_)
-        landmarks = Landmarks(self._scores(points.astype(rows.dtype)), None)
-        self.inverse_map_ = optimal(Survey(scored, self._engine(rows)), self.kernel_, landmarks, None)
-        weights, _ = ridge_problem(self.inverse_map_).solve(float(self.alpha))
-        self.inverse_coef_ = self.inverse_map_.projection @ weights
+        points = fitted.landmarks.points
+        points = points if issparse(points) else np.asarray(points)
+        landmarks = Landmarks(scores(points.astype(rows.dtype)), None)
+        engine = self._resources().engine(rows, fit_footprint(rows, len(landmarks)))
+        back = optimal(Passes(scored, engine), kernel, landmarks, None)
+        weights, _ = ridge_problem(back).solve(float(self.alpha))
+        return {"inverse_map_": back, "inverse_coef_": back.projection @ weights}
 
     def inverse_transform(self, X: RowsLike) -> Emitted:
         """Return rows whose components are near those in X (n × ``n_components_``): a ridge regression's guess.
@@ -159,7 +163,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
         """
         check_is_fitted(self)
         if not hasattr(self, "inverse_coef_"):
-            raise AttributeError(
+            raise NotFittedError(
                 "inverse_transform needs the way back, which was not learned: set fit_inverse_transform=True and fit."
             )
         rows = as_blocks(X, owner=self)
@@ -175,3 +179,13 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
     @property
     def _n_features_out(self) -> int:
         return int(self.n_components_)
+
+
+def _scores(fitted: NystromMap, projection: Array, offset: Array) -> Callable[[Matrix], Array]:
+    """Return the function from rows to their components."""
+
+    def scores(X: Matrix) -> Array:
+        C = fitted.evaluate(X)
+        return np.asarray(C @ projection.astype(C.dtype) - offset.astype(C.dtype))
+
+    return scores

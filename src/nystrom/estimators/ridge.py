@@ -1,37 +1,54 @@
-"""Kernel ridge regression: approximate in one fit, or exact, with its regularisation chosen on the way."""
+"""Kernel ridge regression and classification: the closed form, conjugate gradients, or exact."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Self, Unpack
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from nystrom.checks import check_alphas, check_choice, check_count, check_flag, check_tolerance
-from nystrom.engine.survey import Survey
-from nystrom.estimators.iterative import IterativeMachine
-from nystrom.estimators.parameters import SupervisedParameters
-from nystrom.estimators.regressor import KernelRegressor
-from nystrom.estimators.supervised import Link, require_finite_squares
-from nystrom.factor import NystromMap
-from nystrom.kernels import Kernel
-from nystrom.landmarks import Landmarks
-from nystrom.memory import (
+from nystrom.checks import check_alphas, check_choice, check_count, check_flag, check_tolerance, make_generator
+from nystrom.engine import Engine
+from nystrom.engine.memory import (
+    Footprint,
+    cg_footprint,
     emit_footprint,
+    exact_footprint,
+    fit_footprint,
+    room_for_values,
 )
-from nystrom.rows import Block, RowBlocks
-from nystrom.solvers.alpha_path import RidgeProblem, auto_alphas, leave_one_out, ridge_problem
-from nystrom.solvers.bandwidth import search_gamma
-from nystrom.solvers.kernel_product import KernelProduct
-from nystrom.types import Array, Candidates, Emitted, OutPath, RowsLike, TargetLike
+from nystrom.estimators.parameters import Options, TargetParameters, set_parameters
+from nystrom.estimators.pipeline import FitRequest, MapFit, Resources, fit_map
+from nystrom.estimators.scikit_parameters import ScikitKernel
+from nystrom.estimators.targets import KernelClassifier, KernelRegressor, TargetMachine, require_finite_squares
+from nystrom.nystroem.factor import FeatureMap, NystromMap
+from nystrom.rows import Block, RowBlocks, array_rows, require_finite
+from nystrom.rows.draw import gather_target, gather_weight
+from nystrom.rows.validation import Checked
+from nystrom.solvers.conjugate import warn_unless_converged
+from nystrom.solvers.exact import TILE_ROWS, KernelProduct, TiledRows, solve_exactly
+from nystrom.solvers.ridge import (
+    AUTO_ALPHAS,
+    Choice,
+    RidgeProblem,
+    auto_alphas,
+    choose_solver,
+    leave_one_out,
+    ridge_problem,
+)
+from nystrom.tuning.landmark_fit import fit_on_landmarks
+from nystrom.types import Array, Candidates, ClassWeight, RowsLike, TargetLike, to_dense
 
 _SELECTIONS = ("loo", "gcv", "likelihood")
 _SOLVERS = ("auto", "factor", "cg", "exact")
+# Landmarks of the factor that preconditions the exact solver, where every row is a landmark.
+_PRECONDITIONING_LANDMARKS = 1000
 
 
-class RidgeParameters(SupervisedParameters, total=False):
-    """Parameters of :class:`RidgeMachine` with the same defaults in regression and classification."""
+class RidgeParameters(TargetParameters, total=False):
+    """Those of :class:`RidgeOptions`, with the same defaults in regression and classification."""
 
     solver: str
     tol: float
@@ -40,8 +57,9 @@ class RidgeParameters(SupervisedParameters, total=False):
     compute_dual: bool
 
 
-class RidgeMachine(IterativeMachine):
-    """What regression and classification by kernel ridge share: from rows with targets to coefficients.
+@dataclass(frozen=True)
+class RidgeOptions(Options):
+    """What regression and classification by kernel ridge share.
 
     Parameters
     ----------
@@ -67,181 +85,272 @@ class RidgeMachine(IterativeMachine):
         columns.
     """
 
-    _one_target: bool
+    solver: str = "auto"
+    tol: float = 1e-8
+    max_iter: int = 200
+    early_stopping: bool = False
+    compute_dual: bool = False
 
-    def __init__(
-        self,
-        *,
-        alpha: Candidates,
-        selection: str,
-        fit_intercept: bool,
-        solver: str = "auto",
-        tol: float = 1e-8,
-        max_iter: int = 200,
-        early_stopping: bool = False,
-        compute_dual: bool = False,
-        **shared: Unpack[SupervisedParameters],
-    ) -> None:
-        super().__init__(**shared)
-        self.alpha = alpha
-        self.selection = selection
-        self.fit_intercept = fit_intercept
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.early_stopping = early_stopping
-        self.compute_dual = compute_dual
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_alphas(self.alpha)
-        check_choice(self.selection, "selection", _SELECTIONS)
+    def __post_init__(self) -> None:
         check_choice(self.solver, "solver", _SOLVERS)
         check_tolerance(self.tol, "tol")
         check_count(self.max_iter, "max_iter")
-        for name in ("fit_intercept", "early_stopping", "compute_dual"):
-            check_flag(getattr(self, name), name)
+        check_flag(self.early_stopping, "early_stopping")
+        check_flag(self.compute_dual, "compute_dual")
 
-    def _settle_kernel(self, survey: Survey, kernel: Kernel, landmarks: Landmarks, rng: np.random.Generator) -> Kernel:
-        if not self._searches_width(kernel, check_alphas(self.alpha)):
-            return super()._settle_kernel(survey, kernel, landmarks, rng)
-        count = survey.moments.count
 
-        def criterion(fitted: NystromMap, rows: RowBlocks) -> float:
-            problem = self._problem(fitted)
-            alphas = check_alphas(self.alpha)
-            # Eigenvalues grow with the rows, so the same amount of smoothing needs less on fewer of them.
-            alphas = auto_alphas(problem.values) if alphas is None else alphas * (problem.count / count)
-            return float(np.min(self._scores(problem, fitted, rows, alphas)))
+@dataclass(frozen=True)
+class Ridge:
+    """A ridge regression to be made: its regularisations, how one is chosen, and the solver.
 
-        return search_gamma(survey, kernel.resolve(survey.moments), landmarks, self._factorise, criterion, rng)
+    ``class_weights`` are what a row of each class weighs when it is there once; None where that is 1.
+    """
 
-    def _scores(self, problem: RidgeProblem, fitted: NystromMap, rows: RowBlocks | None, alphas: Array) -> Array:
+    options: RidgeOptions
+    alphas: Array | None
+    selection: str
+    fit_intercept: bool
+    resources: Resources
+    class_weights: Array | None = None
+
+    @classmethod
+    def of(cls, machine: Any, class_weights: Array | None = None) -> Self:
+        """Return what the parameters of a machine say, checked."""
+        return cls(
+            RidgeOptions.of(machine),
+            check_alphas(machine.alpha),
+            check_choice(machine.selection, "selection", _SELECTIONS),
+            check_flag(machine.fit_intercept, "fit_intercept"),
+            machine._resources(),
+            class_weights,
+        )
+
+    def fit(self, machine: TargetMachine, checked: Checked) -> tuple[MapFit, dict[str, Any]]:
+        """Return the map of the rows and the results beside it: landmarks, regularisation, coefficients."""
+        rows, y = checked.joined, checked.y
+        solver, reason = self._choose_solver(machine, rows, 1 if y is None or y.ndim == 1 else y.shape[1])
+        fit = fit_map(rows, self._request(machine, rows, solver))
+        if solver == "cg":
+            results = self._solve_on_landmarks(fit, rows, make_generator(machine.random_state))
+        else:
+            results = self.solve(fit.factored, rows) | {"n_iter_": 1}
+        results |= {"solver_": solver, "solver_reason_": reason}
+        if solver == "exact":
+            results |= self._solve_exactly(fit, checked, results)
+        elif self.options.compute_dual:
+            results["_dual_coef"] = self._dual(fit.map, rows, results)
+        return fit, results
+
+    def _choose_solver(self, machine: TargetMachine, rows: RowBlocks, n_targets: int) -> Choice:
+        """Return the solver asked for, or the cheapest, and why."""
+        if self.options.solver != "auto":
+            return Choice(self.options.solver, "it was asked for")
+        if self.options.early_stopping:
+            return Choice("cg", "early_stopping is part of the iteration")
+        if machine.n_components is not None:
+            return Choice("factor", "n_components cuts the rank of the factor")
+        if isinstance(machine.n_landmarks, str):
+            return Choice("factor", "n_landmarks='auto' takes no more landmarks than a factor holds")
+        m = machine._landmarks_to_spare(rows)
+        if m is None:
+            return Choice("factor", "kernel='precomputed' has no coordinates")
+        n_alphas = AUTO_ALPHAS if self.alphas is None else len(self.alphas)
+        fits = self.resources.factor_fits(rows, m)
+        choice = choose_solver(*rows.shape, m, n_targets, n_alphas=n_alphas, factor_fits=fits)
+        # Only landmarks that are the rows themselves make the exact answer the same one.
+        exact = choice.solver == "exact" and _rows_are(machine.landmarks, rows)
+        return choice if exact or choice.solver != "exact" else Choice("cg", choice.reason)
+
+    def _request(self, machine: TargetMachine, rows: RowBlocks, solver: str) -> FitRequest:
+        if solver == "cg" and machine.n_components is not None:
+            raise ValueError("solver='cg' keeps every direction that the landmarks span; leave n_components=None.")
+        if solver == "cg" and not machine._kernel().has_coordinates:
+            raise ValueError("solver='cg' needs rows with coordinates; with kernel='precomputed' use solver='factor'.")
+        few = {"cg": 0, "exact": _PRECONDITIONING_LANDMARKS if self.options.solver == "auto" else None}
+        exact = self.options.solver == "exact"
+        return machine._request(
+            rows,
+            kernel_rule=machine._kernel_rule(machine._width_rule(self._criterion, self.alphas)),
+            factor_landmarks=few.get(solver),
+            footprint=_cg_footprint if solver == "cg" else self._exact_footprint if exact else fit_footprint,
+        )
+
+    def _exact_footprint(self, rows: RowBlocks, m: int, held: int, per_thread: int) -> Footprint:
+        later = exact_footprint(rows, m, 1 + self.fit_intercept, tile_rows=TILE_ROWS)
+        return fit_footprint(rows, m, held, per_thread).joined(later)
+
+    def _criterion(self, fitted: NystromMap, rows: RowBlocks, engine: Engine, count: float) -> float:
+        problem = self._problem(fitted)
+        # Eigenvalues grow with the rows, so the same amount of smoothing needs less on fewer of them.
+        alphas = auto_alphas(problem.values) if self.alphas is None else self.alphas * (problem.count / count)
+        return float(np.min(self._scores(problem, fitted, rows, alphas, engine)))
+
+    def _problem(self, fitted: NystromMap) -> RidgeProblem:
+        weights, s, count = self.class_weights, fitted.statistics, None
+        if weights is not None:
+            # Class weights say whose errors matter more, not that there are more rows: these are counted without them.
+            shares = (1 + s.target_mean) / 2
+            shares = np.append(1 - shares, shares) if len(weights) == 2 else shares
+            count = float(np.sum(s.weight * shares / weights))
+        problem = ridge_problem(fitted, fit_intercept=self.fit_intercept, count=count)
+        require_finite_squares(problem.squares)
+        return problem
+
+    def _scores(
+        self, problem: RidgeProblem, fitted: NystromMap, rows: RowBlocks | None, alphas: Array, engine: Engine | None
+    ) -> Array:
         if self.selection == "gcv":
             return problem.gcv(alphas)
         if self.selection == "likelihood" or rows is None:
             return problem.negative_log_likelihood(alphas)
-        work = emit_footprint(rows, len(fitted.landmarks), len(alphas) * problem.cross.shape[1])
-        return leave_one_out(problem, fitted, rows, self._engine(rows, work), alphas, self._unit())
+        if engine is None:
+            work = emit_footprint(rows, len(fitted.landmarks), len(alphas) * problem.cross.shape[1])
+            engine = self.resources.engine(rows, work)
+        return leave_one_out(problem, fitted, rows, engine, alphas, _unit(self.class_weights))
 
-    def _problem(self, fitted: NystromMap) -> RidgeProblem:
-        problem = ridge_problem(fitted, fit_intercept=self.fit_intercept)
-        require_finite_squares(problem.squares)
-        return problem
-
-    def _unit(self) -> Callable[[Array], Array] | None:
-        """Return the function from targets to the weight of one row with it; None for a weight of 1."""
-        return None
-
-    def _fit_ridge(self, bare: RowBlocks, y: Array | None, weight: Array | None) -> None:
-        """Fit the map of the rows, choose the regularisation, and solve."""
-        rows = bare if y is None and weight is None else bare.with_target(y, weight)
-        n_targets = 1 if y is None or y.ndim == 1 else y.shape[1]
-        self.solver_, self.solver_reason_ = self._choose_solver(rows, n_targets)
-        if self.solver_ == "cg":
-            self._solve_on_landmarks(rows)
-        else:
-            self._fit_map(rows)
-            self._solve(rows)
-            self.n_iter_ = 1
-        self._one_target = y.ndim == 1 if y is not None else self.landmark_coef_.shape[1] == 1
-        if self.solver_ == "exact":
-            self._solve_exactly(bare, y, weight, self.map_)
-        elif self.compute_dual:
-            self._dual_coef = self._emit_dual(rows)
-
-    def _solve(self, rows: RowBlocks | None) -> None:
+    def solve(self, fitted: NystromMap, rows: RowBlocks | None) -> dict[str, Any]:
         """Choose the regularisation and solve from the statistics of the map; only leave-one-out reads the rows."""
-        problem = self._problem(self.map_)
-        alphas = check_alphas(self.alpha)
-        self.alphas_ = auto_alphas(problem.values) if alphas is None else alphas
-        best = 0
-        if len(self.alphas_) > 1:
-            self.alpha_scores_ = self._scores(problem, self.map_, rows, self.alphas_)
-            exact = self.selection == "likelihood"
-            best = int(np.argmin(self.alpha_scores_) if exact else problem.choose(self.alphas_, self.alpha_scores_))
-        self.alpha_ = float(self.alphas_[best])
-        weights, self.intercept_ = problem.solve(self.alpha_)
-        self.landmark_coef_ = self.map_.projection @ weights
-        self._dual_coef = None
+        problem = self._problem(fitted)
+        alphas = auto_alphas(problem.values) if self.alphas is None else self.alphas
+        best, results = 0, {"alphas_": alphas}
+        if len(alphas) > 1:
+            scores = self._scores(problem, fitted, rows, alphas, None)
+            best = int(np.argmin(scores) if self.selection == "likelihood" else problem.choose(alphas, scores))
+            results["alpha_scores_"] = scores
+        weights, intercept = problem.solve(float(alphas[best]))
+        coefficients = fitted.projection @ weights
+        found = {"alpha_": float(alphas[best]), "landmark_coef_": coefficients, "intercept_": intercept}
+        return results | found | {"_dual_coef": None}
 
-    def _check_incremental(self) -> None:
-        """Raise unless the statistics alone give the answer, without the rows that are gone."""
-        alphas = check_alphas(self.alpha)
-        if self.solver in ("cg", "exact") or self.early_stopping:
-            asked = "early_stopping=True" if self.early_stopping else f"solver={self.solver!r}"
-            raise ValueError(f"{asked} needs all rows at once; partial_fit and merge work with solver='factor'.")
-        if self.compute_dual:
-            raise ValueError(
-                "compute_dual=True needs all rows at once; partial_fit and merge work with compute_dual=False."
-            )
-        if (alphas is None or len(alphas) > 1) and self.selection == "loo":
-            raise ValueError(
-                "selection='loo' reads all rows again, which partial_fit and merge do not have; give one alpha, or "
-                "selection='gcv' or 'likelihood'."
-            )
+    def _solve_on_landmarks(self, fit: MapFit, rows: RowBlocks, rng: np.random.Generator) -> dict[str, Any]:
+        """Solve for the coefficients of the landmarks by conjugate gradients, without a factor."""
+        engine, tol = fit.passes.engine, self.options.tol
+        found = fit_on_landmarks(
+            rows,
+            engine,
+            fit.kernel,
+            fit.landmarks,
+            alphas=self.alphas,
+            fit_intercept=self.fit_intercept,
+            early_stopping=self.options.early_stopping,
+            tol=tol,
+            max_iter=self.options.max_iter,
+            room=room_for_values(engine.room),
+            rng=rng,
+        )
+        solution = found.solution
+        advice = "Raise max_iter, tol or alpha. Predictions settle long before the last digits of the coefficients."
+        warn_unless_converged(solution.residuals, solution.converged, tol, advice)
+        results: dict[str, Any] = {"alphas_": found.alphas, "alpha_": found.alpha, "_dual_coef": None}
+        if found.scores is not None:
+            results["alpha_scores_"] = found.scores
+        return results | {
+            "landmark_coef_": solution.coefficients,
+            "intercept_": solution.intercept,
+            "residuals_": solution.residuals,
+            "n_iter_": len(solution.residuals) - 1,
+        }
 
-    def _extend_ridge(self, rows: RowBlocks, y: Array | None, weight: Array | None) -> None:
-        """Add rows with targets to a fit."""
-        t, known = 1 if y is None or y.ndim == 1 else y.shape[1], self.landmark_coef_.shape[1]
-        if y is not None and t != known:
-            raise ValueError(f"y has {t} target(s), but the fit so far has {known}; give the same number in each call.")
-        self._extend_map(rows if y is None and weight is None else rows.with_target(y, weight))
-        self._solve(None)
+    def _solve_exactly(self, fit: MapFit, checked: Checked, found: dict[str, Any]) -> dict[str, Any]:
+        """Solve for one coefficient per row, preconditioned by the factor."""
+        fitted, bare = fit.factored, checked.rows
+        n, t = bare.shape[0], found["landmark_coef_"].shape[1] + self.fit_intercept
+        work = exact_footprint(bare, fitted.n_components, t, tile_rows=TILE_ROWS)
+        engine = self.resources.engine(bare, work)
+        Y = gather_target(checked.joined, engine).reshape(n, -1).astype(np.float64)
+        weight = gather_weight(bare, engine) if bare.has_weight else checked.weight
+        center = np.zeros(Y.shape[1])
+        if self.fit_intercept:
+            # The tolerance is a share of the target's size, which a mean far from 0 would blow up.
+            center = np.average(Y, axis=0, weights=weight)
+            Y = np.column_stack([Y - center, np.ones(n)])
+        # A copy, because the model predicts from these rows: the caller may change their own.
+        whole = bare.in_memory or bare.on_cluster
+        training = TiledRows(array_rows(bare.take(np.arange(n)), name=bare.name) if whole else bare)
+        # Half of the room is for the features of the preconditioner.
+        room = 0.0 if bare.on_cluster else room_for_values(engine.room) / 2
+        product = KernelProduct(training, fitted.kernel, engine, room=room, shards=bare if bare.on_cluster else None)
+        tol, max_iter = self.options.tol, self.options.max_iter
+        solution = solve_exactly(
+            product, Y, found["alpha_"], fitted=fitted, rows=bare, weight=weight, tol=tol, max_iter=max_iter
+        )
+        dual, intercept = solution.coefficients, found["intercept_"]
+        if self.fit_intercept:
+            # The dual of an intercept: the coefficients of each target sum to zero.
+            sums = dual.sum(axis=0)
+            shift = sums[:-1] / sums[-1]
+            dual, intercept = dual[:, :-1] - dual[:, -1:] * shift, center + shift
+        steps = {"residuals_": solution.residuals, "n_iter_": len(solution.residuals) - 1}
+        return {"_dual_coef": dual, "intercept_": intercept, "training_rows_": training} | steps
 
-    def _check_merge(self, other: Self) -> None:
-        self._check_incremental()
-        super()._check_merge(other)
-
-    def _solve_merged(self) -> None:
-        self._solve(None)
-
-    def _raw_predict(self, X: RowsLike, link: Link | None = None, *, out: OutPath = None) -> Emitted:
-        """Return the fitted function at the rows of X, shape (n, t), or what a link makes of it."""
-        check_is_fitted(self)
-        rows = self._check_X(X, reset=False)
-        intercept = self.intercept_
-        link = link or Link("predict", np.asarray, self.landmark_coef_.shape[1])
-        if self.solver_ == "exact":
-            product = KernelProduct(self.training_rows_, self.kernel_, self._engine(rows))
-            dual = self._dual_coef
-
-            def function(block: Block) -> Array:
-                return link(product.predict(block.X, dual) + intercept)  # type: ignore[arg-type]
-
-        else:
-            fitted, coefficients = self.map_, self.landmark_coef_
-
-            def function(block: Block) -> Array:
-                return link(fitted.evaluate(block.X) @ coefficients + intercept)
-
-        return self._emit(rows, function, link.n_columns, link.dtype, label=link.name, out=out)
-
-    def _emit_dual(self, rows: RowBlocks) -> Array:
+    def _dual(self, fitted: FeatureMap, rows: RowBlocks, found: dict[str, Any]) -> Array:
         """Return ``α̂ = D²(y − f)/λ``, shape (n, t): one pass over the training rows."""
-        fitted, coefficients, intercept, alpha = self.map_, self.landmark_coef_, self.intercept_, self.alpha_
+        coefficients, intercept, alpha, name = (
+            *(found[k] for k in ("landmark_coef_", "intercept_", "alpha_")),
+            rows.name,
+        )
 
-        def function(block: Block) -> Array:
+        def step(block: Block) -> Array:
+            require_finite(block.X, name, block.start)
             f = fitted.evaluate(block.X) @ coefficients + intercept
             y = np.asarray(block.y, dtype=np.float64).reshape(f.shape)
             scale = 1 / alpha if block.weight is None else block.weight[:, None] / alpha
             return np.asarray(scale * (y - f))
 
-        return np.asarray(self._emit(rows, function, coefficients.shape[1], np.float64, label="dual"))
+        m, t = coefficients.shape
+        engine = self.resources.engine(rows, emit_footprint(rows, m, t, held=8 * rows.shape[0] * t))
+        return np.asarray(engine.emit(rows, step, t, np.float64, label="dual"))
 
-    @property
-    def dual_coef_(self) -> Array:
-        """α̂ of the paper: one entry for each training row."""
-        check_is_fitted(self)
-        if self._dual_coef is None:
-            raise AttributeError(
-                "dual_coef_ has one entry for each training row and was not computed: fit with compute_dual=True "
-                "(one more pass). landmark_coef_ is enough to predict."
+    def check_incremental(self) -> None:
+        """Raise unless the statistics alone give the answer, without the rows that are gone."""
+        options = self.options
+        if options.solver in ("cg", "exact") or options.early_stopping:
+            asked = "early_stopping=True" if options.early_stopping else f"solver={options.solver!r}"
+            raise ValueError(f"{asked} needs all rows at once; partial_fit and merge work with solver='factor'.")
+        if options.compute_dual:
+            raise ValueError(
+                "compute_dual=True needs all rows at once; partial_fit and merge work with compute_dual=False."
             )
-        return self._dual_coef[:, 0] if self._one_target else self._dual_coef
+        if (self.alphas is None or len(self.alphas) > 1) and self.selection == "loo":
+            raise ValueError(
+                "selection='loo' reads all rows again, which partial_fit and merge do not have; give one alpha, or "
+                "selection='gcv' or 'likelihood'."
+            )
 
 
-class KernelRidge(KernelRegressor, RidgeMachine):
+def _cg_footprint(rows: RowBlocks, m: int, held: int, per_thread: int) -> Footprint:
+    return cg_footprint(rows, m, 1, held, per_thread)
+
+
+def _rows_are(points: object, rows: RowBlocks) -> bool:
+    """Whether the landmarks are given as an array that holds exactly the rows."""
+    if not isinstance(points, np.ndarray) or points.shape != rows.shape or not rows.in_memory or rows.is_sparse:
+        return False
+    return np.array_equal(points, to_dense(rows.take(np.arange(rows.shape[0]))))
+
+
+def _unit(weights: Array | None) -> Callable[[Array], Array] | None:
+    """Return the function from targets of ±1 to the weight of one row with it; None for a weight of 1."""
+    if weights is None:
+        return None
+    if len(weights) == 2:
+        return lambda y: weights[(y.reshape(-1) > 0).astype(np.intp)]
+    return lambda y: weights[y.argmax(axis=1)]
+
+
+def _dual_coef(machine: Any) -> Array:
+    """α̂ of the paper: one entry for each training row."""
+    check_is_fitted(machine)
+    dual: Array | None = machine._dual_coef
+    if dual is None:
+        raise AttributeError(
+            "dual_coef_ has one entry for each training row and was not computed: fit with compute_dual=True "
+            "(one more pass). landmark_coef_ is enough to predict."
+        )
+    return dual[:, 0] if machine._one_target else dual
+
+
+class KernelRidge(KernelRegressor):
     """Kernel ridge regression.
 
     Minimises ``Σ w_i (y_i − f(x_i) − b)² + λ‖f‖²`` over the functions that the landmarks span; with ``solver="exact"``
@@ -258,7 +367,7 @@ class KernelRidge(KernelRegressor, RidgeMachine):
     fit_intercept : bool, default=False
         Whether to add an unregularised constant b.
     **shared : RidgeParameters
-        Those of :class:`nystrom.estimators.ridge.RidgeMachine`.
+        Those of :class:`nystrom.estimators.ridge.RidgeOptions` and of every machine with a target.
 
     Attributes
     ----------
@@ -296,6 +405,9 @@ class KernelRidge(KernelRegressor, RidgeMachine):
     True
     """
 
+    _options: ClassVar[tuple[type, ...]] = (RidgeOptions, ScikitKernel)
+    dual_coef_ = property(_dual_coef)
+
     def __init__(
         self,
         alpha: Candidates = 1.0,
@@ -304,13 +416,18 @@ class KernelRidge(KernelRegressor, RidgeMachine):
         fit_intercept: bool = False,
         **shared: Unpack[RidgeParameters],
     ) -> None:
-        super().__init__(alpha=alpha, selection=selection, fit_intercept=fit_intercept, **shared)
+        set_parameters(self, KernelRidge.__init__, locals())
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        Ridge.of(self)
 
     def fit(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> KernelRidge:
         """Fit to the rows X and the target y, which may be None where the rows hold it."""
-        rows, y, weight = self._check_X_y(X, y, sample_weight)
-        self._fit_ridge(rows, y, weight)
-        return self
+        checked = self._check_X_y(X, y, sample_weight)
+        fit, results = Ridge.of(self).fit(self, checked)
+        one = checked.y.ndim == 1 if checked.y is not None else results["landmark_coef_"].shape[1] == 1
+        return self._store(checked.rows, fit, **results, _one_target=one)
 
     def partial_fit(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> KernelRidge:
         """Add the rows X with the target y to the fit: one pass over them alone.
@@ -318,9 +435,105 @@ class KernelRidge(KernelRegressor, RidgeMachine):
         The first call is :meth:`fit`, so give ``landmarks`` as an array (or a first X that stands for all); later calls
         keep the landmarks and the kernel. The result is the fit to all rows with these landmarks, up to rounding.
         """
-        self._check_incremental()
+        Ridge.of(self).check_incremental()
         if not hasattr(self, "map_"):
             return self.fit(X, y, sample_weight)
-        rows, y, weight = self._check_X_y(X, y, sample_weight, reset=False)
-        self._extend_ridge(rows, y, weight)
+        checked = self._check_X_y(X, y, sample_weight, reset=False)
+        t, known = 1 if checked.y is None or checked.y.ndim == 1 else checked.y.shape[1], self.landmark_coef_.shape[1]
+        if checked.y is not None and t != known:
+            raise ValueError(f"y has {t} target(s), but the fit so far has {known}; give the same number in each call.")
+        self._keep(self._extended(checked.joined))
         return self
+
+    def _solved(self, fitted: NystromMap) -> dict[str, Any]:
+        return Ridge.of(self).solve(fitted, None)
+
+    def _check_merge(self, other: Self) -> None:
+        Ridge.of(self).check_incremental()
+        super()._check_merge(other)
+
+
+class KernelRidgeClassifier(KernelClassifier):
+    """Classify by kernel ridge regression on targets of ±1, one for each class.
+
+    Parameters
+    ----------
+    alpha : float, list of float or "auto", default="auto"
+        λ; see :class:`nystrom.KernelRidge`.
+    selection : {"loo", "gcv", "likelihood"}, default="gcv"
+        How ``alpha`` is chosen; "gcv" needs no further pass.
+    class_weight : dict, "balanced" or None
+        Weight of the rows of each class; "balanced" makes all classes count alike.
+    fit_intercept : bool, default=True
+        Whether to add an unregularised constant.
+    **shared : RidgeParameters
+        Those of :class:`nystrom.estimators.ridge.RidgeOptions` and of every machine with a target.
+
+    Attributes
+    ----------
+    classes_ : array of shape (c,)
+        The classes, sorted.
+    alpha_, alphas_, alpha_scores_, landmark_coef_, dual_coef_, intercept_, residuals_, n_iter_
+        As in :class:`nystrom.KernelRidge`.
+    kernel_, landmarks_, eigenvalues_, certificate_, ...
+        As in :class:`nystrom.Nystroem`.
+
+    Notes
+    -----
+    Cost: that of one :class:`nystrom.KernelRidge`, whatever the number of classes. Rows that hold their target are
+    read once more at the beginning, to learn the classes.
+
+    There is no ``predict_proba``: the fitted values are least-squares estimates of ±1, which leave [−1, 1], need not
+    sum to a constant and are not calibrated. :class:`nystrom.KernelLogisticRegression` has probabilities; for these
+    scores, :class:`sklearn.calibration.CalibratedClassifierCV` learns some from held-out rows.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> model = KernelRidgeClassifier(n_landmarks=300, random_state=0).fit(X[:1000], y[:1000])
+    >>> bool(model.score(X[1000:], y[1000:]) > 0.95)
+    True
+    """
+
+    _options: ClassVar[tuple[type, ...]] = (RidgeOptions,)
+    dual_coef_ = property(_dual_coef)
+
+    def __init__(
+        self,
+        alpha: Candidates = "auto",
+        *,
+        selection: str = "gcv",
+        class_weight: ClassWeight = None,
+        fit_intercept: bool = True,
+        **shared: Unpack[RidgeParameters],
+    ) -> None:
+        set_parameters(self, KernelRidgeClassifier.__init__, locals())
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        Ridge.of(self)
+
+    def fit(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> KernelRidgeClassifier:
+        """Fit to the rows X and their classes y, which may be None where the rows hold them."""
+        target = self._check_X_classes(X, y, sample_weight)
+        checked = Checked(target.rows, target.indicators, target.weight)
+        fit, results = Ridge.of(self, target.class_weights).fit(self, checked)
+        return self._store(target.rows, fit, **target.results, **results, _one_target=len(target.classes) == 2)
+
+    def _solved(self, fitted: NystromMap) -> dict[str, Any]:
+        return Ridge.of(self, self._class_weights).solve(fitted, None)
+
+    def _check_merge(self, other: Self) -> None:
+        Ridge.of(self).check_incremental()
+        super()._check_merge(other)
+        if not np.array_equal(self.classes_, other.classes_):
+            raise ValueError(
+                f"the two fits know other classes, {list(self.classes_)} and {list(other.classes_)}; only fits of the "
+                f"same classes merge."
+            )
+        if self.class_weight != other.class_weight or self.class_weight == "balanced":
+            raise ValueError(
+                "merge needs the same weight for a class in both fits, which class_weight='balanced' takes from the "
+                "rows of each: give both the same dictionary, or None."
+            )

@@ -46,6 +46,12 @@ def is_scikit_kernel(kernel: object) -> bool:
     return module is not None and isinstance(kernel, module.Kernel)
 
 
+def fixed(kernel: ScikitKernel) -> ScikitKernel:
+    """Return the kernel with all its parameters fixed."""
+    found = kernel.clone_with_theta(kernel.theta)
+    return found.set_params(**{f"{each.name}_bounds": "fixed" for each in kernel.hyperparameters})
+
+
 def translate(kernel: ScikitKernel, *, alpha: float | None, amplitude: float | None) -> Covariance:
     """Return the covariance that a kernel of scikit-learn stands for.
 

@@ -12,17 +12,20 @@ from typing import TypeAlias, cast
 import numpy as np
 
 from nystrom.checks import check_degree, check_number
-from nystrom.kernels.base import Gamma, Kernel, Prepared, Product, Scaled, Sum, check_gamma
+from nystrom.kernels.base import Gamma, Kernel, OnColumns, Prepared, Product, Scaled, Sum, check_gamma
+from nystrom.kernels.columns import ColumnsLike
 from nystrom.kernels.custom import FromCallable, KernelFunction, Precomputed
 from nystrom.kernels.distance import Gaussian, Laplacian, Matern
-from nystrom.kernels.histogram import AdditiveChi2, Chi2, Sigmoid
-from nystrom.kernels.inner import Cosine, Linear, Polynomial
+from nystrom.kernels.inner import AdditiveChi2, Chi2, Cosine, Linear, Polynomial, Sigmoid
 from nystrom.kernels.metric import InMetric, to_metric
+from nystrom.kernels.overlap import Overlap
+from nystrom.kernels.scikit import from_scikit, is_scikit_kernel
 from nystrom.types import Array
 
 __all__ = [
     "AdditiveChi2",
     "Chi2",
+    "ColumnsLike",
     "Cosine",
     "FromCallable",
     "Gamma",
@@ -35,6 +38,8 @@ __all__ = [
     "Laplacian",
     "Linear",
     "Matern",
+    "OnColumns",
+    "Overlap",
     "Polynomial",
     "Precomputed",
     "Prepared",
@@ -42,6 +47,7 @@ __all__ = [
     "Scaled",
     "Sigmoid",
     "Sum",
+    "from_scikit",
     "make_kernel",
     "to_metric",
 ]
@@ -77,7 +83,8 @@ def make_kernel(
     Parameters
     ----------
     kernel : str, Kernel or callable
-        A name; a kernel object, returned as it is; or a function for :class:`FromCallable`.
+        A name; a kernel object, returned as it is; a Gaussian process kernel of scikit-learn, see
+        :func:`from_scikit`; or a function for :class:`FromCallable`.
     gamma : float, "scale", None or array
         The bandwidth of a kernel given by name; an array has one for each column. "scale" is 1 / (mean squared
         distance of the rows to their mean) for kernels of distance, and 1 for kernels of the inner product; None is
@@ -104,6 +111,8 @@ def make_kernel(
             return _BY_NAME[kernel](cast("Gamma", gamma), degree, coef0)
     elif isinstance(kernel, type) and issubclass(kernel, Kernel):
         raise TypeError(f"kernel must be an object, not the class {kernel.__name__}; use {kernel.__name__}().")
+    elif is_scikit_kernel(kernel):
+        return from_scikit(kernel)
     elif callable(kernel):
         return FromCallable(kernel)
     names = ", ".join(repr(name) for name in _BY_NAME)

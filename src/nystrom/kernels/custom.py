@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -33,6 +33,8 @@ class Precomputed(Kernel):
     array([[1.],
            [3.]])
     """
+
+    has_coordinates: ClassVar[bool] = False
 
     indices: Sequence[int] | None = None
 

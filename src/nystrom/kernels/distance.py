@@ -13,7 +13,7 @@ from nystrom.kernels.pairwise import Exponents, ManhattanDistances, as_matrix
 from nystrom.types import Array, Matrix
 
 if TYPE_CHECKING:
-    from nystrom.moments import Moments
+    from nystrom.engine.passes import Moments
 
 
 class _UnitDiagonal(GammaKernel):

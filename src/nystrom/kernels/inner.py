@@ -1,7 +1,9 @@
-"""Kernels of the inner product of two rows."""
+"""Kernels of inner products and of histograms."""
 
 from __future__ import annotations
 
+import math
+import numbers
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +11,7 @@ import scipy.sparse as sp
 
 from nystrom.checks import check_degree, check_number
 from nystrom.kernels.base import Gamma, Kernel, PlainGammaKernel, Prepared
-from nystrom.kernels.pairwise import InnerProducts, as_matrix, quick_norms, squared_norms
+from nystrom.kernels.pairwise import InnerProducts, as_matrix, check_columns, quick_norms, squared_norms
 from nystrom.types import Array, Matrix, issparse
 
 
@@ -155,3 +157,145 @@ def _scaled_norms(A: Matrix) -> Array:
 # Squared norms in this range have all their digits.
 _SQUARES = (1e-280, 1e280)
 _LEAST = 4 * float(np.finfo(np.float64).tiny)
+
+# Roundings of the largest entry that a negative one may amount to.
+_ROUNDING = 16
+
+
+@dataclass(frozen=True)
+class Chi2(PlainGammaKernel):
+    """The exponential chi-squared kernel ``exp(−γ Σ (x_i − y_i)² / (x_i + y_i))`` of rows without negative entries.
+
+    Parameters
+    ----------
+    gamma : float, "scale" or None
+        "scale" is 1, scikit-learn's default; None is 1 / n_features.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Chi2()(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])).round(4)
+    array([[0.1353]])
+    """
+
+    gamma: Gamma = "scale"
+
+    @property
+    def is_psd(self) -> bool:
+        return True
+
+    def prepare(self, Z: Matrix, center: Array | None = None) -> Prepared:
+        Z = _histograms(Z, "Z")
+        gamma = self._number(Z.shape[1])
+
+        def evaluate(X: Matrix) -> Array:
+            X = _histograms(X, "X")
+            check_columns(X, Z.shape[1])
+            # scikit-learn's is minus the sum.
+            out = _minus_chi2(X, Z.astype(X.dtype, copy=False))
+            out *= gamma
+            return np.exp(out, out=out)
+
+        return evaluate
+
+    def diag(self, A: Matrix, start: int = 0) -> Array:
+        return np.ones(A.shape[0])
+
+
+@dataclass(frozen=True)
+class AdditiveChi2(Kernel):
+    """The additive chi-squared kernel ``Σ 2 x_i y_i / (x_i + y_i)`` of rows without negative entries.
+
+    scikit-learn's function of this name is ``−Σ (x_i − y_i)² / (x_i + y_i)``, which differs by terms of one row alone
+    and is not an inner product; this form is (Vedaldi and Zisserman, 2012).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> AdditiveChi2()(np.array([[1.0, 2.0]]), np.array([[1.0, 2.0]]))
+    array([[3.]])
+    """
+
+    @property
+    def is_psd(self) -> bool:
+        return True
+
+    def prepare(self, Z: Matrix, center: Array | None = None) -> Prepared:
+        Z = _histograms(Z, "Z")
+        totals = Z.sum(axis=1, dtype=np.float64)
+
+        def evaluate(X: Matrix) -> Array:
+            X = _histograms(X, "X")
+            check_columns(X, Z.shape[1])
+            # 2xy / (x + y) = (x + y) / 2 − (x − y)² / 2(x + y)
+            out = _minus_chi2(X, Z.astype(X.dtype, copy=False))
+            out += (X.sum(axis=1, dtype=np.float64)[:, None] + totals).astype(out.dtype)
+            out /= 2
+            return out
+
+        return evaluate
+
+    def diag(self, A: Matrix, start: int = 0) -> Array:
+        return np.asarray(_histograms(A, "A").sum(axis=1, dtype=np.float64))
+
+
+@dataclass(frozen=True)
+class Sigmoid(PlainGammaKernel):
+    """``tanh(γ⟨x, y⟩ + coef0)``: no inner product in general. A fit finds out on its rows, and refuses if it is not.
+
+    Parameters
+    ----------
+    gamma : float, "scale" or None
+        "scale" and None are 1 / n_features, scikit-learn's default.
+    coef0 : float
+        Any finite number.
+    """
+
+    gamma: Gamma = "scale"
+    coef0: float = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (isinstance(self.coef0, numbers.Real) and math.isfinite(self.coef0)):
+            raise ValueError(f"coef0 must be a finite number; got {self.coef0!r}.")
+
+    def _plain_scale(self, n_features: int) -> float:
+        return 1.0 / n_features
+
+    def prepare(self, Z: Matrix, center: Array | None = None) -> Prepared:
+        Z = as_matrix(Z, "Z")
+        products, coef0 = InnerProducts(Z, self._number(Z.shape[1])), float(self.coef0)
+
+        def evaluate(X: Matrix) -> Array:
+            out = products(X)
+            out += coef0
+            return np.tanh(out, out=out)
+
+        return evaluate
+
+    def diag(self, A: Matrix, start: int = 0) -> Array:
+        return np.tanh(self._number(A.shape[1]) * squared_norms(A) + float(self.coef0))
+
+
+def _minus_chi2(X: Array, Z: Array) -> Array:
+    # Imported on use: scikit-learn's metrics take long to import.
+    from sklearn.metrics.pairwise import additive_chi2_kernel
+
+    return np.asarray(additive_chi2_kernel(X, Z))
+
+
+def _histograms(A: Matrix, name: str) -> Array:
+    """Return the rows, checked to be dense and without negative entries."""
+    A = as_matrix(A, name)
+    if issparse(A):
+        raise TypeError("the chi-squared kernels take dense rows; give X.toarray(), or use kernel='linear'.")
+    least = float(A.min()) if A.size else 0.0
+    if least >= 0:
+        return np.asarray(A)
+    # Means of rows, such as landmarks, may be below 0 by rounding.
+    if least >= -_ROUNDING * float(np.finfo(np.result_type(A.dtype, np.float32)).eps) * float(np.abs(A).max()):
+        return np.maximum(A, 0)
+    raise ValueError(
+        f"the chi-squared kernels take rows without negative entries; {name} holds {least:.3g}. Scale the "
+        f"columns to [0, 1], or use kernel='gaussian'."
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from nystrom.kernels.base import Kernel, Prepared
 from nystrom.types import Array, Matrix, issparse, to_dense
 
 if TYPE_CHECKING:
-    from nystrom.moments import Moments
+    from nystrom.engine.passes import Moments
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -54,6 +55,15 @@ class InMetric(Kernel):
     def needs_moments(self) -> bool:
         return self.kernel.needs_moments
 
+    def bind(self, names: Sequence[str] | None, n_columns: int, table: object = None) -> Kernel:
+        # A matrix makes columns of its own, without names.
+        own = names if self.root.ndim == 1 else None
+        return InMetric(self.kernel.bind(own, self.root.shape[-1]), self.root)
+
+    def mean_columns(self, n_columns: int) -> Array:
+        found = self.kernel.mean_columns(self.root.shape[-1])
+        return found if self.root.ndim == 1 else np.full(n_columns, found.all())
+
     def resolve(self, moments: Moments) -> Kernel:
         """Return this kernel with a number for ``gamma``; the moments are those of the rows in the metric."""
         return InMetric(self.kernel.resolve(moments), self.root)
@@ -82,11 +92,15 @@ class _InMetric:
     root: Array
 
     def __call__(self, X: Matrix) -> Array:
-        return self.prepared(to_metric(X, self.root))
+        values = self.prepared(to_metric(X, self.root))
+        return values.astype(np.float32) if X.dtype == np.float32 else values
 
 
 def to_metric(X: Matrix, root: Array) -> Matrix:
-    """Return ``X A``, in the dtype of X: each column times its scale, or rows times the matrix."""
+    """Return ``X A`` in float64: each column times its scale, or rows times the matrix.
+
+    Of float32 rows far from the origin, products in float32 would lose the digits in which rows differ.
+    """
     if X.shape[1] != root.shape[0]:
         raise ValueError(
             f"the metric, or gamma as an array, is for rows of {root.shape[0]} columns; these have {X.shape[1]}."
@@ -94,9 +108,9 @@ def to_metric(X: Matrix, root: Array) -> Matrix:
     if root.ndim == 2:
         if issparse(X):
             raise ValueError("sparse rows take a diagonal metric only: give one scale per column, or dense rows.")
-        return X @ root.astype(X.dtype, copy=False)
+        return X.astype(np.float64, copy=False) @ root
     if issparse(X):
-        scaled = X.copy()
-        scaled.data *= root.astype(X.dtype)[X.indices]
+        scaled = X.astype(np.float64)  # a copy in any case
+        scaled.data *= root[X.indices]
         return scaled
-    return X * root.astype(X.dtype)
+    return np.asarray(X * root)

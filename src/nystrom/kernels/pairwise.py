@@ -16,8 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from nystrom import loops
-from nystrom.rows.offset import minus_columns, offset_columns
-from nystrom.rows.sparse import canonical, native
+from nystrom.rows.sparse import canonical, minus_columns, native, offset_columns
 from nystrom.types import Array, Matrix, SparseMatrix, issparse, to_dense
 
 # γ‖z‖² above which ‖x‖² − 2⟨x,z⟩ + ‖z‖² loses too much: the exponent −γ‖x − z‖² is then off by some 32 ε.
@@ -247,7 +246,7 @@ class Exponents:
     def into(
         self, out: Array, X: Matrix, minus: Array | None, largest: Array | None = None, kept: Array | None = None
     ) -> float | None:
-        """Fill ``out`` with the exponentials minus one number per column, as :func:`nystrom.kernels.filling.fill`.
+        """Fill ``out`` with the exponentials minus one number per column, as :func:`nystrom.kernels.base.fill`.
 
         Returns None where the landmarks are compared in several ways, where dense rows meet sparse landmarks, and where
         sparse rows are moved first.
@@ -374,15 +373,14 @@ class ManhattanDistances:
 
     def __init__(self, Z: Matrix) -> None:
         self._Z = Z
-        self._dense = _dense_if_small(Z)
+        dense = _dense_if_small(Z)
+        self._dense = None if issparse(dense) else loops.ManhattanDistances(dense)
         self._sparse: SparseMatrix | None = None
 
     def __call__(self, X: Matrix) -> Array:
         check_columns(X, self._Z.shape[1])
-        if not issparse(X) and not issparse(self._dense):
-            from scipy.spatial.distance import cdist
-
-            return np.asarray(cdist(X, self._dense, "cityblock"))
+        if not issparse(X) and self._dense is not None:
+            return self._dense(X)
         from sklearn.metrics.pairwise import manhattan_distances
 
         if self._sparse is None:

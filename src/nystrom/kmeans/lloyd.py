@@ -7,6 +7,7 @@ number of threads.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -14,21 +15,62 @@ from nystrom import loops
 from nystrom.checks import check_count
 from nystrom.engine.base import Engine, TreeMerger
 from nystrom.engine.local import merge_two
-from nystrom.exceptions import FewerLandmarksWarning
+from nystrom.engine.passes import block_moments
+from nystrom.engine.threads import blas_threads
+from nystrom.exceptions import FewerLandmarksWarning, warn_caller
 from nystrom.kernels.pairwise import squared_norms
-from nystrom.kmeans.assignment import ClusterSums, Nearest, assign, cluster_sums, range_factor
-from nystrom.kmeans.farthest import FindFarthest
-from nystrom.kmeans.seeding import Init, seed
-from nystrom.moments import block_moments
+from nystrom.kmeans.assignment import ClusterSums, FindFarthest, Nearest, assign, cluster_sums, range_factor
 from nystrom.rows.arrays import array_rows
-from nystrom.rows.base import Block, RowBlocks
-from nystrom.rows.block_size import default_block_rows
-from nystrom.rows.mapped import ScaledRows
-from nystrom.rows.offset import minus_columns, offset_columns
-from nystrom.rows.stack import stack_rows
-from nystrom.threads import blas_threads
+from nystrom.rows.base import Block, RowBlocks, ScaledRows, default_block_rows
+from nystrom.rows.draw import draw_rows
+from nystrom.rows.sparse import minus_columns, offset_columns, stack_rows
 from nystrom.types import Array, Matrix, issparse, to_dense
-from nystrom.warn import warn_caller
+
+Init = Literal["kmeans++", "greedy"]
+
+
+def seed(
+    A: Matrix,
+    n_clusters: int,
+    init: Init,
+    rng: np.random.Generator,
+    *,
+    most_candidates: int | None = None,
+    weight: Array | None = None,
+    n_threads: int = 1,
+) -> Matrix:
+    """Return up to ``n_clusters`` rows of ``A`` drawn by k-means++ (Arthur and Vassilvitskii, 2007), in float64.
+
+    Each row is drawn with probability in proportion to its squared distance from the nearest row drawn before; "greedy"
+    draws 2 + log m candidates (at most ``most_candidates``) and keeps the one that leaves the least sum of those
+    distances. With weights, a row counts as often as its ``weight`` says. There are fewer rows if those left do not
+    differ from those drawn by more than rounding. Time O(n m p) times the candidates, memory O(n).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> seed(np.array([[0.0], [0.0], [7.0]]), 3, "kmeans++", np.random.default_rng(0)).shape
+    (2, 1)
+    """
+    n = A.shape[0]
+    n_candidates = 1 if init == "kmeans++" else 2 + int(np.log(n_clusters))
+    if most_candidates is not None:
+        if most_candidates < 1:
+            raise ValueError(f"most_candidates must be at least 1, or None for no bound; got {most_candidates!r}.")
+        n_candidates = min(n_candidates, most_candidates)
+    first = int(rng.integers(n)) if weight is None else int(rng.choice(n, p=weight / weight.sum()))
+    uniform = rng.random((n_clusters - 1, n_candidates))
+    drawn = loops.draw_seeds(A, _short_squares(A), first, uniform, n_clusters, weight, n_threads=n_threads)
+    return A[drawn].astype(np.float64)
+
+
+def _short_squares(A: Matrix) -> Array:
+    """Return the squared norms of the rows, rounded down a little, so that equal rows have a distance below 0."""
+    slack = 2.0 * (2.0 + np.sqrt(A.shape[1])) * np.finfo(A.dtype).eps
+    return np.asarray((squared_norms(A) * (1.0 - slack)).astype(A.dtype))
+
+
+__all__ = ["Init", "seed"]
 
 # Fewer cost rare rows their clusters: on cpusmall (8,192 rows, 410 landmarks) half of these made the error of ridge
 # regression six times as large, and half the candidates made it twice as large.
@@ -203,23 +245,6 @@ def _validate(n: int, n_clusters: int, n_iter: int, n_init: int, init: str, samp
             f"sample must be at least the number of clusters, {n_clusters}; got {sample!r}. "
             f"Try 64 rows per cluster, or None to cluster all rows."
         )
-
-
-def draw_rows(n: int, size: int, weight: Array | None, rng: np.random.Generator) -> tuple[Array, Array | None]:
-    """Return ``size`` row numbers out of ``n``, in order and without repetition, and the weights that they stand for.
-
-    All of them where there are not more. With weights, rows are drawn in proportion to these, those of weight 0 never.
-    A row so heavy that it is drawn for certain keeps its weight; the others stand for equal shares of the rest.
-    """
-    if weight is None:
-        return (np.arange(n) if size >= n else np.sort(rng.choice(n, size, replace=False, shuffle=False))), None
-    heavy = np.flatnonzero(weight > 0)
-    if size >= heavy.size:
-        return heavy, weight[heavy]
-    # Sampling without replacement: each row gets an exponential time with its weight as rate; the earliest are drawn.
-    times = rng.exponential(size=heavy.size) / weight[heavy]
-    drawn = np.sort(heavy[np.argpartition(times, size - 1)[:size]])
-    return drawn, np.maximum(weight[drawn], weight.sum() / size)
 
 
 def _weighted(rows: RowBlocks, weight: Array | None) -> RowBlocks:

@@ -7,19 +7,19 @@ from typing import TypeAlias
 
 import numpy as np
 
+from nystrom.checks import RandomState, make_generator
 from nystrom.engine import make_engine
-from nystrom.engine.survey import Survey
-from nystrom.generator import RandomState, make_generator
+from nystrom.engine.passes import Passes
+from nystrom.engine.threads import one_blas_thread
 from nystrom.kernels import GammaLike, KernelLike, make_kernel
 from nystrom.landmarks.auto import Auto
 from nystrom.landmarks.base import Landmarks, Selector
 from nystrom.landmarks.clustered import KMeans, SketchedKMeans
 from nystrom.landmarks.fixed import GivenIndices, GivenPoints
+from nystrom.landmarks.in_metric import see
 from nystrom.landmarks.pivoted import KMeansPlusPlus, RPCholesky
-from nystrom.landmarks.uniform import Uniform
-from nystrom.landmarks.weighted import ColumnNorm, Diagonal, Leverage
+from nystrom.landmarks.sampled import ColumnNorm, Diagonal, Leverage, Uniform
 from nystrom.rows import as_blocks
-from nystrom.threads import within_n_jobs
 from nystrom.types import Matrix, RowsLike, issparse
 
 __all__ = [
@@ -101,7 +101,7 @@ def make_selector(landmarks: LandmarksLike) -> Selector:
     )
 
 
-@within_n_jobs
+@one_blas_thread
 def select_landmarks(
     X: RowsLike,
     n_landmarks: int,
@@ -150,8 +150,7 @@ def select_landmarks(
     rows = as_blocks(X)
     selector = make_selector(method)
     made = make_kernel(kernel, gamma=gamma, degree=degree, coef0=coef0)
-    survey = Survey(rows, make_engine(rows, n_jobs))
-    rng = make_generator(random_state)
-    found = selector.select(survey, n_landmarks, made, rng)
-    survey.check_finite()
+    passes = Passes(rows, make_engine(rows, n_jobs))
+    found, _ = see(passes, made).select(selector, n_landmarks, make_generator(random_state))
+    passes.check_finite()
     return found

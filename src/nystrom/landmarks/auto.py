@@ -10,21 +10,20 @@ import numpy as np
 from nystrom import loops
 from nystrom.checks import check_count
 from nystrom.engine.base import Engine
-from nystrom.engine.survey import Survey
-from nystrom.kernels import Kernel, Precomputed
+from nystrom.engine.passes import Passes, block_moments
+from nystrom.engine.threads import blas_threads
+from nystrom.kernels import Kernel
 from nystrom.kernels.pairwise import squared_norms
 from nystrom.kmeans.assignment import largest_magnitude
-from nystrom.kmeans.lloyd import KMeansResult, draw_rows
-from nystrom.landmarks.base import Landmarks, Selector, evaluator, gather, kernel_diagonal, resolve, row_weights
+from nystrom.kmeans.lloyd import KMeansResult
+from nystrom.landmarks.base import Landmarks, Selector, evaluator, kernel_diagonal, resolve
 from nystrom.landmarks.clustered import cluster, labelled_means, thin_means
 from nystrom.landmarks.pivoted import RPCholesky
 from nystrom.linalg import whiten
-from nystrom.moments import block_moments
 from nystrom.rows.arrays import TakenRows, array_rows
-from nystrom.rows.base import Block, RowBlocks
-from nystrom.rows.finite import require_finite
+from nystrom.rows.base import Block, RowBlocks, require_finite
+from nystrom.rows.draw import draw_rows, gather, row_weights
 from nystrom.sketch import PCASketch, Sketch
-from nystrom.threads import blas_threads
 from nystrom.types import Array, Matrix, issparse, to_dense
 
 _SKETCH_DIM = 20
@@ -125,28 +124,28 @@ class Auto(Selector):
         size = min(sample_size(n_landmarks), rows.shape[0])
         return 2 * size * (rows.block_bytes // rows.block_rows + 8 * sketch_columns(rows.shape[1]))
 
-    def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
-        if isinstance(kernel, Precomputed):
-            return RPCholesky()._select(survey, m, kernel, rng)
+    def _select(self, passes: Passes, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
+        if not kernel.has_coordinates:
+            return RPCholesky()._select(passes, m, kernel, rng)
         check_count(self.n_iter, "n_iter", least=0)
-        with survey.moments_meanwhile() if kernel.needs_moments else nullcontext():
-            return self._cluster(survey, m, kernel, rng)
+        with passes.moments_meanwhile() if kernel.needs_moments else nullcontext():
+            return self._cluster(passes, m, kernel, rng)
 
-    def _cluster(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
+    def _cluster(self, passes: Passes, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
         # The algebra of a sketch is small: waking BLAS's threads for it costs more than they do.
         with blas_threads(1):
-            sample, sketched, weight = self._sketched_sample(survey, sample_size(m), rng)
-            found = cluster_sample(sketched, m, survey.engine, rng, self._steps(sample.shape[0], m), weight)
-            points = _means(sample, survey.engine, found, kernel, weight)
+            sample, sketched, weight = self._sketched_sample(passes, sample_size(m), rng)
+            found = cluster_sample(sketched, m, passes.engine, rng, self._steps(sample.shape[0], m), weight)
+            points = _means(sample, passes.engine, found, kernel, weight)
         suspect = m <= _TRIAL_LANDMARKS and (spent_on_outliers(found.counts) or _unlike(points, found.counts, kernel))
         if suspect and (not sample.is_sparse or _far_out(sample, found)):
-            inside = Survey(sample if weight is None else sample.with_target(None, weight), survey.engine)
+            inside = Passes(sample if weight is None else sample.with_target(None, weight), passes.engine)
             points = _better_for_kernel(points, inside, sketched, kernel, rng, self._steps(sample.shape[0], m))
         return Landmarks(points, None)
 
-    def _sketched_sample(self, survey: Survey, size: int, rng: np.random.Generator) -> _Sample:
+    def _sketched_sample(self, passes: Passes, size: int, rng: np.random.Generator) -> _Sample:
         """Return rows drawn, and their sketch."""
-        sample, numbers, weight = _sample(survey, size, rng)
+        sample, numbers, weight = _sample(passes, size, rng)
         if sample.shape[1] <= _FEW_COLUMNS:
             rows = sample.whole()
             require_finite(rows, sample.name, numbers=numbers)
@@ -158,7 +157,7 @@ class Auto(Selector):
             require_finite(block.X, sample.name, numbers=numbers[block.start : block.stop])
             return sketch(block.X)
 
-        sketched = survey.engine.map_rows(sample, step, sketch.dim, sample.dtype, label="sketch of the sample")
+        sketched = passes.engine.map_rows(sample, step, sketch.dim, sample.dtype, label="sketch of the sample")
         return _Sample(sample, sketched, weight)
 
     def _steps(self, n_rows: int, m: int) -> int:
@@ -169,15 +168,15 @@ class Auto(Selector):
 class AutoAgain(Auto):
     """The same for several sizes, one after the other: they share a sample and its sketch while it has rows enough.
 
-    For the rows of one survey. Parameters as for :class:`Auto`.
+    For the rows of one fit. Parameters as for :class:`Auto`.
     """
 
     _drawn: _Sample | None = None
 
-    def _sketched_sample(self, survey: Survey, size: int, rng: np.random.Generator) -> _Sample:
-        enough = min(size, survey.rows.shape[0])
+    def _sketched_sample(self, passes: Passes, size: int, rng: np.random.Generator) -> _Sample:
+        enough = min(size, passes.rows.shape[0])
         if self._drawn is None or self._drawn.rows.shape[0] < enough:
-            self._drawn = super()._sketched_sample(survey, size, rng)
+            self._drawn = super()._sketched_sample(passes, size, rng)
         return self._drawn
 
 
@@ -226,15 +225,15 @@ def _resolved(rows: RowBlocks, found: KMeansResult, weight: Array | None) -> boo
     return found.inertia > _RESOLVED * scatter
 
 
-def _sample(survey: Survey, size: int, rng: np.random.Generator) -> tuple[RowBlocks, Array, Array | None]:
+def _sample(passes: Passes, size: int, rng: np.random.Generator) -> tuple[RowBlocks, Array, Array | None]:
     """Return rows drawn without replacement, their numbers and what they count; dense ones are gathered when read."""
-    rows = survey.rows
-    numbers, weight = draw_rows(rows.shape[0], size, row_weights(survey), rng)
+    rows = passes.rows
+    numbers, weight = draw_rows(rows.shape[0], size, row_weights(passes), rng)
     if rows.in_memory and len(numbers) == rows.shape[0]:
         return array_rows(rows.whole(), name=rows.name), numbers, weight
     if rows.in_memory and not rows.is_sparse:
         return TakenRows(rows, numbers), numbers, weight
-    return array_rows(gather(survey, numbers), name=rows.name), numbers, weight
+    return array_rows(gather(passes, numbers), name=rows.name), numbers, weight
 
 
 def fit_sketch(sample: RowBlocks, numbers: Array, rng: np.random.Generator) -> Sketch:
@@ -315,7 +314,7 @@ def _far_out(sample: RowBlocks, found: KMeansResult) -> bool:
 
 
 def _better_for_kernel(
-    points: Matrix, inside: Survey, sketched: RowBlocks, kernel: Kernel, rng: np.random.Generator, n_iter: int
+    points: Matrix, inside: Passes, sketched: RowBlocks, kernel: Kernel, rng: np.random.Generator, n_iter: int
 ) -> Matrix:
     """Return k-means' landmarks, or those with rows weighted by the kernel, whichever explain more of the sample."""
     kernel = resolve(kernel, inside)
@@ -332,7 +331,7 @@ def _better_for_kernel(
     return others if better else points
 
 
-def _likeness(inside: Survey, kernel: Kernel, masses: Array) -> Array:
+def _likeness(inside: Passes, kernel: Kernel, masses: Array) -> Array:
     """Return the mean of |k(x, y)| over the rows y, estimated from some of them: hardly anything for outliers."""
     n = len(masses)
     some = _spread(n, _LIKENESS_ROWS)

@@ -11,17 +11,15 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from nystrom.checks import is_whole
-from nystrom.engine.survey import Survey
-from nystrom.exceptions import FewerLandmarksWarning, NotFiniteError, NotPositiveSemidefiniteError
+from nystrom.engine.passes import Passes
+from nystrom.engine.threads import blas_threads
+from nystrom.exceptions import FewerLandmarksWarning, NotFiniteError, NotPositiveSemidefiniteError, warn_caller
 from nystrom.kernels import Kernel, Precomputed
-from nystrom.kernels.ranges import Finite, with_room
-from nystrom.kmeans.lloyd import draw_rows
-from nystrom.linalg import INDEFINITE, algebra_threads, least_ritz_share
-from nystrom.rows.base import Block, RowBlocks
-from nystrom.rows.finite import require_finite
-from nystrom.rows.stack import stack_rows
+from nystrom.kernels.base import Finite, with_room
+from nystrom.linalg import INDEFINITE, least_ritz_share
+from nystrom.rows.base import Block, RowBlocks, require_finite
+from nystrom.rows.draw import draw_rows, gather, row_weights
 from nystrom.types import Array, Matrix, issparse, to_dense
-from nystrom.warn import warn_caller
 
 # Rows of a given kernel matrix that are looked at for a negative eigenvalue: 30 products with them cost little.
 _PROBED_ROWS = 2000
@@ -72,18 +70,18 @@ class Selector(BaseEstimator, ABC):
 
     def select(
         self,
-        survey: Survey,
+        passes: Passes,
         n_landmarks: int,
         kernel: Kernel,
         rng: np.random.Generator,
         *,
         announce: bool = True,
     ) -> Landmarks:
-        """Choose at most ``n_landmarks`` landmarks for the rows of ``survey``.
+        """Choose at most ``n_landmarks`` landmarks for the rows of ``passes``.
 
         Parameters
         ----------
-        survey : Survey
+        passes : Passes
             The rows, and the engine that reads them.
         n_landmarks : int
             The number m; more than there are rows means all of them.
@@ -100,9 +98,9 @@ class Selector(BaseEstimator, ABC):
             Fewer than m, with a :class:`~nystrom.exceptions.FewerLandmarksWarning`, where X has fewer distinct rows.
         """
         if self.needs_moments or kernel.needs_moments:
-            survey.want_moments()
-        weight = row_weights(survey)
-        n = survey.rows.shape[0] if weight is None else int(np.count_nonzero(weight))
+            passes.want_moments()
+        weight = row_weights(passes)
+        n = passes.rows.shape[0] if weight is None else int(np.count_nonzero(weight))
         wanted = self.count(n_landmarks, n)
         if self.needs_points and isinstance(kernel, Precomputed):
             raise ValueError(
@@ -112,24 +110,24 @@ class Selector(BaseEstimator, ABC):
             )
         try:
             if isinstance(kernel, Precomputed):
-                _require_inner_product(survey.rows)
+                _require_inner_product(passes.rows)
             elif not kernel.is_psd and wanted < _PROBED_FEW:
-                _probe_kernel(survey, kernel, weight)
-            with algebra_threads(wanted):
-                found = self._select(survey, wanted, kernel, rng)
+                _probe_kernel(passes, kernel, weight)
+            with blas_threads(1):
+                found = self._select(passes, wanted, kernel, rng)
             require_finite(found.points, "landmarks")
         except NotFiniteError:
             # The NaN may have been found in a sample: report the first of all rows.
-            survey.require_finite()
+            passes.require_finite()
             raise
         if not len(found):
             raise ValueError(
-                f"no row can be a landmark: k(x, x) is zero, or below rounding, for every row of {survey.rows.name}. "
+                f"no row can be a landmark: k(x, x) is zero, or below rounding, for every row of {passes.rows.name}. "
                 f"Check the rows and the kernel's parameters."
             )
         if announce and len(found) < wanted:
             warn_caller(
-                f"Found {len(found)} landmarks where {wanted} were asked for: {survey.rows.name} has no more rows that "
+                f"Found {len(found)} landmarks where {wanted} were asked for: {passes.rows.name} has no more rows that "
                 f"differ enough. The result is as good as it can be; ask for n_landmarks={len(found)} to silence this.",
                 FewerLandmarksWarning,
             )
@@ -148,17 +146,17 @@ class Selector(BaseEstimator, ABC):
         return 0
 
     @abstractmethod
-    def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
+    def _select(self, passes: Passes, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
         """Choose the landmarks; 1 ≤ m ≤ n was checked."""
 
 
-def _probe_kernel(survey: Survey, kernel: Kernel, weight: Array | None) -> None:
+def _probe_kernel(passes: Passes, kernel: Kernel, weight: Array | None) -> None:
     """Raise if a few rows show that a kernel is not positive semidefinite: a landmark or two cannot show it."""
-    rows = survey.rows
+    rows = passes.rows
     numbers, _ = draw_rows(rows.shape[0], _PROBED_FEW, weight, np.random.default_rng(0))
-    X = gather(survey, numbers)
+    X = gather(passes, numbers)
     require_finite(X, rows.name, numbers=numbers)
-    kernel = resolve(kernel, survey)
+    kernel = resolve(kernel, passes)
     with np.errstate(over="ignore", invalid="ignore"):
         K = np.asarray(kernel(X, X), dtype=np.float64)
     # Values that are not finite, or not symmetric, are for the fit to name.
@@ -209,44 +207,6 @@ def check_n_landmarks(n_landmarks: object, n_rows: int) -> int:
     return min(int(n_landmarks), n_rows)
 
 
-def row_weights(survey: Survey) -> Array | None:
-    """Return the weight of every row, or None where all count alike; a pass only where blocks alone hold them."""
-    rows = survey.rows
-    if not rows.has_weight:
-        return None
-    held = getattr(rows, "weight", None)
-    if held is None:
-        parts = [part for _, part in survey.map(lambda block: block.weight, label="weights")]
-        held = np.concatenate([np.asarray(part) for part in parts])
-    weight = np.asarray(held, dtype=np.float64)
-    return None if np.ptp(weight) == 0 else weight
-
-
-def sample_rows(survey: Survey, size: int, rng: np.random.Generator) -> tuple[Matrix, Array | None]:
-    """Return ``size`` rows drawn without replacement, in the order of the source and finite; their weights."""
-    numbers, weight = draw_rows(survey.rows.shape[0], size, row_weights(survey), rng)
-    sample = gather(survey, numbers)
-    require_finite(sample, survey.rows.name, numbers=numbers)
-    return sample, weight
-
-
-def gather(survey: Survey, indices: Array) -> Matrix:
-    """Return the rows with these numbers, in this order: by direct access, or else within one pass."""
-    rows = survey.rows
-    if rows.random_access:
-        return rows.take(indices)
-    order = np.argsort(indices, kind="stable")
-    wanted = np.asarray(indices)[order]
-
-    def step(block: Block) -> Matrix:
-        first, last = np.searchsorted(wanted, (block.start, block.stop))
-        # An array of row numbers copies, so that the block itself can be freed.
-        return block.X[wanted[first:last] - block.start]
-
-    pieces = [piece for _, piece in survey.map(step, label="gather rows")]
-    return stack_rows(pieces, order)
-
-
 def smaller_form(points: Matrix) -> Matrix:
     """Return sparse points as CSR if that takes less memory than dense, and as an ndarray if not."""
     if not issparse(points):
@@ -279,18 +239,18 @@ def first_distinct(marks: Array) -> Array:
     return np.sort(first)
 
 
-def rows_in_order(survey: Survey, head: Array, order: Callable[[], Array]) -> Landmarks:
+def rows_in_order(passes: Passes, head: Array, order: Callable[[], Array]) -> Landmarks:
     """Return the rows numbered in ``head``, or as many distinct ones from the whole ``order`` if two are equal.
 
     ``order()`` lists all eligible rows and begins with ``head``. It is asked for, and a pass tells all rows apart,
     only if two rows of ``head`` are equal.
     """
-    points = gather(survey, head)
+    points = gather(passes, head)
     if len(first_distinct(fingerprints(points))) < len(head):
-        marks = np.concatenate([part for _, part in survey.map(_mark, label="tell rows apart")])
+        marks = np.concatenate([part for _, part in passes.map(_mark, label="tell rows apart")])
         eligible = order()
         head = eligible[first_distinct(marks[eligible])[: len(head)]]
-        points = gather(survey, head)
+        points = gather(passes, head)
     return Landmarks(smaller_form(points), np.asarray(head, dtype=np.intp))
 
 
@@ -298,9 +258,9 @@ def _mark(block: Block) -> Array:
     return fingerprints(block.X)
 
 
-def resolve(kernel: Kernel, survey: Survey) -> Kernel:
+def resolve(kernel: Kernel, passes: Passes) -> Kernel:
     """Return the kernel with numbers for all its parameters; a pass only if it needs moments not taken yet."""
-    return kernel.resolve(survey.moments) if kernel.needs_moments else kernel
+    return kernel.resolve(passes.moments) if kernel.needs_moments else kernel
 
 
 def evaluator(kernel: Kernel, points: Matrix, indices: Array) -> Callable[[Matrix], Array]:
@@ -310,11 +270,11 @@ def evaluator(kernel: Kernel, points: Matrix, indices: Array) -> Callable[[Matri
     return Finite(with_room(kernel.prepare(points), kernel, points))
 
 
-def kernel_diagonal(survey: Survey, kernel: Kernel) -> Array:
+def kernel_diagonal(passes: Passes, kernel: Kernel) -> Array:
     """Return every k(x_i, x_i) in float64; one pass."""
 
     def step(block: Block) -> Array:
         with np.errstate(over="ignore"):
             return np.asarray(kernel.diag(block.X, start=block.start), dtype=np.float64)
 
-    return np.concatenate([part for _, part in survey.map(step, label="kernel diagonal")])
+    return np.concatenate([part for _, part in passes.map(step, label="kernel diagonal")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,18 +10,59 @@ import numpy as np
 from nystrom import loops
 from nystrom.checks import check_count
 from nystrom.engine.base import Engine
-from nystrom.engine.survey import Survey
+from nystrom.engine.passes import Passes
 from nystrom.kernels import Kernel
 from nystrom.kernels.pairwise import squared_norms
 from nystrom.kmeans.lloyd import ClusterSums, KMeansResult, Nearest, cluster_sums, kmeans
-from nystrom.landmarks.base import Landmarks, Selector, row_weights, sample_rows, smaller_form
-from nystrom.landmarks.means import MeansStep, lloyd
+from nystrom.landmarks.base import Landmarks, Selector, smaller_form
 from nystrom.rows.arrays import ArrayRows, array_rows
-from nystrom.rows.base import Block, RowBlocks
-from nystrom.rows.finite import first_not_finite, require_finite
-from nystrom.rows.stack import stack_rows
+from nystrom.rows.base import Block, RowBlocks, first_not_finite, require_finite
+from nystrom.rows.draw import row_weights, sample_rows
+from nystrom.rows.sparse import minus_columns, offset_columns, stack_rows
 from nystrom.sketch import SignSketch, Sketch, sketch_dimension
 from nystrom.types import Array, Matrix, SparseMatrix, issparse, to_dense
+
+
+class MeansStep:
+    """What a block adds to the means: the sum and the number of the rows that have each label."""
+
+    def __init__(self, label: Callable[[Matrix], Array], m: int) -> None:
+        self.label = label
+        self.m = m
+
+    def __call__(self, block: Block) -> ClusterSums:
+        return cluster_sums(self.label(block.X), block.X, self.m, block.weight)
+
+
+def nearest_label(passes: Passes, points: Matrix) -> Nearest:
+    """Return the function from rows to the number of the nearest point."""
+    rows = passes.rows
+    if rows.is_sparse:
+        offset = offset_columns(passes.moments.mean, passes.moments.spread)
+        if offset is None:
+            return Nearest(points, None, rows.dtype)
+        offset = offset.astype(rows.dtype)
+        moved = minus_columns(points, offset) if issparse(points) else points - offset
+        return Nearest(moved, offset, rows.dtype, sparse=True)
+    shift = passes.moments.mean
+    return Nearest(points - shift, shift, rows.dtype)
+
+
+def lloyd(passes: Passes, points: Matrix, n_iter: int) -> Matrix:
+    """Return the landmarks after ``n_iter`` Lloyd steps, one pass each; a landmark that loses all rows stays.
+
+    Cost: O(nmp) time per step. Landmarks of sparse rows are kept sparse while that is smaller.
+    """
+    for number in range(n_iter):
+        step = MeansStep(nearest_label(passes, points), points.shape[0])
+        found = passes.fold(step, label=f"Lloyd step {number + 1} of {n_iter}")
+        stay = points[np.flatnonzero(found.counts == 0)]
+        moved = found.means().astype(passes.rows.dtype)
+        if stay.shape[0]:
+            moved = stack_rows([moved, stay])
+        points = smaller_form(moved)
+    return points
+
 
 # Rows to seed from where the source cannot read rows by number.
 _SEED_ROWS = 10_000
@@ -72,23 +114,23 @@ class SketchedKMeans(Selector):
         self.n_init = n_init
         self.sample = sample
 
-    def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
-        rows = survey.rows
+    def _select(self, passes: Passes, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
+        rows = passes.rows
         n, p = rows.shape
         dim = sketch_dimension(p, None if self.compression is not None else self.sketch_dim, self.compression)
         # Signs for as many columns as there are could only lose (half of all 2 × 2 sign matrices are singular).
         sketch = SignSketch().fit(p, dim, rng) if dim < p else AllColumns(p)
         sketched: RowBlocks
-        weight = row_weights(survey)
+        weight = row_weights(passes)
         if self.sample is None:
             step = _CheckedSketch(sketch, rows.name)
-            sketched = survey.map_rows(step, dim, rows.dtype, label="sketch", checks=True)
+            sketched = passes.map_rows(step, dim, rows.dtype, label="sketch", checks=True)
         else:
             size = max(m, min(check_count(self.sample, "sample"), n))
-            sample, weight = sample_rows(survey, size, rng)
+            sample, weight = sample_rows(passes, size, rng)
             sketched = ArrayRows(sketch(sample))
-        found = cluster(sketched, m, survey.engine, rng, self.n_iter, self.n_init, weight=weight)
-        return Landmarks(cluster_means(survey, sketch, to_dense(found.centers)), None)
+        found = cluster(sketched, m, passes.engine, rng, self.n_iter, self.n_init, weight=weight)
+        return Landmarks(cluster_means(passes, sketch, to_dense(found.centers)), None)
 
 
 def cluster(
@@ -104,10 +146,10 @@ def cluster(
     return kmeans(rows, m, engine=engine, rng=rng, n_iter=n_iter, n_init=n_init, announce=False, **options)
 
 
-def cluster_means(survey: Survey, sketch: Sketch, centers: Array) -> Matrix:
+def cluster_means(passes: Passes, sketch: Sketch, centers: Array) -> Matrix:
     """Return the means of the rows whose sketch is nearest to each centre: the second pass of Algorithm 3."""
-    found = survey.fold(MeansStep(SketchedLabel(sketch, centers), len(centers)), label="means of clusters")
-    return smaller_form(found.means().astype(survey.rows.dtype))
+    found = passes.fold(MeansStep(SketchedLabel(sketch, centers), len(centers)), label="means of clusters")
+    return smaller_form(found.means().astype(passes.rows.dtype))
 
 
 def labelled_means(rows: RowBlocks, engine: Engine, found: KMeansResult, weight: Array | None = None) -> Matrix:
@@ -221,17 +263,17 @@ class KMeans(Selector):
     def needs_moments(self) -> bool:
         return True
 
-    def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
+    def _select(self, passes: Passes, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
         # Lloyd steps over all rows need them; taken first, they also keep NaN from the seeds.
-        _ = survey.moments
-        if self.sample is None and survey.rows.random_access:
-            weight = row_weights(survey)
-            found = cluster(survey.rows, m, survey.passes, rng, self.n_iter, self.n_init, weight=weight)
+        _ = passes.moments
+        if self.sample is None and passes.rows.random_access:
+            weight = row_weights(passes)
+            found = cluster(passes.rows, m, passes.counted, rng, self.n_iter, self.n_init, weight=weight)
             return Landmarks(smaller_form(found.centers), None)
         size = _SEED_ROWS if self.sample is None else check_count(self.sample, "sample")
-        sample, weight = sample_rows(survey, max(size, m), rng)
-        found = cluster(array_rows(sample), m, survey.engine, rng, self.n_iter, self.n_init, weight=weight)
+        sample, weight = sample_rows(passes, max(size, m), rng)
+        found = cluster(array_rows(sample), m, passes.engine, rng, self.n_iter, self.n_init, weight=weight)
         centers = found.centers
         # Rows that can only be read in order cannot be drawn by number, so seeds come from a sample.
         steps = self.n_iter if self.sample is None else 1
-        return Landmarks(lloyd(survey, smaller_form(centers), steps), None)
+        return Landmarks(lloyd(passes, smaller_form(centers), steps), None)

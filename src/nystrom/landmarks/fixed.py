@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from nystrom.engine.survey import Survey
+from nystrom.engine.passes import Passes
 from nystrom.kernels import Kernel
-from nystrom.landmarks.base import Landmarks, Selector, gather, smaller_form
-from nystrom.rows.finite import require_finite
+from nystrom.landmarks.base import Landmarks, Selector, smaller_form
+from nystrom.rows.base import require_finite
+from nystrom.rows.draw import gather
 from nystrom.rows.sparse import canonical
 from nystrom.types import Array, Matrix, issparse, to_dense
 
@@ -29,8 +30,8 @@ class GivenPoints(Selector):
     def count(self, n_landmarks: object, n_rows: int) -> int:
         return int(np.shape(self.points)[0])
 
-    def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
-        rows = survey.rows
+    def _select(self, passes: Passes, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
+        rows = passes.rows
         points = canonical(self.points, "landmarks") if issparse(self.points) else np.asarray(self.points)
         if points.ndim != 2 or points.shape[0] < 1 or points.shape[1] != rows.shape[1]:
             raise ValueError(
@@ -58,8 +59,8 @@ class GivenIndices(Selector):
     def count(self, n_landmarks: object, n_rows: int) -> int:
         return len(np.atleast_1d(self.indices))
 
-    def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
-        n = survey.rows.shape[0]
+    def _select(self, passes: Passes, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
+        n = passes.rows.shape[0]
         indices = np.asarray(self.indices)
         if indices.ndim != 1 or indices.size == 0 or indices.dtype.kind not in "iu":
             raise ValueError(
@@ -69,11 +70,11 @@ class GivenIndices(Selector):
         outside = indices[(indices < -n) | (indices >= n)]
         if outside.size:
             raise ValueError(
-                f"landmarks holds the row number {outside[0]}, but {survey.rows.name} has {n} rows; "
+                f"landmarks holds the row number {outside[0]}, but {passes.rows.name} has {n} rows; "
                 f"row numbers go from 0 to {n - 1}."
             )
         indices = np.where(indices < 0, indices.astype(np.intp) + n, indices).astype(np.intp)
-        return Landmarks(smaller_form(gather(survey, indices)), indices)
+        return Landmarks(smaller_form(gather(passes, indices)), indices)
 
 
 # Selectors that choose nothing.

@@ -12,22 +12,14 @@ from collections.abc import Callable
 import numpy as np
 
 from nystrom.checks import check_count
-from nystrom.engine.survey import Survey
-from nystrom.kernels import Kernel, Precomputed
+from nystrom.engine.passes import Passes
+from nystrom.kernels import Kernel
+from nystrom.kernels.base import near_one
 from nystrom.kernels.pairwise import Exponents
-from nystrom.kernels.ranges import near_one
-from nystrom.landmarks.base import (
-    Landmarks,
-    Selector,
-    evaluator,
-    gather,
-    kernel_diagonal,
-    resolve,
-    row_weights,
-    smaller_form,
-)
-from nystrom.landmarks.means import lloyd
+from nystrom.landmarks.base import Landmarks, Selector, evaluator, kernel_diagonal, resolve, smaller_form
+from nystrom.landmarks.clustered import lloyd
 from nystrom.rows.base import Block, RowBlocks
+from nystrom.rows.draw import gather, row_weights
 from nystrom.types import Array, Matrix
 
 # Rows proposed in a round: this share of m, and never fewer than a product with many columns is worth.
@@ -68,18 +60,18 @@ class RPCholesky(Selector):
     def held_bytes(self, rows: RowBlocks, n_landmarks: int) -> int:
         return rows.shape[0] * (n_landmarks * rows.dtype.itemsize + 24)
 
-    def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
+    def _select(self, passes: Passes, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
         steps = check_count(self.lloyd, "lloyd", least=0)
-        if steps and isinstance(kernel, Precomputed):
+        if steps and not kernel.has_coordinates:
             raise ValueError(
                 f"lloyd={steps} moves landmarks in the space of the rows, and kernel='precomputed' has no coordinates; "
                 f"use landmarks='rpcholesky' (lloyd=0)."
             )
-        indices = cholesky_pivots(survey, resolve(kernel, survey), m, rng, self.block_size)
-        points = gather(survey, indices)
+        indices = cholesky_pivots(passes, resolve(kernel, passes), m, rng, self.block_size)
+        points = gather(passes, indices)
         if steps == 0:
             return Landmarks(smaller_form(points), indices)
-        return Landmarks(lloyd(survey, points, steps), None)
+        return Landmarks(lloyd(passes, points, steps), None)
 
 
 class KMeansPlusPlus(Selector):
@@ -105,9 +97,9 @@ class KMeansPlusPlus(Selector):
     def held_bytes(self, rows: RowBlocks, n_landmarks: int) -> int:
         return 24 * rows.shape[0]
 
-    def _select(self, survey: Survey, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
-        indices = distant_rows(survey, m, rng, self.block_size)
-        return Landmarks(smaller_form(gather(survey, indices)), indices)
+    def _select(self, passes: Passes, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
+        indices = distant_rows(passes, m, rng, self.block_size)
+        return Landmarks(smaller_form(gather(passes, indices)), indices)
 
 
 def n_proposals(block_size: int | None, m: int) -> int:
@@ -125,13 +117,13 @@ def draw(weights: Array, count: int, rng: np.random.Generator) -> Array:
 
 
 def cholesky_pivots(
-    survey: Survey, kernel: Kernel, m: int, rng: np.random.Generator, proposals: int | None = None
+    passes: Passes, kernel: Kernel, m: int, rng: np.random.Generator, proposals: int | None = None
 ) -> Array:
     """Return the row numbers of at most m pivots; fewer if the residual falls to rounding before."""
     proposals = n_proposals(proposals, m)
-    rows = survey.rows
-    kernel, residual = near_one(kernel, kernel_diagonal(survey, kernel), rows.dtype)
-    weight = row_weights(survey)
+    rows = passes.rows
+    kernel, residual = near_one(kernel, kernel_diagonal(passes, kernel), rows.dtype)
+    weight = row_weights(passes)
     masses = np.ones(rows.shape[0]) if weight is None else weight
     residual[masses == 0] = 0.0
     floor = 32 * np.finfo(rows.dtype).eps * residual
@@ -140,7 +132,7 @@ def cholesky_pivots(
     while len(chosen) < m and residual.any():
         k = len(chosen)
         drawn = draw(residual * masses, min(proposals, m - k), rng)
-        points = gather(survey, drawn)
+        points = gather(passes, drawn)
         K_drawn = np.asarray(evaluator(kernel, points, drawn)(points), dtype=np.float64)
         known = factor[drawn, :k].astype(np.float64)
         accepted, L = _rejection_cholesky(K_drawn - known @ known.T, residual[drawn], floor[drawn], rng)
@@ -152,7 +144,7 @@ def cholesky_pivots(
         evaluate = evaluator(kernel, points[accepted], pivots)
         step = _CholeskyStep(evaluate, factor, k, pivots, np.linalg.inv(L).T.astype(rows.dtype))
         stop = k + len(pivots)
-        for start, (new, explained) in survey.map(step, label=f"pivots, {stop} of {m}"):
+        for start, (new, explained) in passes.map(step, label=f"pivots, {stop} of {m}"):
             piece = slice(start, start + len(new))
             factor[piece, k:stop] = new
             residual[piece] -= explained
@@ -201,13 +193,13 @@ def _rejection_cholesky(H: Array, proposed: Array, floor: Array, rng: np.random.
 _LEAST_SPREAD = 4 * float(np.finfo(np.float64).tiny)
 
 
-def distant_rows(survey: Survey, m: int, rng: np.random.Generator, proposals: int | None = None) -> Array:
+def distant_rows(passes: Passes, m: int, rng: np.random.Generator, proposals: int | None = None) -> Array:
     """Return the numbers of at most m rows drawn by D² sampling; fewer if no more rows differ."""
     proposals = n_proposals(proposals, m)
-    rows = survey.rows
-    moments = survey.moments
+    rows = passes.rows
+    moments = passes.moments
     center = None if rows.is_sparse else moments.mean
-    weight = row_weights(survey)
+    weight = row_weights(passes)
     masses = np.ones(rows.shape[0]) if weight is None else weight
     chosen = drawn = rng.integers(rows.shape[0], size=1) if weight is None else draw(masses, 1, rng)
     if moments.spread < _LEAST_SPREAD:
@@ -221,15 +213,15 @@ def distant_rows(survey: Survey, m: int, rng: np.random.Generator, proposals: in
     distances = np.full(rows.shape[0], np.inf)
     floor = 256 * np.finfo(rows.dtype).eps
     while True:
-        nearest = _Nearest(Exponents(gather(survey, drawn), 1 / moments.spread, center))
-        parts = [part for _, part in survey.map(nearest, label=f"seeds, {len(chosen)} of {m}")]
+        nearest = _Nearest(Exponents(gather(passes, drawn), 1 / moments.spread, center))
+        parts = [part for _, part in passes.map(nearest, label=f"seeds, {len(chosen)} of {m}")]
         np.minimum(distances, np.concatenate(parts), out=distances)
         distances[drawn] = 0.0
         distances[(distances <= floor) | (masses == 0)] = 0.0
         if len(chosen) == m or not distances.any():
             return chosen
         drawn = draw(distances * masses, min(proposals, m - len(chosen)), rng)
-        points = gather(survey, drawn)
+        points = gather(passes, drawn)
         between = -Exponents(points, 1 / moments.spread, center)(points).astype(np.float64)
         drawn = drawn[_rejection_distances(between, distances[drawn], floor, rng)]
         chosen = np.concatenate([chosen, drawn])

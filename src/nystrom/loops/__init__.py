@@ -9,22 +9,24 @@ The best that the processor has is chosen at import. Without the extension, or w
 environment, every function here goes through NumPy, and results differ by rounding only.
 """
 
+from nystrom.loops.clusters import NearestColumn, draw_seeds, draw_weighted, first_largest, sum_by_label
+from nystrom.loops.coalitions import coalition_sums
+from nystrom.loops.distances import ManhattanDistances
 from nystrom.loops.extension import instruction_set
 from nystrom.loops.gram import add_gram, panels, rows_per_sum
-from nystrom.loops.nearest import NearestColumn, first_largest
 from nystrom.loops.normal_equations import normal_product
 from nystrom.loops.products import Exponentials, Product, finish
-from nystrom.loops.seeds import draw_seeds, draw_weighted
 from nystrom.loops.sparse import SparseExponentials, SparseProduct, column_sums, heavy_sums, is_canonical, row_squares
-from nystrom.loops.sums import sum_by_label
 
 __all__ = [
     "Exponentials",
+    "ManhattanDistances",
     "NearestColumn",
     "Product",
     "SparseExponentials",
     "SparseProduct",
     "add_gram",
+    "coalition_sums",
     "column_sums",
     "draw_seeds",
     "draw_weighted",

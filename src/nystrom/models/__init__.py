@@ -6,12 +6,14 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 import nystrom
 from nystrom.exceptions import ModelFileError, NotInModelFileError
-from nystrom.models.arrays import to_numpy
+from nystrom.kernels import InMetric, Kernel, OnColumns
+from nystrom.kernels.base import GammaKernel
 from nystrom.models.container import Container, write_container
 from nystrom.models.registry import kinds, left_out
 from nystrom.models.values import Packer, Unpacker
@@ -115,3 +117,67 @@ def unpack_model(container: Container) -> Any:
     if not isinstance(model, BaseEstimator):
         container.fail(f"damaged or forged: it holds a {type(model).__name__}, not a model.")
     return model
+
+
+def to_numpy(model: Any) -> dict[str, Any]:
+    """Return what a machine predicts with: ``k(x, landmarks) @ coef + intercept``, as arrays and plain values.
+
+    Parameters
+    ----------
+    model : estimator
+        A fitted machine with ``landmark_coef_``: KernelRidge, KernelRidgeClassifier, KernelLogisticRegression,
+        KernelSVC, KernelSVR or GaussianProcessRegressor (its mean). Not with ``solver="exact"``.
+
+    Returns
+    -------
+    dict
+        ``landmarks`` (m, p), ``coef`` (m, t) and ``intercept`` (t,), float64; ``kernel``, a dict with ``name`` and its
+        parameters, where a kernel inside another is such a dict too: a kernel in a metric has ``kernel`` and the array
+        ``root``, and is the kernel of ``x * root``, or of ``x @ root`` for a matrix; one of some columns has ``kernel``
+        and the numbers ``columns``; ``classes`` of a classifier.
+        The class of a row is that of the largest value, or with one value the second class where it is positive.
+
+    Examples
+    --------
+    >>> import nystrom
+    >>> X = np.linspace(0, 5, 100)[:, None]
+    >>> model = nystrom.KernelRidge(n_landmarks=10, gamma=1.0, random_state=0).fit(X, np.sin(X).ravel())
+    >>> parts = to_numpy(model)
+    >>> K = np.exp(-parts["kernel"]["gamma"] * (X - parts["landmarks"].T) ** 2)
+    >>> bool(np.allclose(K @ parts["coef"] + parts["intercept"], model.predict(X)[:, None]))
+    True
+    """
+    check_is_fitted(model)
+    if not hasattr(model, "landmark_coef_") or getattr(model, "solver_", None) == "exact":
+        raise TypeError(
+            f"{type(model).__name__} does not predict by k(x, Z) @ coef; to_numpy takes the ridge machines with "
+            f"solver='factor' or 'cg', logistic regression, support vectors, and the Gaussian process."
+        )
+    Z = getattr(model, "mean_map_", model.map_).landmarks.points
+    scale, shift = getattr(model, "_y_deviation", 1.0), getattr(model, "_y_mean", 0.0)
+    t = model.landmark_coef_.shape[1]
+    parts = {
+        "landmarks": np.asarray(Z.toarray() if hasattr(Z, "toarray") else Z, dtype=np.float64),
+        "coef": np.asarray(model.landmark_coef_ * scale, dtype=np.float64),
+        "intercept": np.broadcast_to(np.asarray(getattr(model, "intercept_", 0.0) * scale + shift), (t,)).astype(float),
+        "kernel": _kernel_values(model.kernel_, Z.shape[1]),
+    }
+    return {**parts, "classes": model.classes_} if hasattr(model, "classes_") else parts
+
+
+def _kernel_values(value: Any, p: int) -> Any:
+    """Return a kernel of p columns as nested dicts with its name; arrays, numbers and text are returned as they are."""
+    if isinstance(value, (tuple, list)):
+        return type(value)(_kernel_values(item, p) for item in value)
+    if not isinstance(value, Kernel):
+        return value.item() if isinstance(value, np.generic) else value
+    Packer(kinds(), frozenset()).pack(value, "kernel")  # raises for a function, which cannot be given as arrays
+    name = next(name for name, kind in kinds().items() if kind.type is type(value))
+    parts = dict(kinds()[name].parts(value))
+    if isinstance(value, OnColumns):
+        numbers = value.numbers(p)
+        parts["columns"], p = numbers, len(numbers)
+    p = value.root.shape[-1] if isinstance(value, InMetric) else p
+    if isinstance(value, GammaKernel):
+        parts["gamma"] = value._number(p)
+    return {"name": name, **{key: _kernel_values(part, p) for key, part in parts.items()}}

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from nystrom.engine.base import make_progress
 from nystrom.models.values import LeftOut
-from nystrom.progress import make_progress
 from nystrom.types import Array, issparse
 
 _METHODS = ("predict", "transform", "predict_proba", "decision_function")
@@ -25,9 +25,9 @@ def require_matrix(X: object, name: str) -> None:
 
 def check_machine(model: Any) -> None:
     """Raise ``ValueError`` unless the parts of a fitted machine fit together: shapes first, then one row is tried."""
-    from nystrom.factor import NystromMap
     from nystrom.kernels import Kernel, Precomputed
-    from nystrom.solvers.without_factor import UnfactoredMap
+    from nystrom.nystroem.factor import NystromMap
+    from nystrom.solvers.landmark_cg import UnfactoredMap
 
     fitted = getattr(model, "map_", None)
     if (
@@ -46,18 +46,35 @@ def check_machine(model: Any) -> None:
         if indices is None or len(indices) != m or not 0 <= min(indices) <= max(indices) < Z.shape[1]:
             raise ValueError("the landmarks' columns of a precomputed kernel do not fit the rest")
     projection = fitted.projection if isinstance(fitted, NystromMap) else LeftOut("map_.projection")
+    counts = dict.fromkeys(("map_.projection", "projection_", "landmark_coef_", "degree_coef_"), m)
+    counts["landmark_coef_"] = _count_mean_landmarks(model, default=m)
     for name, value in (("map_.projection", projection), *vars(model).items()):
-        along = name in ("map_.projection", "projection_", "landmark_coef_", "degree_coef_")
         if (
-            along
+            name in counts
             and not isinstance(value, LeftOut)
-            and (not isinstance(value, np.ndarray) or value.dtype.kind != "f" or value.shape[:1] != (m,))
+            and (not isinstance(value, np.ndarray) or value.dtype.kind != "f" or value.shape[:1] != (counts[name],))
         ):
-            raise ValueError(f"{name} must have a row of numbers for each of the {m} landmarks")
+            raise ValueError(f"{name} must have a row of numbers for each of the {counts[name]} landmarks")
     centers = getattr(model, "cluster_centers_", None)
     if centers is not None and (not isinstance(centers, np.ndarray) or centers.ndim != 2 or not centers.size):
         raise ValueError("cluster_centers_ must be a matrix")
     _try_one_row(model, Z[:1])
+
+
+def _count_mean_landmarks(model: Any, *, default: int) -> int:
+    """Return the number of landmarks of a Gaussian process's mean, which may have more than its variance."""
+    from nystrom.solvers.landmark_cg import UnfactoredMap
+
+    mean = getattr(model, "mean_map_", None)
+    if mean is None:
+        return default
+    if not isinstance(mean, UnfactoredMap) or mean.kernel != model.kernel_:
+        raise ValueError("mean_map_ is not that of a fitted machine")
+    require_matrix(mean.landmarks.points, "the landmarks of mean_map_")
+    m, p = mean.landmarks.points.shape
+    if m < 1 or p != model.n_features_in_:
+        raise ValueError(f"{m} landmarks of the mean, of {p} columns, do not fit the rest")
+    return int(m)
 
 
 def check_scaler(model: Any) -> None:

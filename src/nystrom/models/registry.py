@@ -75,12 +75,14 @@ def kinds() -> Mapping[str, Kind]:
     """Return every type that a model file may hold, by its name there."""
     from sklearn.pipeline import Pipeline
 
-    from nystrom import certificate, factor, feature_sums, kernels, landmarks
-    from nystrom.preprocessing.columns import Column, Moments, Summary
-    from nystrom.preprocessing.encoder import Target
-    from nystrom.solvers.alpha_path import RidgeProblem
-    from nystrom.solvers.kernel_product import TiledRows
-    from nystrom.solvers.without_factor import UnfactoredMap
+    from nystrom import errors, kernels, landmarks
+    from nystrom.nystroem.factor import NystromMap
+    from nystrom.nystroem.statistics import Statistics
+    from nystrom.solvers.exact import TiledRows
+    from nystrom.solvers.landmark_cg import UnfactoredMap
+    from nystrom.solvers.ridge import RidgeProblem
+    from nystrom.tables.columns import Column, Moments, Summary
+    from nystrom.tables.rows import Target
 
     found = {name.rpartition(".")[2]: _estimator_kind(_class(name)) for name in ESTIMATORS}
     for name in kernels.__all__:
@@ -93,16 +95,16 @@ def kinds() -> Mapping[str, Kind]:
             found[f"landmarks.{name}"] = _estimator_kind(cls)
     for cls in (
         landmarks.Landmarks,
-        factor.NystromMap,
+        NystromMap,
         UnfactoredMap,
-        feature_sums.Statistics,
+        Statistics,
         RidgeProblem,
         Column,
         Summary,
         Moments,
         Target,
-        certificate.Certificate,
-        certificate.ErrorEstimate,
+        errors.Certificate,
+        errors.ErrorEstimate,
     ):
         found[cls.__name__] = _checked_kind(cls)
     found["TiledRows"] = Kind(TiledRows, _training_rows, _build_training_rows)
@@ -133,7 +135,7 @@ def _checked_kind(cls: type) -> Kind:
 
 
 def _forward_names() -> dict[str, object]:
-    from nystrom.moments import Moments
+    from nystrom.engine.passes import Moments
 
     return {"Moments": Moments}
 
@@ -158,7 +160,7 @@ def _estimator_kind(cls: type) -> Kind:
             if not _RESULT.fullmatch(name) or name.startswith("__") or hasattr(cls, name):
                 raise ValueError(f"{cls.__name__} of this version has no parameter or result {name!r}")
             setattr(model, name, None if isinstance(value, LeftOut) and name.startswith("_") else value)
-        if hasattr(cls, "_fit_map"):
+        if hasattr(cls, "_request"):
             check_machine(model)
         if cls.__module__.startswith("sklearn."):
             check_scaler(model)
@@ -180,7 +182,7 @@ def _training_rows(tiles: Any) -> dict[str, object]:
 
 def _build_training_rows(given: dict[str, Any]) -> Any:
     from nystrom.rows import array_rows
-    from nystrom.solvers.kernel_product import TiledRows
+    from nystrom.solvers.exact import TiledRows
 
     points, block_rows = given["points"], given["block_rows"]
     require_matrix(points, "points")

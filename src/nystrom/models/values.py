@@ -1,8 +1,8 @@
 """Python values as JSON and arrays, and back: a closed set of kinds, so that reading a file runs no code of its own.
 
 Numbers, text, booleans, None and lists stand for themselves. Everything else is an object with one key that begins with
-``$``: ``$float`` (not finite), ``$scalar`` (a NumPy number), ``$tuple``, ``$dict`` (pairs), ``$array`` (a member of the
-file), ``$csr``, ``$left_out``, or ``$object``, whose type is looked up by name in a fixed table.
+``$``: ``$float`` (not finite), ``$scalar`` (a NumPy number), ``$tuple``, ``$slice``, ``$dict`` (pairs), ``$array`` (a
+member of the file), ``$csr``, ``$left_out``, or ``$object``, whose type is looked up by name in a fixed table.
 """
 
 from __future__ import annotations
@@ -118,6 +118,9 @@ class Packer:
                 [self.pack(k, f"{path}.{i}.k"), self.pack(v, f"{path}.{i}")] for i, (k, v) in enumerate(value.items())
             ]
             return {"$dict": pairs}
+        if isinstance(value, slice):
+            ends = (value.start, value.stop, value.step)
+            return {"$slice": [self.pack(end, f"{path}.{i}") for i, end in enumerate(ends)]}
         if isinstance(value, LeftOut):
             value._refuse()
         return self._pack_object(value, path)
@@ -178,7 +181,7 @@ class Unpacker:
             self._container.fail(f"damaged or forged: unknown value {str(node)[:80]!r} in its manifest.")
         try:
             return self._METHODS[key](self, node, depth + 1)
-        except ModelFileError:
+        except (ModelFileError, NotInModelFileError):
             raise
         except (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError) as error:
             problem = " ".join(str(error).split())[:300]
@@ -201,6 +204,9 @@ class Unpacker:
 
     def _tuple(self, node: Node, depth: int) -> object:
         return tuple(self.unpack(list(node["$tuple"]), depth))
+
+    def _slice(self, node: Node, depth: int) -> object:
+        return slice(*self.unpack(list(node["$slice"]), depth))
 
     def _dict(self, node: Node, depth: int) -> object:
         return {self.unpack(key, depth): self.unpack(value, depth) for key, value in node["$dict"]}
@@ -231,6 +237,7 @@ class Unpacker:
         "$scalar": _scalar,
         "$objects": _objects,
         "$tuple": _tuple,
+        "$slice": _slice,
         "$dict": _dict,
         "$csr": _csr,
         "$left_out": _left,

@@ -25,7 +25,7 @@ from numpy.typing import DTypeLike
 
 from nystrom.disk.lock import FolderLock
 from nystrom.engine.base import Engine
-from nystrom.factor import NystromMap
+from nystrom.nystroem.factor import NystromMap
 from nystrom.output.writers import WRITERS, Writer
 from nystrom.rows.base import Block, RowBlocks, WrappedRows
 from nystrom.rows.files import open_rows
@@ -70,7 +70,7 @@ def write_rows(
     FileExistsError
         ``out`` is something else than an output of its kind.
     """
-    if rows.on_cluster:
+    if not engine.reads_here(rows):
         raise ValueError("out= writes from this process; rows on a cluster give a lazy result that writes itself.")
     path = Path(out)
     _check_place(path)

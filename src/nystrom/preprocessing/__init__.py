@@ -1,5 +1,5 @@
-"""From tables to rows: numbers, text, dates and gaps, learned in one pass."""
+"""The public name of :mod:`nystrom.tables`."""
 
-from nystrom.preprocessing.encoder import TableEncoder
+from nystrom.tables import TableEncoder
 
 __all__ = ["TableEncoder"]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from nystrom.rows.arrays import ArrayRows, SparseRows, array_rows
-from nystrom.rows.base import Block, RowBlocks, TargetedRows
-from nystrom.rows.block_size import default_block_rows
-from nystrom.rows.finite import require_finite
-from nystrom.rows.gate import as_blocks
+from nystrom.rows.base import Block, RowBlocks, TargetedRows, default_block_rows, require_finite
+from nystrom.rows.validation import as_blocks
 
 __all__ = [
     "ArrayRows",

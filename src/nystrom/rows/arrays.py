@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nystrom.rows.base import Block, RowBlocks, WrappedRows
-from nystrom.rows.block_size import blocks_to_join, default_block_rows
+from nystrom.rows.base import Block, RowBlocks, WrappedRows, blocks_to_join, default_block_rows
 from nystrom.rows.sparse import canonical, rows_between
 from nystrom.types import Array, Matrix, SparseMatrix, issparse
 
@@ -38,10 +37,23 @@ class ArrayRows(RowBlocks):
         return ArrayRows(self._X, block_rows=joined, name=self.name)
 
 
+class TargetedArray(np.ndarray):
+    """A dense array that holds the target of its rows; parts and copies of it do not."""
+
+    target: Array | None = None
+
+    @classmethod
+    def of(cls, X: Array, target: Array) -> TargetedArray:
+        held = np.asarray(X).view(cls)
+        held.target = target
+        return held
+
+
 class TakenRows(WrappedRows):
     """Some of the dense rows in memory, by number; a block is gathered when it is read, by the thread that reads it."""
 
     has_target = False
+    has_weight = False
 
     def __init__(self, rows: RowBlocks, numbers: Array) -> None:
         super().__init__(rows)

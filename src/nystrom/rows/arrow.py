@@ -1,37 +1,58 @@
-"""Rows in CSV, Parquet and Feather files, and Parquet written: the only file that imports pyarrow."""
+"""Tables in CSV, Parquet and Feather files, as record batches and as rows: the only file that imports pyarrow."""
 
 from __future__ import annotations
 
-import bz2
-import csv
-import gzip
 import lzma
-from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from nystrom.exceptions import DataFileError, MissingDependencyError
-from nystrom.rows.reading import reading
-from nystrom.rows.stamp import Stamp
+from nystrom.exceptions import DataFileError, MissingDependencyError, TableWarning, warn_caller
+from nystrom.rows.dialect import OPENERS, Dialect, data_lines, read_dialect
+from nystrom.rows.reading import Columns, Stamp, check_dtype, choose_columns, reading
 from nystrom.rows.stream import Piece, StreamRows
-from nystrom.rows.target_column import Columns, check_dtype, choose_columns
 from nystrom.types import Array
 
 # A pyarrow RecordBatch or Table, and one of its columns; pyarrow ships no types.
 Batch: TypeAlias = Any
 ArrowColumn: TypeAlias = Any
 
-_BATCH_ROWS = 8192
+# Words of a CSV file that mean a gap.
+MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "null", "NULL", "None", "?")
+# The key under which a record batch says which sign comes before decimals in its text.
+DECIMAL = "decimal"
+BATCH_ROWS = 8192
 _BUFFER_BYTES = 2**20
-_CSV_BLOCK_BYTES = 4 * 2**20
-_LONGEST_LINE = 4 * 2**20
+# Text of a CSV file that is decoded at a time; a block holds several lines. pyarrow holds about forty times as much,
+# and (measured with 785 columns) 70 kB per column and six times what a larger block has more.
+_CSV_BLOCK_BYTES = 2**18
+_COLUMN_BYTES = 70_000
+_LINES_A_BLOCK = 16
+# Each column of a block costs about 60 µs, however few lines it has: long lines come in larger blocks, up to a limit.
+_LINES_WORTH_IT = 600
+_WIDE_BLOCK_BYTES = 2**20
+# Columns of numbers are decoded by pyarrow itself, which is quickest in blocks of this size.
+_NUMBER_BLOCK_BYTES = 4 * 2**20
+# Whole numbers beyond are not all numbers of double precision.
+EXACT = 2**53
 _NO_NUMBERS = "Leave the column out with columns=[...], or encode it (nystrom.preprocessing.TableEncoder)."
+_TRUTHS = ("true", "false")
+SUFFIXES = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".txt": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".feather": "feather",
+    ".arrow": "feather",
+}
 
 
 def import_arrow(module: str = "pyarrow") -> Any:
@@ -57,57 +78,345 @@ def release_arrow() -> None:
     import_arrow().default_memory_pool().release_unused()
 
 
+@dataclass(frozen=True)
+class Table:
+    """A source of named columns.
+
+    Attributes
+    ----------
+    name : str
+        For messages.
+    names : list of str
+        The columns.
+    typed : bool
+        Whether the columns say what they hold; those of a CSV file are text until they are understood.
+    read : callable
+        From a path, column names, and those among them to be decoded as numbers, to an iterator over record batches;
+        each call starts from the first row.
+    paths : tuple
+        The files; one None for a table in memory.
+    stamp : Stamp or None
+        The files and how they were when they were opened.
+    count : int or None
+        The number of rows, where it is known without a pass.
+    held_bytes : int
+        What reading holds in memory.
+    singles : frozenset of str
+        The columns that hold float32 in every file.
+    """
+
+    name: str
+    names: list[str]
+    typed: bool
+    read: Callable[[Any, list[str], Collection[str]], Iterator[Batch]]
+    paths: tuple[Path | None, ...] = (None,)
+    stamp: Stamp | None = None
+    count: int | None = None
+    held_bytes: int = 0
+    singles: frozenset[str] = frozenset()
+
+    def batches(self, columns: Sequence[str], *, numbers: Collection[str] = ()) -> Iterator[Batch]:
+        """Yield record batches of these columns, in order; a damaged file raises :class:`DataFileError`.
+
+        Those among ``numbers`` are decoded as float64 where the file does not say what they hold.
+        """
+        for path in self.paths:
+            batches = self.read(path, list(dict.fromkeys(columns)), numbers)
+            row = 0
+            while True:
+                with nullcontext() if path is None else reading(self.name if len(self.paths) == 1 else path, row):
+                    batch = next(batches, None)
+                if batch is None:
+                    break
+                yield batch
+                row += batch.num_rows
+
+
+def table_kind(path: Path) -> str | None:
+    """Return "csv", "parquet" or "feather" by the name of a file, or None."""
+    bare = path.with_suffix("") if path.suffix in OPENERS else path
+    return SUFFIXES.get(bare.suffix.lower())
+
+
+def open_table_files(
+    path: Path, *, kind: str | None = None, missing: Sequence[str] = MISSING, decimal: str | None = None
+) -> Table:
+    """Return the table in a file, or in all files of one kind in a folder, in the order of their names.
+
+    ``missing`` and ``decimal`` are the words that mean a gap, and the sign before decimals, in a CSV file; without
+    ``decimal`` it is found in the file.
+    """
+    paths = [path]
+    if path.is_dir():
+        found = [file for file in path.iterdir() if file.is_file()]
+        paths = sorted(file for file in found if table_kind(file) is not None and kind in (None, table_kind(file)))
+        if len({table_kind(file) for file in paths}) != 1:
+            raise ValueError(f"the folder {path} must hold files of one kind: .csv, .parquet or .feather.")
+    kind = kind or table_kind(paths[0])
+    if kind is None:
+        raise ValueError(
+            f"{path} is no table: its name must end in one of {', '.join(SUFFIXES)} (after .csv also .gz, .bz2, .xz)."
+        )
+    if kind == "csv":
+        table = _open_csv(paths, str(path), tuple(missing), decimal)
+    else:
+        table = (_open_parquet if kind == "parquet" else _open_feather)(paths, str(path))
+    repeated = sorted({name for name in table.names if table.names.count(name) > 1})
+    if repeated:
+        header = "" if repeated[0].strip() else " Is its first line a header with the names of the columns?"
+        raise DataFileError(f"{paths[0]}: two columns have the name {repeated[0]!r}; rename one of them.{header}")
+    return table
+
+
+def _parquet_file(path: Path) -> Any:
+    return import_arrow("parquet").ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+
+
+def _open_parquet(paths: list[Path], name: str) -> Table:
+    """Open Parquet files, read batch by batch, never a whole row group."""
+    schemas, count = [], 0
+    for path in paths:
+        with reading(path):
+            file = _parquet_file(path)
+            schemas.append(_types_of(file.schema_arrow))
+            count += _rows_in(file, path)
+    names = [name for name, _ in schemas[0]]
+    held = len(names) * (_BUFFER_BYTES + 3 * 16 * BATCH_ROWS)
+    read = partial(_read_parquet, paths[0].name)
+    return Table(name, names, True, read, tuple(paths), Stamp.of(paths), count, held, _singles(schemas))
+
+
+def _rows_in(file: Any, path: Path) -> int:
+    rows = int(file.metadata.num_rows)
+    if rows < 0:
+        raise DataFileError(f"{path}: the file says that it has {rows} rows. Write it again.")
+    return rows
+
+
+def _read_parquet(first: str, path: Path, columns: list[str], numbers: Collection[str]) -> Iterator[Batch]:
+    with _parquet_file(path) as file:
+        _require(path, first, columns, file.schema_arrow.names)
+        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=columns):
+            yield batch.select(columns)
+
+
+def _open_feather(paths: list[Path], name: str) -> Table:
+    """Open Feather (Arrow IPC) files, read one record batch at a time."""
+    schemas = []
+    for path in paths:
+        with reading(path):
+            reader = import_arrow("ipc").open_file(import_arrow().OSFile(str(path)))
+            schemas.append(_types_of(reader.schema))
+    names = [name for name, _ in schemas[0]]
+    held = len(names) * 3 * 16 * BATCH_ROWS
+    read = partial(_read_feather, paths[0].name)
+    return Table(name, names, True, read, tuple(paths), Stamp.of(paths), None, held, _singles(schemas))
+
+
+def _read_feather(first: str, path: Path, columns: list[str], numbers: Collection[str]) -> Iterator[Batch]:
+    arrow, ipc = import_arrow(), import_arrow("ipc")
+    schema = ipc.open_file(arrow.OSFile(str(path))).schema
+    _require(path, first, columns, schema.names)
+    options = ipc.IpcReadOptions(included_fields=[schema.get_field_index(name) for name in columns])
+    reader = ipc.open_file(arrow.OSFile(str(path)), options=options)
+    for number in range(reader.num_record_batches):
+        batch = reader.get_batch(number)
+        batch.validate(full=True)  # a damaged offset would be followed out of the buffer
+        yield batch.select(columns)
+
+
+def _types_of(schema: Any) -> list[tuple[str, Any]]:
+    return [(field.name, field.type) for field in schema]
+
+
+def _singles(schemas: Sequence[Any]) -> frozenset[str]:
+    single = import_arrow().float32()
+    return frozenset(set.intersection(*({name for name, kind in schema if kind == single} for schema in schemas)))
+
+
+def _require(path: Path, first: str, columns: Sequence[str], names: Sequence[str]) -> None:
+    missing = sorted(set(columns) - set(names))
+    if missing:
+        raise DataFileError(f"{path}: the columns {missing} of {first} are not in this file.")
+
+
+def _open_csv(paths: list[Path], name: str, missing: tuple[str, ...], decimal: str | None) -> Table:
+    """Open CSV files, plain, ``.gz``, ``.bz2`` or ``.xz``, with or without a header."""
+    dialect = read_dialect(paths[0])
+    if not dialect.has_header:
+        warn_caller(
+            f"{name} has no header: its first line holds values. Its columns are called x0, x1, ...; write their names "
+            f"into the first line to change that.",
+            TableWarning,
+        )
+    if dialect.guessed and decimal is None:
+        warn_caller(
+            f"{name} has semicolons between values, so points in numbers such as 1.234 are read as marks between "
+            f"thousands; if they come before decimals, say decimal='.' (--decimal . in the shell).",
+            TableWarning,
+        )
+    sign = decimal or dialect.decimal
+    held = 40 * _CSV_BLOCK_BYTES + _COLUMN_BYTES * len(dialect.names)
+    held += 6 * (_csv_block(dialect, ()) - _CSV_BLOCK_BYTES)
+    read = partial(_read_csv, paths[0].name, dialect, missing, sign)
+    return Table(name, dialect.names, False, read, tuple(paths), Stamp.of(paths), None, held)
+
+
+def _csv_block(dialect: Dialect, numbers: Collection[str]) -> int:
+    wide = min(_LINES_WORTH_IT * dialect.line_bytes, _WIDE_BLOCK_BYTES)
+    least = _NUMBER_BLOCK_BYTES if numbers else _CSV_BLOCK_BYTES
+    return max(least, wide, _LINES_A_BLOCK * dialect.line_bytes)
+
+
+def _read_csv(
+    first: str,
+    dialect: Dialect,
+    missing: tuple[str, ...],
+    decimal: str,
+    path: Path,
+    columns: list[str],
+    numbers: Collection[str],
+) -> Iterator[Batch]:
+    arrow, reader = import_arrow(), import_arrow("csv")
+    own = read_dialect(path)
+    if own.names != dialect.names:
+        raise DataFileError(f"{path}: its header is not that of {first}.")
+    types = {name: arrow.float64() if name in numbers else arrow.string() for name in dialect.names}
+    options = reader.ReadOptions(
+        block_size=_csv_block(dialect, numbers),
+        use_threads=False,
+        encoding=dialect.encoding,
+        skip_rows=own.skip,
+        column_names=None if own.has_header else dialect.names,
+    )
+    parse = reader.ParseOptions(delimiter=own.delimiter, newlines_in_values=True)
+    convert = reader.ConvertOptions(
+        column_types=types,
+        include_columns=columns,
+        null_values=list(missing),
+        strings_can_be_null=True,
+        decimal_point=decimal,
+    )
+    try:
+        with _open_compressed(path) as source:
+            batches = reader.open_csv(source, read_options=options, parse_options=parse, convert_options=convert)
+            for batch in batches:
+                yield batch.replace_schema_metadata({DECIMAL: decimal})
+    except arrow.ArrowException as error:
+        _explain(path, own, [name for name in columns if name in numbers], missing, decimal, error)
+        raise
+
+
+def _open_compressed(path: Path) -> AbstractContextManager[Any]:
+    """Give what pyarrow can read: an open file where it does not know the compression, else the path."""
+    return lzma.open(path) if path.suffix == ".xz" else nullcontext(path)
+
+
+def _explain(
+    path: Path, dialect: Dialect, numbers: list[str], missing: tuple[str, ...], decimal: str, error: Exception
+) -> None:
+    """Raise for the row that pyarrow's message leaves out: read the lines one by one."""
+    if "invalid UTF8" in str(error):
+        raise DataFileError(
+            f"{path}: {error}. Convert the file to UTF-8: iconv -f LATIN1 -t UTF-8 FILE > NEW, or the encoding that it "
+            f"has."
+        ) from error
+    wanted = [dialect.names.index(name) for name in numbers]
+    for number, line in enumerate(data_lines(path, dialect)):
+        if len(line) != len(dialect.names):
+            raise DataFileError(
+                f"{path}, row {number}: {len(line)} columns, but the header has {len(dialect.names)}. Mend that line: "
+                f"every row has as many values as the header."
+            ) from error
+        bad = next((j for j in wanted if line[j] not in missing and not is_number_text(line[j], decimal)), None)
+        if bad is not None:
+            raise DataFileError(
+                f"{path}, row {number}, column {dialect.names[bad]!r}: {line[bad]!r:.80} is not a number. {_NO_NUMBERS}"
+            ) from error
+
+
+def is_number_text(text: str, decimal: str = ".") -> bool:
+    """Return whether a text is a number with this sign before decimals."""
+    if decimal == ",":
+        if "." in text:
+            return False
+        text = text.replace(",", ".")
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "_" not in text  # Python reads 1_0 as 10
+
+
 class ArrowRows(StreamRows):
-    """Base of the tables: one file or several, their columns by name."""
+    """Rows of numbers in a table: columns by name or number, one of them perhaps the target.
+
+    Parameters
+    ----------
+    table : Table
+    columns, target, dtype
+        As for :func:`~nystrom.rows.files.open_rows`.
+    """
 
     def __init__(
         self,
-        paths: Sequence[Path],
-        name: str,
+        table: Table,
         *,
         columns: Sequence[int | str] | None,
         target: int | str | None,
         dtype: DTypeLike,
     ) -> None:
-        self.paths = tuple(paths)
-        self.name = name
-        self.stamp = Stamp.of(self.paths)
-        with reading(self.paths[0]):
-            self.column_names = self._names(self.paths[0])
-        if len(set(self.column_names)) < len(self.column_names):
-            raise DataFileError(f"{self.paths[0]}: two columns have the same name in {self.column_names}.")
-        self.columns: Columns = choose_columns(self.column_names, columns, target, name)
-        chosen = range(len(self.column_names)) if self.columns.features is None else self.columns.features
-        self.features = [self.column_names[j] for j in chosen]
+        self.table = table
+        self.name = table.name
+        self.stamp = table.stamp
+        self.column_names = table.names
+        self.columns: Columns = choose_columns(table.names, columns, target, table.name)
+        chosen = range(len(table.names)) if self.columns.features is None else self.columns.features
+        self.features = [table.names[j] for j in chosen]
         self.feature_names = tuple(self.features)
-        self.target_name = None if self.columns.target is None else self.column_names[self.columns.target]
+        self.target_name = None if self.columns.target is None else table.names[self.columns.target]
         self.has_target = self.target_name is not None
-        self.dtype = check_dtype(self._widest_dtype(), dtype, name)
-        self.held_bytes = 3 * _BATCH_ROWS * (len(self.features) + 1) * 8 + len(self.features) * _BUFFER_BYTES
+        stored = np.float32 if set(self.features) <= table.singles else np.float64
+        self.dtype = check_dtype(stored, dtype, table.name)
+        self.held_bytes = 3 * BATCH_ROWS * (len(self.features) + 1) * 8 + len(self.features) * _BUFFER_BYTES
+        if not table.typed:
+            self.held_bytes += 4 * _NUMBER_BLOCK_BYTES
+        self._target_kind = self._find_target_kind()
 
-    @abstractmethod
-    def _names(self, path: Path) -> list[str]: ...
+    def count_rows(self, block_rows: int | None) -> None:
+        """Set the size; of a file that does not say how many rows it has, by a pass over its batches."""
+        count = self.table.count
+        if count is None:
+            # Words among the numbers of a text file are found at once.
+            names = self.features[:1] if self.table.typed else self._wanted
+            count = sum(batch.num_rows for batch in self._read(names))
+        if count == 0:
+            raise DataFileError(f"{self.name} holds no rows.")
+        self.set_size((count, len(self.features)), 0, block_rows)
 
-    @abstractmethod
-    def _stored_dtype(self, path: Path) -> np.dtype: ...
+    def _find_target_kind(self) -> str:
+        """Return "number", "boolean" or "text": by the type of the target, in text by the first that is no gap."""
+        if self.target_name is None or self.table.typed:
+            return "number"
+        path, place = self.table.paths[0], self.columns.target
+        assert path is not None
+        assert place is not None
+        with reading(path):
+            dialect = read_dialect(path)
+            lines = data_lines(path, dialect)
+            words = (line[place] for line in lines if len(line) == len(dialect.names))
+            first = next((word for word in words if word not in MISSING), "0")
+        if first.strip().lower() in _TRUTHS:
+            return "boolean"
+        return "number" if is_number_text(first, dialect.decimal) else "text"
 
-    def _widest_dtype(self) -> np.dtype:
-        """Return float32 if every file holds nothing wider."""
-        kinds = []
-        for path in self.paths:
-            with reading(path):
-                kinds.append(self._stored_dtype(path))
-        return np.result_type(*kinds)
+    def _read(self, names: Sequence[str]) -> Iterator[Batch]:
+        numbers = set(self._wanted)
+        if self._target_kind != "number":
+            numbers.discard(str(self.target_name))
+        return self.table.batches(names, numbers=numbers)
 
-    @abstractmethod
-    def _batches(self, path: Path, names: list[str]) -> Iterator[Batch]:
-        """Yield the record batches of one file with the columns ``names``."""
-
-    def _require_columns(self, path: Path, wanted: list[str], found: list[str]) -> None:
-        missing = sorted(set(wanted) - set(found))
-        if missing:
-            raise DataFileError(f"{path}: the columns {missing} of {self.paths[0].name} are not in this file.")
-
+    @property
     def _wanted(self) -> list[str]:
         return self.features if self.target_name is None else [*self.features, self.target_name]
 
@@ -115,227 +424,76 @@ class ArrowRows(StreamRows):
         return self.columns.identity
 
     def pieces(self) -> Iterator[Piece]:
-        for path in self.paths:
-            start = 0
-            batches = self._batches(path, self._wanted())
-            while True:
-                with reading(path, start):
-                    try:
-                        batch = next(batches, None)
-                    except import_arrow().ArrowException as error:
-                        self._explain(path, error)
-                        raise
-                    if batch is None:
-                        break
-                    piece = Piece(self._matrix(batch, path), self._target(batch))
-                yield piece
-                start += piece.n_rows
+        start = 0
+        for batch in self._read(self._wanted):
+            yield Piece(self._matrix(batch), self._target(batch, start))
+            start += batch.num_rows
 
-    def _explain(self, path: Path, error: Exception) -> None:
-        """Raise a :class:`DataFileError` that says more than ``error``, if there is more to say."""
-
-    def _matrix(self, batch: Batch, path: Path) -> Array:
+    def _matrix(self, batch: Batch) -> Array:
         X = np.empty((batch.num_rows, len(self.features)), self.dtype)
         for j, name in enumerate(self.features):
-            X[:, j] = _numbers(batch.column(batch.schema.get_field_index(name)), name, path)
+            X[:, j] = _numbers(batch.column(batch.schema.get_field_index(name)), name, self.name)
         return X
 
-    def _target(self, batch: Batch) -> Array | None:
+    def _target(self, batch: Batch, start: int) -> Array | None:
         if self.target_name is None:
             return None
         column = batch.column(batch.schema.get_field_index(self.target_name))
-        types = import_arrow().types
+        arrow = import_arrow()
+        types = arrow.types
         if types.is_dictionary(column.type):
             column = column.dictionary_decode()
-        if types.is_string(column.type) or types.is_large_string(column.type):
+        if self._target_kind == "boolean":
+            column = self._truths(column, start)
+        if types.is_boolean(column.type):
+            return np.array(column.to_pylist(), dtype=object if column.null_count else np.bool_)
+        if is_text(column.type):
             return np.array(column.to_pylist(), dtype=object if column.null_count else np.str_)
-        return _numbers(column, self.target_name, self.paths[0]).astype(np.float64)
+        y = _numbers(column, self.target_name, self.name).astype(np.float64)
+        if types.is_integer(column.type) and np.any(np.abs(y) >= EXACT):
+            raise DataFileError(
+                f"{self.name}: the target {self.target_name!r} holds whole numbers beyond 2**53, which differ from "
+                f"their neighbours by less than double precision shows. Store them as text if they name classes."
+            )
+        return y
+
+    def _truths(self, column: ArrowColumn, start: int) -> ArrowColumn:
+        compute = import_arrow("compute")
+        words = compute.ascii_lower(compute.utf8_trim_whitespace(column))
+        codes = compute.index_in(words, import_arrow().array(_TRUTHS), skip_nulls=True)
+        if codes.null_count > column.null_count:
+            at = next(i for i, code in enumerate(codes.to_pylist()) if code is None and column[i].as_py() is not None)
+            raise DataFileError(
+                f"{self.name}, row {start + at}, column {self.target_name!r}: the target {column[at].as_py()!r} is "
+                f"neither true nor false, as the first one is."
+            )
+        return compute.equal(codes, 0)
 
     def target(self) -> Array | None:
         if self.target_name is None:
             return None
-        parts = []
-        for path in self.paths:
-            with reading(path):
-                parts += [self._target(batch) for batch in self._batches(path, [self.target_name])]
+        parts, start = [], 0
+        for batch in self._read([self.target_name]):
+            parts.append(self._target(batch, start))
+            start += batch.num_rows
         return np.concatenate([part for part in parts if part is not None])
 
 
-def _numbers(column: ArrowColumn, name: str, path: Path) -> Array:
+def is_text(column_type: Any) -> bool:
+    """Return whether an Arrow type is text."""
+    types = import_arrow().types
+    views = getattr(types, "is_string_view", lambda _: False)
+    return bool(types.is_string(column_type) or types.is_large_string(column_type) or views(column_type))
+
+
+def _numbers(column: ArrowColumn, name: str, source: str) -> Array:
     arrow = import_arrow()
     types = arrow.types
     if not (types.is_floating(column.type) or types.is_integer(column.type) or types.is_boolean(column.type)):
-        raise DataFileError(f"{path}: column {name!r} holds {column.type}, not numbers. {_NO_NUMBERS}")
+        raise DataFileError(f"{source}: column {name!r} holds {column.type}, not numbers. {_NO_NUMBERS}")
     if not types.is_floating(column.type):
-        column = column.cast(arrow.float64())
+        column = column.cast(arrow.float64(), safe=False)
     return np.asarray(column.to_numpy(zero_copy_only=False))
-
-
-def _numpy_dtype(schema: Any, names: list[str]) -> np.dtype:
-    arrow = import_arrow()
-    single = all(schema.field(name).type == arrow.float32() for name in names if name in schema.names)
-    return np.dtype(np.float32 if single else np.float64)
-
-
-class ParquetRows(ArrowRows):
-    """Parquet files, read batch by batch, never a whole row group."""
-
-    def __init__(self, paths: Sequence[Path], name: str, *, block_rows: int | None, **choice: Any) -> None:
-        super().__init__(paths, name, **choice)
-        count = 0
-        for path in self.paths:
-            with reading(path):
-                count += self._rows_in(path)
-        self.set_size((count, len(self.features)), 0, block_rows)
-
-    def _rows_in(self, path: Path) -> int:
-        rows = int(self._file(path).metadata.num_rows)
-        if rows < 0:
-            raise DataFileError(f"{path}: the file says that it has {rows} rows. Write it again.")
-        return rows
-
-    def _file(self, path: Path) -> Any:
-        return import_arrow("parquet").ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False)
-
-    def _names(self, path: Path) -> list[str]:
-        return list(self._file(path).schema_arrow.names)
-
-    def _stored_dtype(self, path: Path) -> np.dtype:
-        return _numpy_dtype(self._file(path).schema_arrow, self.features)
-
-    def _batches(self, path: Path, names: list[str]) -> Iterator[Batch]:
-        with self._file(path) as file:
-            self._require_columns(path, names, file.schema_arrow.names)
-            yield from file.iter_batches(batch_size=_BATCH_ROWS, columns=names)
-
-
-class FeatherRows(ArrowRows):
-    """Feather (Arrow IPC) files, read one record batch at a time."""
-
-    def __init__(self, paths: Sequence[Path], name: str, *, block_rows: int | None, **choice: Any) -> None:
-        super().__init__(paths, name, **choice)
-        count = 0
-        for path in self.paths:
-            with reading(path):
-                count += sum(batch.num_rows for batch in self._batches(path, self.features[:1]))
-        self.set_size((count, len(self.features)), 0, block_rows)
-
-    def _reader(self, path: Path, names: list[str] | None = None) -> Any:
-        arrow = import_arrow()
-        whole = import_arrow("ipc").open_file(arrow.OSFile(str(path)))
-        if names is None:
-            return whole
-        self._require_columns(path, names, whole.schema.names)
-        fields = [whole.schema.get_field_index(name) for name in names]
-        options = import_arrow("ipc").IpcReadOptions(included_fields=fields)
-        return import_arrow("ipc").open_file(arrow.OSFile(str(path)), options=options)
-
-    def _names(self, path: Path) -> list[str]:
-        return list(self._reader(path).schema.names)
-
-    def _stored_dtype(self, path: Path) -> np.dtype:
-        return _numpy_dtype(self._reader(path).schema, self.features)
-
-    def _batches(self, path: Path, names: list[str]) -> Iterator[Batch]:
-        reader = self._reader(path, names)
-        for number in range(reader.num_record_batches):
-            batch = reader.get_batch(number)
-            batch.validate(full=True)  # a damaged offset would be followed out of the buffer
-            yield batch
-
-
-class CsvRows(ArrowRows):
-    """CSV files with a header line, plain, ``.gz``, ``.bz2`` or ``.xz``; numbers are read as float64."""
-
-    def __init__(self, paths: Sequence[Path], name: str, **choice: Any) -> None:
-        super().__init__(paths, name, **choice)
-        self.held_bytes += 4 * _CSV_BLOCK_BYTES
-        self._text_target = self.has_target and not self._target_is_numeric()
-
-    def _names(self, path: Path) -> list[str]:
-        with _open_text(path) as stream:
-            names = next(csv.reader(_bounded_lines(stream, path)), None)
-        if not names:
-            raise DataFileError(f"{path}: the first line must be a header with the columns' names; it is empty.")
-        return names
-
-    def _stored_dtype(self, path: Path) -> np.dtype:
-        return np.dtype(np.float64)
-
-    def _target_is_numeric(self) -> bool:
-        """Return whether the first target is a number; then all must be."""
-        with reading(self.paths[0]), _open_text(self.paths[0]) as stream:
-            lines = csv.reader(_bounded_lines(stream, self.paths[0]))
-            next(lines)
-            row = next((line for line in lines if line), None)
-        if row is not None and len(row) != len(self.column_names):
-            return True  # the pass over the rows says what is wrong with the line
-        return row is None or self.columns.target is None or _is_number(row[self.columns.target])
-
-    def _batches(self, path: Path, names: list[str]) -> Iterator[Batch]:
-        arrow, csv_module = import_arrow(), import_arrow("csv")
-        if self._names(path) != self.column_names:
-            raise DataFileError(f"{path}: its header is not that of {self.paths[0].name}.")
-        types = {name: arrow.float64() for name in names}
-        if self.target_name in types and getattr(self, "_text_target", False):
-            types[self.target_name] = arrow.string()
-        with open_compressed(path) as source:
-            yield from csv_module.open_csv(
-                source,
-                read_options=csv_module.ReadOptions(block_size=_CSV_BLOCK_BYTES, use_threads=False),
-                convert_options=csv_module.ConvertOptions(column_types=types, include_columns=names),
-            )
-
-    def _explain(self, path: Path, error: Exception) -> None:
-        """Find the row that pyarrow's message leaves out: read the lines one by one."""
-        wanted = [self.column_names.index(name) for name in self.features]
-        if self.target_name is not None and not self._text_target:
-            wanted.append(self.column_names.index(self.target_name))
-        with _open_text(path) as stream:
-            lines = csv.reader(_bounded_lines(stream, path))
-            next(lines)
-            for number, line in enumerate(line for line in lines if line):
-                if len(line) != len(self.column_names):
-                    raise DataFileError(
-                        f"{path}, row {number}: {len(line)} columns, but the header has {len(self.column_names)}."
-                    ) from error
-                bad = next((j for j in wanted if line[j] and not _is_number(line[j])), None)
-                if bad is not None:
-                    name = self.column_names[bad]
-                    raise DataFileError(
-                        f"{path}, row {number}, column {name!r}: {line[bad]!r:.80} is not a number. {_NO_NUMBERS}"
-                    ) from error
-
-
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return word == ""
-    return "_" not in word  # Python reads 1_0 as 10
-
-
-def _open_text(path: Path) -> IO[str]:
-    opener: Any = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}.get(path.suffix, open)
-    # Excel marks the beginning of UTF-8 text, which is no part of the first name.
-    return opener(path, "rt", newline="", encoding="utf-8-sig")
-
-
-def open_compressed(path: Path) -> AbstractContextManager[Any]:
-    """Give what pyarrow can read: an open file where it does not know the compression, else the path."""
-    return lzma.open(path) if path.suffix == ".xz" else nullcontext(path)
-
-
-def _bounded_lines(stream: IO[str], path: Path) -> Iterator[str]:
-    """Yield the lines of a text; one that is very long is an error before it fills the memory."""
-    number = 0
-    while line := stream.readline(_LONGEST_LINE):
-        number += 1
-        if len(line) == _LONGEST_LINE:
-            raise DataFileError(
-                f"{path}, line {number}: longer than {_LONGEST_LINE >> 20} million characters, so this is not a table."
-            )
-        yield line
 
 
 def write_parquet_part(path: Path, values: Array, prefix: str = "f") -> None:

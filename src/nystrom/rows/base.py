@@ -1,4 +1,4 @@
-"""The contract of a source of rows: blocks of a fixed size, in a fixed order, as often as asked."""
+"""The contract of a source of rows: blocks of a fixed size, in a fixed order, and rows made of other rows."""
 
 from __future__ import annotations
 
@@ -6,13 +6,22 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from nystrom.exceptions import NotFiniteError
 from nystrom.rows.sparse import rows_between
-from nystrom.types import Array, Matrix, issparse
+from nystrom.types import Array, Matrix, issparse, to_dense
+
+_BLOCK_BYTES = 8 * 2**20
+_MIN_BLOCK_ROWS = 256
+_MAX_BLOCK_ROWS = 8192
+# Blocks with more rows are worth sharing among threads.
+_SHARED_ROWS = 2048
+# With so many blocks threads end a pass together, even or not.
+_MANY_BLOCKS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +141,10 @@ class RowBlocks(ABC):
             return None
         return np.concatenate([np.asarray(block.y) for block in self.iterate()])
 
+    def target_dtype(self) -> np.dtype | None:
+        """Return the dtype of the target that the rows hold, or None if they hold none; may read the first block."""
+        return np.asarray(next(iter(self.iterate())).y).dtype if self.has_target else None
+
     def with_target(self, y: Array | None, weight: Array | None = None) -> RowBlocks:
         """Return the same rows with a target (and a weight) beside each."""
         return TargetedRows(self, y, weight)
@@ -232,6 +245,9 @@ class TargetedRows(BlockwiseRows):
     def target(self) -> Array | None:
         return self.rows.target() if self.y is None else np.asarray(self.y)
 
+    def target_dtype(self) -> np.dtype | None:
+        return self.rows.target_dtype() if self.y is None else np.asarray(self.y[:0]).dtype
+
 
 @dataclass(frozen=True)
 class _Attach:
@@ -249,3 +265,136 @@ class _Attach:
             block.y if self.y is None else self.y[piece],
             block.weight if self.weight is None else self.weight[piece],
         )
+
+
+def default_block_rows(row_bytes: float, n_rows: int) -> int:
+    """Return the rows of a block: at most 8 MiB, but from 256 to 8192 rows.
+
+    Blocks are as even as can be, and 2, 4 or a multiple of 8 of them, so that the threads end a pass together; fewer
+    than 8 only where they would have less than 2048 rows. The size depends on the rows alone, never on threads or on
+    ``max_memory``: sums are taken block by block, so this is what keeps results the same bits on every machine.
+    """
+    most = int(min(max(_BLOCK_BYTES / max(row_bytes, 1.0), _MIN_BLOCK_ROWS), _MAX_BLOCK_ROWS))
+    count = max(math.ceil(n_rows / most), min(n_rows // _SHARED_ROWS, 8), 1)
+    if count > _MANY_BLOCKS:
+        return most
+    even = -(-count // 8) * 8 if count > 4 else 1 << (count - 1).bit_length()
+    return max(-(-n_rows // even), 1)
+
+
+def blocks_to_join(have: int, want: int) -> int:
+    """Return the largest power of two of blocks of ``have`` rows that makes at most ``want`` rows; 1 if none does."""
+    return 1 << int(np.log2(max(want // max(have, 1), 1)))
+
+
+class MappedRows(BlockwiseRows):
+    """Dense rows that ``function`` makes of each block of others; nothing is held, every pass computes them again.
+
+    Parameters
+    ----------
+    rows : RowBlocks
+        What the function is given.
+    function : callable
+        From a block to its new rows, as many as it has, in the dtype of ``rows``.
+    n_columns : int
+        Columns of the new rows.
+    name : str
+        For messages.
+    target : {"kept", "rows"}
+        What stands beside the new rows: the target of the old ones, or the old rows themselves (dense).
+
+    Examples
+    --------
+    >>> from nystrom.rows import as_blocks
+    >>> rows = MappedRows(as_blocks([[1.0, 2.0], [3.0, 4.0]]), lambda block: block.X[:, :1] ** 2, 1, name="squares")
+    >>> rows.take([1])
+    array([[9.]])
+    """
+
+    is_sparse = False
+    in_memory = False
+    feature_names = None
+
+    def __init__(
+        self,
+        rows: RowBlocks,
+        function: Callable[[Block], Array],
+        n_columns: int,
+        *,
+        name: str,
+        target: str = "kept",
+    ) -> None:
+        super().__init__(rows, _Map(function, target == "rows"))
+        self.shape = (rows.shape[0], n_columns)
+        self.name = name
+        if target == "rows":
+            self.has_target = True
+
+    @property
+    def block_bytes(self) -> int:
+        new = self.block_rows * self.shape[1] * self.dtype.itemsize
+        return new if self.rows.in_memory else new + self.rows.block_bytes
+
+    def take(self, indices: Array) -> Matrix:
+        return self.change(Block(0, 0, self.rows.take(indices))).X
+
+
+@dataclass(frozen=True)
+class _Map:
+    function: Callable[[Block], Array]
+    rows_as_target: bool
+
+    def __call__(self, block: Block) -> Block:
+        y = block.y
+        if self.rows_as_target:
+            y = np.asarray(to_dense(block.X))
+        return Block(block.index, block.start, self.function(block), y, block.weight)
+
+
+class ScaledRows(BlockwiseRows):
+    """Rows times a number, in their dtype: those near the ends of its range come to where squares fit."""
+
+    def __init__(self, rows: RowBlocks, factor: float) -> None:
+        super().__init__(rows, _Scale(factor))
+        self.factor = factor
+
+    def take(self, indices: Array) -> Matrix:
+        taken = self.rows.take(indices)
+        return taken * taken.dtype.type(self.factor)
+
+
+@dataclass(frozen=True)
+class _Scale:
+    factor: float
+
+    def __call__(self, block: Block) -> Block:
+        return replace(block, X=block.X * block.X.dtype.type(self.factor))
+
+
+def require_finite(X: Matrix, name: str, start: int = 0, *, numbers: Array | None = None) -> None:
+    """Raise :class:`NotFiniteError` naming the first row of ``X`` that holds NaN or infinity.
+
+    Rows are numbered from ``start``, or as ``numbers`` says.
+    """
+    row = first_not_finite(X)
+    if row is None:
+        return
+    kind = "NaN" if np.isnan(X[[row]].data if issparse(X) else X[row]).any() else "infinity"
+    raise NotFiniteError(name, kind, f"row {start + row if numbers is None else int(numbers[row])}")
+
+
+def first_not_finite(X: Matrix) -> int | None:
+    """Return the number of the first row that holds NaN or infinity, or None."""
+    values = X.data if issparse(X) else X
+    if values.size == 0:
+        return None
+    # One dot product reads the block once at memory speed; only if it overflows is the slow test needed.
+    flat = values.ravel(order="K")
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(np.dot(flat, flat)):
+            return None
+    if issparse(X):
+        bad = np.flatnonzero(~np.isfinite(X.data))
+        return int(np.searchsorted(X.indptr, bad[0], side="right") - 1) if bad.size else None
+    bad = np.flatnonzero(~np.isfinite(X).all(axis=1))
+    return int(bad[0]) if bad.size else None

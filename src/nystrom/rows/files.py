@@ -14,17 +14,16 @@ from numpy.typing import DTypeLike
 from nystrom.checks import check_flag, check_optional_count, is_whole
 from nystrom.disk.scratch import sweep
 from nystrom.exceptions import DataFileError
-from nystrom.rows.arrow import ArrowRows, CsvRows, FeatherRows, ParquetRows
+from nystrom.rows.arrow import ArrowRows, open_table_files
 from nystrom.rows.base import RowBlocks
 from nystrom.rows.binary import open_npy, read_npy_header
-from nystrom.rows.gate import as_blocks, is_matrix
+from nystrom.rows.binary import spool as spool_rows
 from nystrom.rows.hdf5 import open_hdf5, read_hdf5_vector
-from nystrom.rows.libsvm import LibsvmRows
-from nystrom.rows.libsvm_text import open_text
+from nystrom.rows.libsvm import LibsvmRows, open_text
 from nystrom.rows.npz import open_npz
-from nystrom.rows.spool import spool as spool_rows
-from nystrom.rows.stamp import require_file
+from nystrom.rows.reading import require_file, require_unmasked
 from nystrom.rows.stream import StreamRows, iterable_rows
+from nystrom.rows.validation import as_blocks, is_matrix
 from nystrom.rows.zarr import is_store, open_zarr, read_zarr_vector
 from nystrom.types import Array
 
@@ -32,6 +31,7 @@ _FORMATS = {
     ".npy": "npy",
     ".npz": "npz",
     ".csv": "csv",
+    ".tsv": "csv",
     ".parquet": "parquet",
     ".pq": "parquet",
     ".feather": "feather",
@@ -43,7 +43,7 @@ _FORMATS = {
     ".svm": "libsvm",
     ".svmlight": "libsvm",
 }
-_TABLES: dict[str, Any] = {"parquet": ParquetRows, "feather": FeatherRows, "csv": CsvRows}
+_TABLES = ("parquet", "feather", "csv")
 # Files that people try, and what to write instead.
 _NOT_READ = {
     **dict.fromkeys((".json", ".jsonl", ".xlsx", ".xls", ".ods", ".db", ".sqlite"), "CSV or Parquet"),
@@ -170,13 +170,13 @@ def _open_path(
     inner = {**choice, "target": None if _is_apart(choice["target"]) else choice["target"]}
     rows: RowBlocks
     if kind in ("libsvm", "npz"):
-        if columns is not None or (inner["target"] is not None and inner["target"] is not False):
-            raise ValueError(f"{path} is sparse: columns= and a target column are not read from it.")
         if kind == "libsvm":
             label = choice["target"] is None
             rows = LibsvmRows(path, n_features=n_features, dtype=choice["dtype"], label=label)
         else:
             rows = open_npz(path, dtype=choice["dtype"], block_rows=block_rows)
+        if columns is not None or (inner["target"] is not None and inner["target"] is not False):
+            raise ValueError(f"{path} is sparse: columns= and a target column are not read from it.")
     elif kind in _TABLES:
         rows = _open_table(path, kind, inner)
     elif kind == "npy":
@@ -186,19 +186,16 @@ def _open_path(
     if spool and isinstance(rows, StreamRows):
         folder = None if spool is True else Path(spool)
         return spool_rows(rows, folder=folder, n_features=n_features, block_rows=block_rows)
-    if isinstance(rows, (LibsvmRows, CsvRows)):
+    if isinstance(rows, LibsvmRows):
         rows.measure(n_features, block_rows)
+    elif isinstance(rows, ArrowRows):
+        rows.count_rows(block_rows)
     return rows
 
 
 def _open_table(path: Path, kind: str, choice: dict[str, Any]) -> ArrowRows:
-    paths = [path]
-    if path.is_dir():
-        paths = sorted(file for file in path.iterdir() if file.is_file() and _suffix_format(file) == kind)
-    choice = dict(choice)
-    if kind == "csv":
-        choice.pop("block_rows")
-    return _TABLES[kind](paths, str(path), **choice)
+    table = open_table_files(path, kind=kind)
+    return ArrowRows(table, columns=choice["columns"], target=choice["target"], dtype=choice["dtype"])
 
 
 def _suffix_format(path: Path) -> str | None:
@@ -268,6 +265,7 @@ def _read_target(target: Any, rows: RowBlocks) -> Array:
         else:
             raise ValueError(f"target={target!r}: a target in a second file must be .npy, .h5::dataset or .zarr.")
     else:
+        require_unmasked(target, "target")
         y = np.asarray(target)
     if len(y) != rows.shape[0]:
         where = target if isinstance(target, (str, os.PathLike)) else "target"

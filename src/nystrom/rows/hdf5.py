@@ -14,10 +14,8 @@ from numpy.typing import DTypeLike
 from nystrom.exceptions import DataFileError, MissingDependencyError
 from nystrom.rows.base import RowBlocks
 from nystrom.rows.binary import BinaryFile, matrix_rows
-from nystrom.rows.chunked import ChunkedRows, slab_rows, which_one
-from nystrom.rows.reading import reading
-from nystrom.rows.stamp import Stamp
-from nystrom.rows.target_column import check_dtype, choose_columns
+from nystrom.rows.reading import Stamp, check_dtype, choose_columns, reading
+from nystrom.rows.stream import ChunkedRows, slab_rows, which_one
 from nystrom.types import Array
 
 

@@ -16,11 +16,9 @@ from nystrom.exceptions import DataFileError
 from nystrom.rows.arrays import SparseRows
 from nystrom.rows.base import RowBlocks
 from nystrom.rows.binary import NPY_HEADER_BYTES, parse_npy_header
-from nystrom.rows.reading import reading
+from nystrom.rows.reading import Stamp, check_dtype, reading
 from nystrom.rows.sparse import canonical, csr_rows
-from nystrom.rows.stamp import Stamp
 from nystrom.rows.stream import Piece, StreamRows
-from nystrom.rows.target_column import check_dtype
 from nystrom.types import Array, SparseMatrix
 
 _PIECE_ENTRIES = 2**19
@@ -83,6 +81,12 @@ def open_npz(path: Path, *, dtype: DTypeLike, block_rows: int | None) -> RowBloc
     """Open a ``scipy.sparse`` file; other layouts than CSR are read into memory and converted."""
     with reading(path):
         with zipfile.ZipFile(path) as archive:
+            if "format.npy" not in archive.namelist():
+                names = ", ".join(sorted(name.removesuffix(".npy") for name in archive.namelist())[:10])
+                raise DataFileError(
+                    f"{path} holds the arrays {names}: of .npz files only sparse matrices of scipy.sparse.save_npz are "
+                    f"read. Save the rows with numpy.save, as .npy, or open_rows(numpy.load(path)[name])."
+                )
             layout = bytes(_load(archive, "format").item()).decode()
         if layout == "csr":
             return NpzRows(path, dtype=dtype, block_rows=block_rows)

@@ -1,7 +1,11 @@
-"""The one check of sparse rows, made wherever they enter: compiled loops never see an index that is out of bounds."""
+"""Sparse rows: the one check of them, made wherever they enter, and the few things done with CSR and dense alike.
+
+Compiled loops never see an index that is out of bounds.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,7 +15,7 @@ from nystrom import loops
 from nystrom.checks import is_whole
 from nystrom.exceptions import MemoryBudgetError
 from nystrom.machine import machine_memory
-from nystrom.types import Array, SparseMatrix, issparse
+from nystrom.types import Array, Matrix, SparseMatrix, issparse
 
 # The same kind of matrix in and out.
 M = TypeVar("M", Array, SparseMatrix, Array | SparseMatrix)
@@ -19,6 +23,10 @@ M = TypeVar("M", Array, SparseMatrix, Array | SparseMatrix)
 # Dense numbers per column that every pass over sparse rows has at one time, at the least.
 _COLUMN_NUMBERS = 3
 FEWER_COLUMNS = "leave out columns without entries, as in X[:, numpy.unique(X.indices)], or hash columns to fewer."
+
+
+# A column whose mean squared is below so many times the spread of all costs no digits that matter.
+_WORTH = 2.0**10
 
 
 def rows_between(X: M, start: int, stop: int) -> M:
@@ -247,3 +255,59 @@ def _check_integers(name: str, **arrays: Array) -> None:
     for what, numbers in arrays.items():
         if numbers.dtype.kind not in "iu":
             raise ValueError(f"{name}: {what} must be integers; got {numbers.dtype}. The data are damaged.")
+
+
+def stack_rows(pieces: Sequence[Matrix], order: Array | None = None) -> Matrix:
+    """Return the rows of all pieces as one matrix: CSR if any piece is sparse.
+
+    Parameters
+    ----------
+    pieces : sequence of matrices
+    order : array of int, optional
+        What sorted the wanted row numbers (``np.argsort``) before the pieces were read. The rows then come back in the
+        order in which they were wanted.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> wanted = np.array([5, 0, 3])
+    >>> stack_rows([np.array([[0]]), np.array([[3], [5]])], np.argsort(wanted)).ravel()
+    array([5, 0, 3])
+    """
+    dense: list[Array] = [piece for piece in pieces if not issparse(piece)]
+    stacked: Matrix = np.concatenate(dense) if len(dense) == len(pieces) else sp.vstack(pieces, format="csr")
+    if order is None:
+        return stacked
+    back = np.empty_like(order)
+    back[order] = np.arange(len(order))
+    return stacked[back]
+
+
+def join_arrays(pieces: Sequence[Array | None]) -> Array | None:
+    """Return what stands beside the rows of all pieces, such as their targets, as one array; None if any has none."""
+    present = [np.asarray(piece) for piece in pieces if piece is not None]
+    return np.concatenate(present) if len(present) == len(pieces) else None
+
+
+def offset_columns(mean: Array, spread: float) -> Array | None:
+    """Return the mean in the columns that are far from 0 beside the spread of the rows, 0 in others; None if none is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> offset_columns(np.array([1e6, 0.5]), 2.0)
+    array([1000000.,       0.])
+    """
+    # By the root: squares of means above 1e154 would overflow.
+    far = np.abs(mean) > np.sqrt(_WORTH) * np.sqrt(max(spread, np.finfo(np.float64).tiny))
+    return np.where(far, mean, 0.0) if far.any() else None
+
+
+def minus_columns(X: SparseMatrix, shift: Array) -> SparseMatrix:
+    """Return the CSR rows ``x − shift`` in the dtype of X; columns in which the shift is 0 stay as they are."""
+    columns = np.flatnonzero(shift)
+    n = X.shape[0]
+    values = np.tile(shift[columns].astype(X.dtype), n)
+    starts = len(columns) * np.arange(n + 1)
+    moved = X - sp.csr_matrix((values, np.tile(columns, n), starts), shape=X.shape)
+    return sp.csr_matrix(moved)

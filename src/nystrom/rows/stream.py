@@ -4,24 +4,33 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from copy import copy
 from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from nystrom.exceptions import DataFileError, RowsChangedError
-from nystrom.rows.base import Block, RowBlocks
-from nystrom.rows.block_size import blocks_to_join, default_block_rows
-from nystrom.rows.reading import reading
-from nystrom.rows.sparse import canonical
-from nystrom.rows.stack import join_arrays, stack_rows
-from nystrom.rows.stamp import Stamp
-from nystrom.rows.target_column import check_dtype, require_target
+from nystrom.rows.base import Block, RowBlocks, blocks_to_join, default_block_rows
+from nystrom.rows.draw import take_from
+from nystrom.rows.reading import (
+    Columns,
+    Stamp,
+    check_dtype,
+    check_weights,
+    reading,
+    require_target,
+    require_unmasked,
+)
+from nystrom.rows.sparse import canonical, join_arrays, stack_rows
 from nystrom.types import Array, Matrix, issparse
+
+_SLAB_BYTES = 8 * 2**20
+_MOST_NAMES = 20  # in a message
 
 
 class Piece(NamedTuple):
@@ -76,6 +85,8 @@ class StreamRows(RowBlocks):
         """Count rows, columns and entries in one pass, and set ``shape`` and ``block_rows``."""
         count = entries = width = 0
         for piece in self.read_pieces():
+            if count and not self.is_sparse and piece.X.shape[1] != width:
+                raise self._other_width(count, int(piece.X.shape[1]), width)
             count += piece.n_rows
             width = max(width, int(piece.X.shape[1]))
             entries += piece.X.nnz if issparse(piece.X) else 0
@@ -110,7 +121,7 @@ class StreamRows(RowBlocks):
 
     def iterate(self) -> Iterator[Block]:
         n = self.shape[0]
-        start = 0
+        start, weighs = 0, False
         if self.stamp is not None:
             self.stamp.check(start)
         for index, piece in enumerate(rechunk(self._checked(), self.block_rows)):
@@ -118,8 +129,13 @@ class StreamRows(RowBlocks):
                 raise self._other_count(start, f"has more rows than the {n}", f"it goes on at row {n}")
             if piece.y is not None:
                 require_target(piece.y, self.name, start)
+            if piece.weight is not None:
+                check_weights(piece.weight, f"the weights of {self.name}", start)
+                weighs = weighs or bool(np.any(piece.weight))
             yield Block(index, start, piece.X, piece.y, piece.weight)
             start += piece.n_rows
+        if self.has_weight and not weighs:
+            raise ValueError(f"the weights of {self.name} are all 0; at least one must be positive.")
         if start < n:
             raise self._other_count(start, f"has fewer rows than the {n}", f"it ended at row {start}")
         if self.stamp is not None:
@@ -135,14 +151,16 @@ class StreamRows(RowBlocks):
         self.stamp.check(start)
         return DataFileError(f"{self.name} is damaged: it {what} that it says it has; {where}. Write it again.")
 
+    def _other_width(self, start: int, found: int, before: int) -> Exception:
+        return DataFileError(
+            f"{self.name}: the rows from {start} on have {found} columns, but the rows before them have {before}."
+        )
+
     def _checked(self) -> Iterator[Piece]:
         start = 0
         for piece in self.read_pieces():
             if piece.X.shape[1] != self.shape[1]:
-                raise DataFileError(
-                    f"{self.name}: the rows from {start} on have {piece.X.shape[1]} columns, "
-                    f"but the rows before them have {self.shape[1]}."
-                )
+                raise self._other_width(start, int(piece.X.shape[1]), self.shape[1])
             X = piece.X.astype(self.dtype, copy=False)
             yield piece._replace(X=X if issparse(X) else np.ascontiguousarray(X))
             start += piece.n_rows
@@ -151,14 +169,7 @@ class StreamRows(RowBlocks):
         return next(islice(self.iterate(), index, None))
 
     def take(self, indices: Array) -> Matrix:
-        order = np.argsort(indices, kind="stable")
-        wanted = np.asarray(indices)[order]
-        found = []
-        for block in self.iterate():
-            first, last = np.searchsorted(wanted, (block.start, block.stop))
-            # An array of row numbers copies, so that the block itself can be freed.
-            found.append(block.X[wanted[first:last] - block.start])
-        return stack_rows(found, order)
+        return take_from(self.iterate(), indices)
 
     def widened(self, block_rows: int) -> StreamRows:
         wide = copy(self)
@@ -222,6 +233,8 @@ class IterableRows(StreamRows):
             raise DataFileError(f"{name} gives no blocks.")
         self.is_sparse = issparse(first.X)
         self.has_target = first.y is not None
+        self.has_weight = first.weight is not None
+        self._like = None if first.y is None else first.y[:0]
         self.dtype = check_dtype(first.X.dtype, dtype, name)
         if shape is None or self.is_sparse:
             self.measure(None if shape is None else shape[1], block_rows)
@@ -229,7 +242,36 @@ class IterableRows(StreamRows):
             self.set_size((int(shape[0]), int(shape[1])), 0, block_rows)
 
     def pieces(self) -> Iterator[Piece]:
-        return self._raw()
+        start = 0
+        for piece in self._raw():
+            self._check(piece, start)
+            yield piece
+            start += piece.n_rows
+
+    def _check(self, piece: Piece, start: int) -> None:
+        """Raise unless every row has a target and a weight if the first one has."""
+        for word, values, first in (("target", piece.y, self.has_target), ("weight", piece.weight, self.has_weight)):
+            if (values is not None) != first:
+                holds, other = ("a", "none") if first else ("no", "one")
+                raise ValueError(
+                    f"{self.name}: the first block holds {holds} {word} for each row, but the block from row {start} "
+                    f"on has {other}. Give every block its {word}s, or none."
+                )
+            if values is not None and len(values) != piece.n_rows:
+                raise ValueError(
+                    f"{self.name}: the block from row {start} on has {piece.n_rows} rows, but {len(values)} {word}s; "
+                    f"there must be one per row."
+                )
+        if piece.weight is not None and piece.weight.ndim != 1:
+            raise ValueError(f"{self.name}: weights must have one dimension; got shape {piece.weight.shape}.")
+        like = self._like
+        if piece.y is not None and like is not None:
+            numbers = piece.y.dtype.kind in "fiub", like.dtype.kind in "fiub"
+            if piece.y.shape[1:] != like.shape[1:] or numbers[0] != numbers[1]:
+                raise ValueError(
+                    f"{self.name}: the target of the block from row {start} on holds {piece.y.dtype} of shape "
+                    f"{piece.y.shape}, but that of the first holds {like.dtype}, {like.shape[1:]} per row."
+                )
 
     def _raw(self) -> Iterator[Piece]:
         for item in self._start():
@@ -242,6 +284,8 @@ class IterableRows(StreamRows):
                     f"{self.name} must give blocks that are two-dimensional matrices, or tuples (X, y) or "
                     f"(X, y, weight); got {type(item).__name__} with X of shape {X.shape}."
                 )
+            for part in parts:
+                require_unmasked(part, self.name)
             yield Piece(X, *(None if part is None else np.asarray(part) for part in parts[1:]))
 
 
@@ -259,3 +303,56 @@ def iterable_rows(source: Any, *, dtype: DTypeLike | None = None, block_rows: in
             f"function that returns a new iterator for every pass, such as lambda: (load(file) for file in files)."
         )
     return IterableRows(lambda: iter(source), dtype=dtype, block_rows=block_rows, name=str(name))
+
+
+def slab_rows(chunk_rows: int, row_bytes: int) -> int:
+    """Return the rows to decode at a time: whole chunks, about 8 MiB of them."""
+    return int(chunk_rows * max(1, _SLAB_BYTES // max(chunk_rows * row_bytes, 1)))
+
+
+def which_one(path: Path, word: str, inside: str, names: Sequence[str]) -> str:
+    """Return the message for a file that does not have the one matrix that is asked for, or not just one."""
+    asked = f"has no {word} {inside!r}" if inside else f"holds {len(names) or 'no'} {word}s"
+    if not names:
+        return f"{path} {asked}{', nor any other' if inside else ''}."
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    said = ", ".join(map(repr, names[:_MOST_NAMES]))
+    return f"{path} {asked}; write the path as '{path.name}::{word}' with one of {said}{more}."
+
+
+class ChunkedRows(StreamRows):
+    """Base of the chunked formats. A subclass yields the decoded slabs."""
+
+    def __init__(
+        self,
+        path: Path,
+        inside: str,
+        name: str,
+        stamp: Stamp,
+        shape: tuple[int, int],
+        dtype: np.dtype,
+        slab: int,
+        columns: Columns,
+        block_rows: int | None,
+    ) -> None:
+        self.path = path
+        self.inside = inside
+        self.name = name
+        self.stamp = stamp
+        self.dtype = dtype
+        self.slab_rows = slab
+        self.columns = columns
+        self.has_target = columns.target is not None
+        self.held_bytes = 2 * min(slab, shape[0]) * shape[1] * 8
+        self.set_size(shape, 0, block_rows)
+
+    @abstractmethod
+    def _slabs(self) -> Iterator[Array]:
+        """Yield the stored rows, ``slab_rows`` at a time."""
+
+    def _choice(self) -> str:
+        return self.columns.identity
+
+    def pieces(self) -> Iterator[Piece]:
+        for stored in self._slabs():
+            yield Piece(*self.columns.split(stored))

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nystrom.exceptions import ConvergenceWarning
+from nystrom.exceptions import ConvergenceWarning, warn_caller
 from nystrom.types import Array
-from nystrom.warn import warn_caller
 
 # The residual of the recurrence drifts from the true one. When it claims convergence, the true one is computed; the
 # iteration starts again from it while that lowers it at least by this factor.

@@ -14,26 +14,145 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from nystrom.engine.base import Engine, Sums
-from nystrom.excess import exceeded, value_tolerance
-from nystrom.factor import prepare
-from nystrom.feature_sums import margin_of
+from nystrom.engine.memory import samples_gram
+from nystrom.engine.threads import blas_threads
 from nystrom.kernels import Kernel
 from nystrom.landmarks.base import Landmarks
-from nystrom.linalg import algebra_threads
+from nystrom.linalg import whiten
 from nystrom.loops import normal_product
-from nystrom.memory import samples_gram
-from nystrom.rows.base import Block, RowBlocks
-from nystrom.rows.finite import require_finite
+from nystrom.nystroem.factor import FeatureMap, landmark_kernel, prepare, spanning_projection
+from nystrom.nystroem.psd_check import CAUTIONS, exceeded, rounding_tolerance, value_tolerance, warn_or_refuse
+from nystrom.nystroem.statistics import margin_of
+from nystrom.rows.base import Block, RowBlocks, require_finite
+from nystrom.rows.sparse import join_arrays
 from nystrom.solvers.conjugate import conjugate_gradients
-from nystrom.solvers.held_features import hold_features, hold_whitened
-from nystrom.solvers.independent_landmarks import independent_landmarks
 from nystrom.solvers.preconditioner import FalkonPreconditioner, Preconditioner, SamplePreconditioner
 from nystrom.types import Array, Matrix, to_dense
+
+
+@dataclass(frozen=True)
+class UnfactoredMap(FeatureMap):
+    """The function ``X ↦ k(X, Z)``, where a :class:`nystrom.nystroem.factor.NystromMap` would cost n m² operations.
+
+    It has no eigenvalues and no certificate; asking for them is an ``AttributeError`` that says what to do. Features,
+    with every direction of the landmarks, and with them errors, are there for those who ask: O(m³) for the first of
+    them, and O(m²) per row.
+    """
+
+    landmarks: Landmarks
+    kernel: Kernel
+
+    @cached_property
+    def projection(self) -> Array:  # type: ignore[override]
+        """M, found when it is first asked for."""
+        return spanning_projection(self.kernel, self.landmarks)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise AttributeError(
+            f"there is no {name!r}: conjugate gradients solve for the coefficients of the landmarks without a factor. "
+            f"Fit a ridge with solver='factor', or Nystroem with landmarks=model.landmarks_ to some of the rows."
+        )
+
+
+# With more directions than this, or than this share of the landmarks, all landmarks are kept.
+_MOST_DIRECTIONS = 500
+_MOST_SHARE = 0.25
+
+
+def independent_landmarks(kernel: Kernel, landmarks: Landmarks) -> Array | None:
+    """Return the numbers of landmarks whose kernel functions span those of all, to rounding; None if they are many.
+
+    A linear kernel has as many directions as columns, and a polynomial or a very wide kernel few more: the kernel
+    matrix of thousands of landmarks is then singular, and equations in their coefficients lose digits. Pivoted Cholesky
+    finds a subset of the landmarks that leaves nothing of the others but rounding.
+
+    Cost: O(m r²) time and O(m r) memory for r directions, at most 500.
+    """
+    m = len(landmarks)
+    most = min(_MOST_DIRECTIONS, int(_MOST_SHARE * m))
+    Z = landmarks.points.astype(np.float64)
+    evaluate = prepare(kernel, Landmarks(Z, landmarks.indices))
+    left = np.asarray(kernel.diag(Z), dtype=np.float64).copy()
+    level = 10 * float(np.finfo(np.float64).eps) * np.sqrt(m) * float(np.max(left, initial=0.0))
+    columns, pivots = np.empty((most, m)), np.empty(most, dtype=np.intp)
+    for count in range(most):
+        pivot = int(np.argmax(left))
+        if not left[pivot] > level:
+            return pivots[:count] if count else None
+        column = np.asarray(evaluate(Z[[pivot]]), dtype=np.float64).ravel()
+        column -= columns[:count, pivot] @ columns[:count]
+        columns[count] = column / np.sqrt(left[pivot])
+        pivots[count] = pivot
+        left -= columns[count] ** 2
+        # Its own remainder is rounding, and must not be drawn again.
+        left[pivot] = 0.0
+    return None
+
+
+def hold_features(
+    rows: RowBlocks,
+    engine: Engine,
+    features: Callable[[Matrix], Array],
+    width: int,
+    dtype: DTypeLike,
+    margin: Callable[[Matrix, Array], float] | None = None,
+) -> tuple[RowBlocks, Array | None, float]:
+    """Return the features of all rows with their targets, the weights, and the least ``margin`` of a block."""
+    name = rows.name
+
+    def step(block: Block) -> tuple[Array, _Beside]:
+        require_finite(block.X, name, block.start)
+        F = features(block.X)
+        return F, _Beside([block.y], [block.weight], np.inf if margin is None else margin(block.X, F))
+
+    held, beside = engine.map_rows_and_fold(rows, step, width, dtype, label="kernel values")
+    target, weight = join_arrays(beside.targets), join_arrays(beside.weights)
+    return held.with_target(target, weight), weight, beside.margin
+
+
+def hold_whitened(
+    rows: RowBlocks, engine: Engine, kernel: Kernel, landmarks: Landmarks, evaluate: Callable[[Matrix], Array]
+) -> tuple[Array, RowBlocks, Array | None]:
+    """Return the whitening T, the features ``C T`` of all rows, none of which exceeds its kernel, and the weights."""
+    W = landmark_kernel(kernel, landmarks)
+    top = float(np.max(np.diag(W)))
+    for caution in CAUTIONS:
+        T = whiten(W, block_dtype=rows.dtype, caution=caution).T
+        tolerance = rounding_tolerance(kernel, W, T, rows.dtype)
+
+        def features(X: Matrix, T: Array = T) -> Array:
+            return np.asarray(evaluate(X).astype(np.float64, copy=False) @ T)
+
+        def margin(X: Matrix, F: Array, tolerance: float = tolerance) -> float:
+            return margin_of(F, kernel.diag(X), top, tolerance)
+
+        held, weight, least = hold_features(rows, engine, features, T.shape[1], np.dtype(np.float64), margin)
+        over = -least / tolerance
+        if over <= 1:
+            return T, held, weight
+        warn_or_refuse(kernel, over)
+    raise exceeded(kernel, over)
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """Targets and weights of consecutive rows, block by block, and the least margin of their features."""
+
+    targets: list[Array | None]
+    weights: list[Array | None]
+    margin: float
+
+    def merge(self, other: _Beside) -> _Beside:
+        return _Beside(self.targets + other.targets, self.weights + other.weights, min(self.margin, other.margin))
+
 
 # Kernel values of one tile of rows: they stay in the cache from the exponential to both products.
 _TILE_BYTES = 2 * 2**20
@@ -154,8 +273,8 @@ class LandmarkProblem:
         -----
         Cost: m³ for the preconditioner; n m kernel values (none if they are held) and 4 n m t operations per step.
         """
-        inner, m = self.preconditioner, len(self.landmarks)
-        with algebra_threads(m):
+        inner = self.preconditioner
+        with blas_threads(1):
             inner.regularise(max(alpha, smooth), self.sizes, centred=self.fit_intercept)
             right = inner.scale(inner.whiten(self.target.cross))
             begin = None if start is None else inner.rescale(start)
@@ -164,11 +283,11 @@ class LandmarkProblem:
             """Return the function of β that is ``over_rows(v) + ridge W v`` for v = P β, in the basis of β."""
 
             def apply(beta: Array, label: str) -> Array:
-                with algebra_threads(m):
+                with blas_threads(1):
                     U = inner.unscale(beta)
                     V = inner.unwhiten(U)
                 summed = over_rows(V, label=label)
-                with algebra_threads(m):
+                with blas_threads(1):
                     return inner.scale(inner.whiten(summed) + ridge * U)
 
             return apply
@@ -297,7 +416,7 @@ def landmark_problem(
     else:
         target = _target(held, engine, None, width, shift, centred=fit_intercept)
     inner: Preconditioner
-    with algebra_threads(m):
+    with blas_threads(1):
         if T is None or held is None:
             noise = None if alpha is None or not alpha > 0 else target.weight / alpha
             inner = FalkonPreconditioner(kernel, landmarks, rows.dtype, noise)

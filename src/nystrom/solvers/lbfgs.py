@@ -17,19 +17,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nystrom.engine import Engine, Sums
-from nystrom.exceptions import ConvergenceWarning
-from nystrom.factor import NystromMap, prepare
+from nystrom.engine.threads import blas_threads
+from nystrom.exceptions import ConvergenceWarning, warn_caller
 from nystrom.kernels import Kernel
-from nystrom.kernels.ranges import kernel_dtype
+from nystrom.kernels.base import kernel_dtype
 from nystrom.landmarks.base import Landmarks
-from nystrom.linalg import add_thin_cross, algebra_threads, thin_product
+from nystrom.linalg import add_thin_cross, thin_product
+from nystrom.nystroem.factor import NystromMap, prepare
 from nystrom.rows import Block, RowBlocks, array_rows
-from nystrom.solvers.alpha_path import ridge_problem
 from nystrom.solvers.landmark_cg import landmark_problem
-from nystrom.solvers.loss_basis import EigenBasis, LandmarkBasis, LossBasis
-from nystrom.solvers.losses import Loss
+from nystrom.solvers.losses import EigenBasis, LandmarkBasis, Loss, LossBasis
+from nystrom.solvers.ridge import ridge_problem
 from nystrom.types import Array, Matrix, to_dense
-from nystrom.warn import warn_caller
 
 # Kernel values of all rows are held up to this many bytes where no max_memory is given; beyond, and where the budget
 # has no room for them, every pass evaluates the kernel again.
@@ -228,7 +227,7 @@ def make_landmark_problem(
     inner, target = ridge.preconditioner, ridge.target
     offset = np.zeros(len(target.total))
     if fit_intercept:
-        with algebra_threads(len(offset)):
+        with blas_threads(1):
             offset = inner.whiten(target.total[:, None]).ravel() / target.weight
     held = ridge.held
     return Problem(
@@ -246,7 +245,7 @@ def make_landmark_problem(
 
 
 def _room(engine: Engine) -> float:
-    room = getattr(engine, "room", None)
+    room = engine.room
     return float(_HELD_BYTES if room is None else room)
 
 

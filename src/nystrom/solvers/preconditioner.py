@@ -15,12 +15,12 @@ import scipy.linalg
 from numpy.typing import DTypeLike
 from scipy.linalg import blas
 
+from nystrom.engine.threads import blas_threads
 from nystrom.exceptions import NotPositiveSemidefiniteError
-from nystrom.factor import prepare
 from nystrom.kernels import Kernel
 from nystrom.landmarks.base import Landmarks
 from nystrom.linalg import cholesky_in_place
-from nystrom.threads import blas_threads
+from nystrom.nystroem.factor import prepare
 from nystrom.types import Array
 
 # Rows of W at a time, and the order of the blocks in which T N Tᵀ is formed.

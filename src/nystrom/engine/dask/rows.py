@@ -15,11 +15,9 @@ from dask.base import is_dask_collection, optimize
 from numpy.typing import DTypeLike
 
 from nystrom.engine.dask.cluster import Graph, Pending, fetch, make_token, slug, submit
-from nystrom.rows.base import Block, RowBlocks, TargetedRows
-from nystrom.rows.block_size import blocks_to_join
-from nystrom.rows.gate import column_names, require_number_columns
-from nystrom.rows.sparse import canonical
-from nystrom.rows.stack import stack_rows
+from nystrom.rows.base import Block, RowBlocks, TargetedRows, blocks_to_join
+from nystrom.rows.sparse import canonical, join_arrays, stack_rows
+from nystrom.rows.validation import column_names, require_number_columns
 from nystrom.types import Array, Matrix, issparse
 
 # A Dask array, dataframe or series, and what one of its chunks is on a worker; Dask's own annotations are partial.
@@ -63,11 +61,7 @@ class DaskRows(RowBlocks):
         known = self.X.chunks[0]
         if not np.isnan(known).any():
             return tuple(int(length) for length in known)
-        graph, keys = self.graph, self.keys
-        token = make_token()
-        for i, key in enumerate(keys):
-            graph[(f"count-rows-{token}", i)] = (_count_rows, key)
-        return tuple(fetch(submit(graph, [(f"count-rows-{token}", i) for i in range(len(keys))]), "count rows"))
+        return _count_chunks(self.graph, self.keys)
 
     @cached_property
     def starts(self) -> Array:
@@ -173,11 +167,11 @@ class DaskRows(RowBlocks):
         if isinstance(values, np.ndarray):
             if len(values) == self.shape[0]:
                 return da.from_array(values, chunks=chunks)
-        elif np.isnan(values.chunks[0]).any() and values.numblocks[0] == len(self.lengths):
-            # Columns of the same dataframe: partitions have the lengths of those of X.
-            return da.Array(values.dask, values.name, chunks, meta=values._meta)
-        elif values.shape[0] == self.shape[0]:
-            return values.rechunk(chunks)
+        else:
+            # Dask may read one column of a file in other partitions than several.
+            values = _with_known_lengths(values)
+            if values.shape[0] == self.shape[0]:
+                return values.rechunk(chunks)
         raise ValueError(
             f"{name} has {values.shape[0]} rows but {self.name} has {self.shape[0]}: each row needs its {name}."
         )
@@ -188,7 +182,18 @@ class DaskRows(RowBlocks):
             return self
         wide = tuple(sum(self.lengths[i : i + group]) for i in range(0, len(self.lengths), group))
         X = self._with_lengths().rechunk({0: wide})
-        return DaskRows(hold_chunks(X) if self.held else X, name=self.name, held=self.held)
+        rows = DaskRows(
+            hold_chunks(X) if self.held else X,
+            None if self.y is None else self.y.rechunk({0: wide}),
+            None if self.weight is None else self.weight.rechunk({0: wide}),
+            name=self.name,
+            held=self.held,
+        )
+        rows.feature_names = self.feature_names
+        return rows
+
+    def target_dtype(self) -> np.dtype | None:
+        return None if self.y is None else np.dtype(self.y.dtype)
 
 
 @dataclass(frozen=True)
@@ -215,6 +220,23 @@ class ChunkForm:
 
     def take(self, X: Chunk, numbers: Array) -> Matrix:
         return self.matrix(X)[numbers]
+
+
+def _count_chunks(graph: Graph, keys: list[Any]) -> tuple[int, ...]:
+    """Return the rows of each chunk, counted on the cluster."""
+    token = make_token()
+    counted = [(f"count-rows-{token}", i) for i in range(len(keys))]
+    tasks = {place: (_count_rows, key) for place, key in zip(counted, keys, strict=True)}
+    return tuple(fetch(submit({**graph, **tasks}, counted), "count rows"))
+
+
+def _with_known_lengths(values: Collection) -> Collection:
+    """Return a Dask array whose chunks have known lengths."""
+    if not np.isnan(values.chunks[0]).any():
+        return values
+    keys = [(values.name, i, *(0,) * (values.ndim - 1)) for i in range(values.numblocks[0])]
+    lengths = _count_chunks(dict(optimize(values)[0].__dask_graph__()), keys)
+    return da.Array(values.dask, values.name, (lengths, *values.chunks[1:]), meta=values._meta)
 
 
 def _count_rows(X: Chunk) -> int:
@@ -268,8 +290,8 @@ def ship_rows(rows: RowBlocks) -> DaskRows:
         return ship_rows(rows.rows).with_target(rows.y, rows.weight)
     if not rows.random_access:
         raise ValueError(
-            f"engine='dask' cannot read {rows.name}: its blocks can only be read in order, from the beginning. Write "
-            f"it once to .npy, Parquet or Zarr, or use engine='local'."
+            f"engine='dask' cannot read {rows.name}: its blocks can only be read in order, from the beginning. Read "
+            f"Parquet with dask.dataframe.read_parquet, write other files once to .npy, or use engine='local'."
         )
     token = make_token()
     n, p = rows.shape
@@ -283,7 +305,14 @@ def ship_rows(rows: RowBlocks) -> DaskRows:
         layer[(name, i, 0)] = rows.block(i).X if in_memory else (_read, f"source-{token}", i)
     meta = sp.csr_matrix((0, 0), dtype=rows.dtype) if rows.is_sparse else np.empty((0, 0), rows.dtype)
     X = da.Array(layer, name, (lengths, (p,)), meta=meta)
-    return DaskRows(hold_chunks(X) if in_memory else X, name=rows.name, held=in_memory)
+    shipped = DaskRows(hold_chunks(X) if in_memory else X, name=rows.name, held=in_memory)
+    shipped.feature_names = rows.feature_names
+    if rows.has_target or rows.has_weight:
+        # What the blocks of a file hold beside the rows is a number or two per row: read here, sent along.
+        beside = [(block.y, block.weight) for block in rows.iterate()]
+        y, weight = (join_arrays(part) for part in zip(*beside, strict=True))
+        return shipped.with_target(y, weight)
+    return shipped
 
 
 def _read(rows: RowBlocks, index: int) -> Matrix:

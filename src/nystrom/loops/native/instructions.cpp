@@ -2,6 +2,8 @@
 // NYSTROM_VECTOR_BYTES the width of its vectors, NYSTROM_TILE_ROWS and NYSTROM_TILE_VECTORS the rows and vectors of sums
 // that its registers hold.
 #include "clusters.hpp"
+#include "coalitions.hpp"
+#include "distances.hpp"
 #include "gram.hpp"
 #include "normal_equations.hpp"
 #include "product.hpp"
@@ -28,6 +30,7 @@ constexpr Loops<T> loops()
             stretch,
             points_panel<T>,
             product<T>,
+            distances<T>,
             gram<T, T>,
             gram<double, T>,
             nearest<T>,
@@ -46,6 +49,6 @@ constexpr Loops<T> loops()
 
 extern const InstructionSet NYSTROM_TABLE = {NYSTROM_TEXT(NYSTROM_TABLE), NYSTROM_WIDEST_PRODUCT,
                                              NYSTROM_WIDEST_EXPONENTIAL, NYSTROM_SET::loops<float>(),
-                                             NYSTROM_SET::loops<double>()};
+                                             NYSTROM_SET::loops<double>(), NYSTROM_SET::coalitions};
 
 }  // namespace nystrom

@@ -53,6 +53,19 @@ double product(const InstructionSet &set, Matrix<T> X, Panels<T> panels, OutMatr
     return own.product(rows, table, m, to, out_stride, held.end);
 }
 
+// Rows may be float32; landmarks and distances are float64.
+template <class T>
+void distances(const InstructionSet &set, Matrix<T> X, Panels<double> panels, OutMatrix<double> out)
+{
+    const Index m = Index(out.shape(1));
+    Rows<T> rows = rows_of(X, "X");
+    double *to = out_rows(out, rows.n, m, "out");
+    const double *table = panels_of(loops<double>(set), panels, rows.p, m);
+    const Index out_stride = Index(out.stride(0));
+    nb::gil_scoped_release released;
+    loops<T>(set).distances(rows, table, m, to, out_stride);
+}
+
 // Columns beyond this leave the cache between one chunk of rows and the next, and BLAS has the better blocks.
 constexpr Index largest_table = 8 * 1024 * 1024;
 
@@ -191,6 +204,24 @@ void normal_product(const InstructionSet &set, Matrix<T> C, Matrix<double> V, st
             to[j * t + c] += sums[c * m + j];
 }
 
+// out += what the factors of one row and of the background rows give each factor, by quadrature.
+void coalitions(const InstructionSet &set, Matrix<double> x, Panels<double> background, Vector<double> weights,
+                Vector<double> nodes, Vector<double> parts, OutMatrix<double> out)
+{
+    Rows<double> rows = rows_of(x, "x");
+    const Index p = rows.n, m = rows.p, count = Index(weights.size());
+    require(p <= 1 || rows.stride == m, "x must be contiguous.");
+    require(Index(background.shape(0)) == count && Index(background.shape(1)) == p && Index(background.shape(2)) == m,
+            "background must have a matrix of the shape of x per weight.");
+    require_size(Index(parts.size()), Index(nodes.size()), "parts");
+    double *to = contiguous(out, p, m, "out");
+    const nystrom::Coalitions held = {rows.data, aligned(background, "background"), aligned(weights, "weights"),
+                                      aligned(nodes, "nodes"), aligned(parts, "parts"), p, m, count, Index(nodes.size())};
+    auto space = raw_room<double>(5 * nystrom::widest_coalition, p);
+    nb::gil_scoped_release released;
+    set.coalitions(held, space.get(), to);
+}
+
 // Nothing is converted on the way: an array that does not fit is refused, not copied.
 template <class T>
 void bind(nb::class_<InstructionSet> &set)
@@ -200,6 +231,8 @@ void bind(nb::class_<InstructionSet> &set)
             "gamma"_a = 0.0, nb::arg("norms").noconvert() = nb::none(), "exp"_a = false,
             nb::arg("minus").noconvert() = nb::none(), nb::arg("largest").noconvert() = nb::none(),
             nb::arg("kept").noconvert() = nb::none(), "add"_a = false);
+    set.def("distances", &distances<T>, nb::arg("X").noconvert(), nb::arg("panels").noconvert(),
+            nb::arg("out").noconvert());
     set.def("add_gram", &add_gram<T>, nb::arg("F").noconvert(), nb::arg("out").noconvert(), "wide"_a = false,
             nb::arg("totals").noconvert() = nb::none());
     set.def("nearest", &nearest<T>, nb::arg("X").noconvert(), nb::arg("panels").noconvert(), nb::arg("half").noconvert(),
@@ -226,6 +259,9 @@ NB_MODULE(_native, m)
     bind<float>(set);
     bind<double>(set);
     bind_sparse(m, set);
+    set.def("coalitions", &coalitions, nb::arg("x").noconvert(), nb::arg("background").noconvert(),
+            nb::arg("weights").noconvert(), nb::arg("nodes").noconvert(), nb::arg("parts").noconvert(),
+            nb::arg("out").noconvert());
     // The last is the fastest here.
     m.def("instruction_sets", [] {
         std::vector<const InstructionSet *> sets = {&nystrom::baseline};

@@ -107,6 +107,7 @@ struct Loops {
     Index stretch;       // weights that a draw looks at as one
     Index points_panel;  // points of a panel of these
     double (*product)(Rows<T> X, const T *table, Index m, T *out, Index out_stride, Ending<T>);
+    void (*distances)(Rows<T> X, const double *table, Index m, double *out, Index out_stride);
     void (*gram)(Rows<T> F, T *space, double *out, Index stride, double *totals);
     void (*wide_gram)(Rows<T> F, double *space, double *out, Index stride, double *totals);
     void (*nearest)(Rows<T> X, const T *shift, const T *table, const T *half, Index m, T *space, std::int32_t *labels);
@@ -118,12 +119,25 @@ struct Loops {
     SparseLoops<T, std::int64_t> sparse64;
 };
 
+// Factors of one row and of background rows with m landmarks, and the quadrature that integrates their products.
+struct Coalitions {
+    const double *x;           // p × m
+    const double *background;  // n_background × p × m
+    const double *weights;     // n_background
+    const double *nodes, *parts;
+    Index p, m, n_background, n_nodes;
+};
+
+// Landmarks whose products are taken at once, at most.
+constexpr Index widest_coalition = 16;
+
 struct InstructionSet {
     const char *name;
     // Up to this many columns a product is faster here than by BLAS; and with the exponential, up to these.
     Index widest_product, widest_exponential;
     Loops<float> float32;
     Loops<double> float64;
+    void (*coalitions)(Coalitions, double *space, double *out);
 };
 
 extern const InstructionSet baseline;

@@ -1,0 +1,252 @@
+"""How many threads BLAS may use: one setting of the process that many threads ask for at once.
+
+threadpoolctl alone is not enough here. The setting of most BLAS libraries is the process's, and threadpoolctl lets only
+one Python thread change it and ignores the others without a word, so that a limit taken in one thread and lifted in
+another stays for good, or never comes. Passes need the limit for their bits, not only for their speed: a product on two
+threads rounds differently than on one.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from functools import wraps
+from types import FunctionType
+from typing import ParamSpec, Protocol, TypeVar
+
+from threadpoolctl import ThreadpoolController
+
+from nystrom.checks import is_whole
+from nystrom.exceptions import judged_by_value
+from nystrom.machine import available_cores
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class BlasLibrary(Protocol):
+    """What threadpoolctl knows of a loaded BLAS."""
+
+    def get_num_threads(self) -> int | None: ...
+
+    def set_num_threads(self, num_threads: int) -> object: ...
+
+
+class BlasLimiter:
+    """Keeps every library at the smallest number of threads that anyone inside asks for.
+
+    Libraries whose setting is the process's go to that number with the first thread that asks, and back with the last
+    one that leaves, whichever it is. Libraries on OpenMP have a setting for each thread; they are set in the thread
+    that asks.
+    """
+
+    def __init__(self, libraries: Sequence[BlasLibrary]) -> None:
+        per_thread = [getattr(library, "threading_layer", "") == "openmp" for library in libraries]
+        self.of_thread = [library for library, own in zip(libraries, per_thread, strict=True) if own]
+        self._of_process = [library for library, own in zip(libraries, per_thread, strict=True) if not own]
+        # Reentrant: the garbage collector may end a limit while this thread is inside.
+        self.lock = threading.RLock()
+        self._asked: dict[weakref.ref[Limit], int] = {}
+        self._before: list[int | None] = []
+        # The number set now; 0 for what the user set, None while it is being changed.
+        self._now: int | None = 0
+
+    def __call__(self, count: int) -> Limit:
+        """Return a context that limits BLAS to at most ``count`` threads."""
+        return Limit(self, count)
+
+    def take(self, key: weakref.ref[Limit], count: int) -> None:
+        """Hold BLAS to ``count`` threads until ``key`` is dropped."""
+        with self.lock:
+            self._apply()
+            if self._now == 0:
+                self._before = [library.get_num_threads() for library in self._of_process]
+            self._asked[key] = count
+            self._apply()
+
+    def drop(self, key: weakref.ref[Limit]) -> None:
+        """End what ``key`` asked for; nothing happens if it asked for nothing."""
+        with self.lock:
+            self._asked.pop(key, None)
+            self._apply()
+
+    def forget_parent(self) -> None:
+        """Lift every limit in a child process, which has none of the threads that set one."""
+        self.lock = threading.RLock()
+        self._asked.clear()
+        self._apply()
+
+    def _apply(self) -> None:
+        # An interrupt may leave this half done; whoever comes next does it again.
+        while (wanted := min(self._asked.values(), default=0)) != self._now:
+            self._now = None
+            for library, threads in zip(self._of_process, self._before, strict=True):
+                _set(library, _at_most(wanted, threads) if wanted else threads)
+            self._now = wanted
+
+
+class Limit:
+    """One limit on BLAS threads, from ``with`` to its end; :meth:`release` may be called again.
+
+    An interrupt (Ctrl-C) can strike at the first instruction of ``__exit__``, before any of its lines. The limit then
+    ends when the object is freed, with the traceback; code at the rim of the library calls ``release`` in a
+    ``finally`` of its own and does not wait for that.
+    """
+
+    def __init__(self, limiter: BlasLimiter, count: int) -> None:
+        self._limiter = limiter
+        self._count = count
+        self._key: weakref.ref[Limit] | None = None
+        self._thread = 0
+        self._own_before: list[tuple[BlasLibrary, int | None]] = []
+
+    def __enter__(self) -> None:
+        try:
+            # Its callback ends a limit that is freed before its end. After the end there is no reference to call back.
+            self._key = weakref.ref(self, self._limiter.drop)
+            self._thread = threading.get_ident()
+            self._own_before = [(library, library.get_num_threads()) for library in self._limiter.of_thread]
+            for library, threads in self._own_before:
+                _set(library, _at_most(self._count, threads))
+            self._limiter.take(self._key, self._count)
+        except BaseException:
+            self.release()
+            raise
+
+    def __exit__(self, *error: object) -> None:
+        try:
+            self.release()
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """End the limit."""
+        if self._key is None:
+            return
+        self._limiter.drop(self._key)
+        if threading.get_ident() == self._thread:
+            for library, threads in self._own_before:
+                _set(library, threads)
+        self._key = None
+
+
+def _at_most(count: int, before: int | None) -> int:
+    # Never more than the user allowed, with OMP_NUM_THREADS or a threadpool_limits around the fit.
+    return count if before is None else min(count, before)
+
+
+def _set(library: BlasLibrary, threads: int | None) -> None:
+    # Take control from any thread, and do not hand it on: the lock above orders the changes.
+    # Older releases of threadpoolctl have no such control.
+    release = getattr(library, "clear_controlling_thread", None)
+    if release is not None:
+        release(force=True)
+    if threads is not None:
+        library.set_num_threads(threads)
+    if release is not None:
+        release(force=True)
+
+
+class _Process:
+    """The limiter of this process, made when first asked for: looking the BLAS libraries up costs milliseconds."""
+
+    def __init__(self) -> None:
+        self._creating = threading.Lock()
+        self._limiter: BlasLimiter | None = None
+        # The same lock held for a fork; the other one may be created meanwhile.
+        self._locked: BlasLimiter | None = None
+
+    def limiter(self) -> BlasLimiter:
+        if self._limiter is None:
+            with self._creating:
+                if self._limiter is None:
+                    self._limiter = BlasLimiter(ThreadpoolController().select(user_api="blas").lib_controllers)
+        return self._limiter
+
+    def before_fork(self) -> None:
+        # Hold the lock during a fork, so that no setting is half changed in the child.
+        self._locked = self._limiter
+        if self._locked is not None:
+            self._locked.lock.acquire()
+
+    def after_fork_in_parent(self) -> None:
+        if self._locked is not None:
+            self._locked.lock.release()
+
+    def after_fork_in_child(self) -> None:
+        self._creating = threading.Lock()
+        if self._limiter is not None:
+            self._limiter.forget_parent()
+
+
+_process = _Process()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_process.before_fork,
+        after_in_parent=_process.after_fork_in_parent,
+        after_in_child=_process.after_fork_in_child,
+    )
+
+
+def blas_threads(count: int) -> Limit:
+    """Limit BLAS to at most ``count`` threads inside the ``with`` block, whatever thread enters or leaves it."""
+    return _process.limiter()(count)
+
+
+def one_blas_thread(function: Callable[P, R]) -> Callable[P, R]:
+    """Hold BLAS to one thread during a public call, for the algebra outside of passes too.
+
+    Parallel work comes from passes, whose threads sleep while they wait. Those of BLAS spin: beside other work on the
+    same cores, a fit took ten times as long with two of them as with one, and its bits depended on their number.
+    NumPy's floating-point warnings are off meanwhile (see :func:`~nystrom.exceptions.judged_by_value`).
+    """
+
+    @wraps(function)
+    def limited(*args: P.args, **kwargs: P.kwargs) -> R:
+        limit = blas_threads(1)
+        try:
+            with limit, judged_by_value():
+                return function(*args, **kwargs)
+        finally:
+            limit.release()
+
+    return limited
+
+
+def limit_methods(cls: type, package: str) -> None:
+    """Wrap every public method that ``cls`` takes from classes of ``package`` in :func:`one_blas_thread`."""
+    for base in cls.__mro__:
+        if base.__module__.partition(".")[0] != package:
+            continue
+        for name, method in list(vars(base).items()):
+            if name.startswith("_") or not isinstance(method, FunctionType) or name in vars(base).get("_limited", ()):
+                continue
+            setattr(base, name, one_blas_thread(method))
+            base._limited = (*vars(base).get("_limited", ()), name)  # type: ignore[attr-defined]
+
+
+__all__ = [
+    "BlasLimiter",
+    "Limit",
+    "blas_threads",
+    "limit_methods",
+    "one_blas_thread",
+    "resolve_n_jobs",
+]
+
+
+def resolve_n_jobs(n_jobs: int | None) -> int:
+    """Return the number of threads: all cores for None or -1, all but k - 1 for -k."""
+    cores = available_cores()
+    if n_jobs is None:
+        return cores
+    if not is_whole(n_jobs) or n_jobs == 0:
+        raise ValueError(
+            f"n_jobs must be None, a positive number of threads, or negative to count back from all "
+            f"cores (-1 is all of them); got {n_jobs!r}."
+        )
+    return int(n_jobs) if n_jobs > 0 else max(1, cores + 1 + int(n_jobs))

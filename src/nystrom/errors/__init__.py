@@ -1,0 +1,23 @@
+"""How far the approximation is from K, without forming K.
+
+In trace norm the error is exact and free: ``K − L Lᵀ`` is positive semidefinite, so its trace norm is
+``Σ k(x, x) − Σ λ``. In Frobenius norm it is estimated from all pairs among a sample of rows, with an interval; in
+spectral norm it is a bracket, from Lanczos iteration on the rows' kernel where their number allows.
+"""
+
+from __future__ import annotations
+
+from nystrom.errors.frobenius import frobenius_error
+from nystrom.errors.measure import measure_error
+from nystrom.errors.spectral import spectral_error
+from nystrom.errors.trace import Certificate, ErrorEstimate, certify, trace_error
+
+__all__ = [
+    "Certificate",
+    "ErrorEstimate",
+    "certify",
+    "frobenius_error",
+    "measure_error",
+    "spectral_error",
+    "trace_error",
+]

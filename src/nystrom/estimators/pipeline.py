@@ -1,0 +1,370 @@
+"""The way of a fit: one function runs every stage, top to bottom, and no estimator is visible from inside it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from nystrom.checks import RandomState, check_optional_count, make_generator
+from nystrom.engine import Engine, make_engine
+from nystrom.engine.base import make_progress
+from nystrom.engine.memory import Footprint, fit_footprint
+from nystrom.engine.passes import Passes
+from nystrom.engine.threads import resolve_n_jobs
+from nystrom.errors.fit_warnings import look_at_rows, warn_if_cut, warn_if_unexplained
+from nystrom.errors.trace import Certificate, ErrorEstimate, certify
+from nystrom.exceptions import ApproximationWarning, warn_caller
+from nystrom.kernels import Gaussian, Kernel
+from nystrom.landmarks import Landmarks, Selector
+from nystrom.landmarks.auto import Auto
+from nystrom.landmarks.in_metric import View, see
+from nystrom.machine import machine_memory
+from nystrom.nystroem.factor import FACTORS, NystromMap, truncate
+from nystrom.nystroem.fit_pass import Kept
+from nystrom.rows import RowBlocks
+from nystrom.rows.arrays import ArrayRows
+from nystrom.sizing.growing import Grown, grow_by_components, grow_by_score
+from nystrom.sizing.rare_rows import Apart, can_watch, costs_too_much, count_apart, rows_apart, with_rare_rows
+from nystrom.sizing.tolerance import Sized, cut_rank, find_size, why_not_met
+from nystrom.solvers.landmark_cg import UnfactoredMap
+from nystrom.tuning.kernel_rule import KernelRule
+from nystrom.types import Array
+
+FIT_ADVICE = "Fewer landmarks, or rows opened with a smaller block_rows, need less."
+# Up to this many columns, recomputing a Gaussian kernel of rows in memory beats filling fresh memory with it ...
+_QUICK_COLUMNS = 128
+# ... unless the values are few.
+_SMALL_BYTES = 8 * 2**20
+# The most kernel values that a fit keeps for the features that follow.
+_KEPT_BYTES = 256 * 2**20
+# Landmarks without a rank to double: enough for good accuracy, and still seconds for a million rows.
+DEFAULT_LANDMARKS = 1000
+# More landmarks are seldom worth their time, which grows with the square; a larger n_landmarks allows them.
+MOST_LANDMARKS = 5000
+# Components that must be stable for n_landmarks="auto" without a rank.
+_COMPONENTS_TO_SETTLE = 20
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a fit may use: bytes beyond those in use, threads, and a terminal."""
+
+    max_memory: int | None = None
+    n_jobs: int | None = None
+    verbose: int = 0
+
+    def limits(self, rows: RowBlocks) -> bool:
+        """Whether ``max_memory`` bounds a pass over these rows."""
+        return self.max_memory is not None and not rows.on_cluster
+
+    def engine(self, rows: RowBlocks, work: Footprint | None, *, advice: str = FIT_ADVICE) -> Engine:
+        """Return the engine for these rows, with as many threads as ``max_memory`` allows for ``work``.
+
+        Where nothing limits the pass, ``work`` is not looked at.
+        """
+        progress = make_progress(self.verbose)
+        if self.max_memory is None or work is None or rows.on_cluster:
+            return make_engine(rows, self.n_jobs, progress)
+        threads = work.threads(self.max_memory, resolve_n_jobs(self.n_jobs), advice=advice)
+        return make_engine(rows, threads, progress, room=work.room(self.max_memory, threads))
+
+    def factor_fits(self, rows: RowBlocks, m: int) -> bool:
+        """Whether a factor of m landmarks fits into ``max_memory``, or into this machine."""
+        budget = self.max_memory or machine_memory()
+        return budget is None or rows.on_cluster or fit_footprint(rows, m).least <= budget
+
+    def most_landmarks(self, rows: RowBlocks, selector: Selector, most: int = MOST_LANDMARKS) -> int:
+        """Return ``most``, the number of rows, or what ``max_memory`` allows, whichever is least."""
+        most = min(most, rows.shape[0])
+        if self.max_memory is None or rows.on_cluster:
+            return most
+        low, high = 1, most
+        while low < high:
+            middle = (low + high + 1) // 2
+            fits = fit_footprint(rows, middle, selector.held_bytes(rows, middle)).least <= self.max_memory
+            low, high = (middle, high) if fits else (low, middle - 1)
+        return low
+
+
+@dataclass(frozen=True)
+class Size:
+    """How many landmarks to take; with what the search for that number found."""
+
+    m: int
+    tried: tuple[tuple[int, Any], ...] | None = None
+    sized: Sized | None = None
+
+
+class SizeRule(Protocol):
+    """Says how many landmarks are taken."""
+
+    @property
+    def most(self) -> int:
+        """The most landmarks that a fit may come to hold."""
+
+    def __call__(self, view: View, selector: Selector, seed: RandomState) -> Size:
+        """Return the number of landmarks for the rows of the view."""
+
+
+@dataclass(frozen=True)
+class GivenSize:
+    """So many landmarks as given, or as the defaults say, unless the metric asks for another number."""
+
+    most: int
+    is_default: bool = False
+
+    def __call__(self, view: View, selector: Selector, seed: RandomState) -> Size:
+        return Size(self.most)
+
+
+@dataclass(frozen=True)
+class GrownSize:
+    """Twice as many landmarks until the score (with a target) or the components (without) settle."""
+
+    least: int
+    most: int
+    # Of the machine with a target: its usual number of landmarks, and whether it has an intercept.
+    usual: int | None = None
+    intercept: bool = True
+    rank: int | None = None
+    limit: str = "it takes"
+
+    def __call__(self, view: View, selector: Selector, seed: RandomState) -> Size:
+        rng = make_generator(seed).spawn(1)[0]
+        found = self._grow(view, selector, rng)
+        if not found.settled:
+            warn_caller(
+                f"n_landmarks='auto' stopped at {len(found.landmarks)} landmarks, the most that {self.limit}; more "
+                f"would still help. Give n_landmarks a number to take more.",
+                ApproximationWarning,
+            )
+        return Size(len(found.landmarks), found.tried)
+
+    def _grow(self, view: View, selector: Selector, rng: np.random.Generator) -> Grown:
+        kernel, selector = view.resolved(), view.selector(selector)
+        if self.usual is None:
+            rank = self.rank or _COMPONENTS_TO_SETTLE
+            return grow_by_components(view.passes, selector, kernel, rng, rank, least=self.least, most=self.most)
+        least, most, usual = self.least, self.most, self.usual
+        return grow_by_score(
+            view.passes, selector, kernel, rng, least=least, most=most, usual=usual, intercept=self.intercept
+        )
+
+
+@dataclass(frozen=True)
+class ToleranceSize:
+    """As many landmarks as bring the error below a tolerance."""
+
+    tol: float
+    norm: str
+    most: int
+    limit: str
+
+    def __call__(self, view: View, selector: Selector, seed: RandomState) -> Size:
+        selector, rng = view.selector(selector), make_generator(seed)
+        found = find_size(view.passes, selector, view.kernel, self.tol, rng, norm=self.norm, most=self.most)
+        return Size(len(found.landmarks), found.tried, found)
+
+    def cut(self, fitted: NystromMap, found: Sized, selector: Selector) -> NystromMap:
+        """Return the map with as few directions as the tolerance allows; warn where it is not met."""
+        if found.met:
+            return truncate(fitted, cut_rank(fitted.eigenvalues, found.error, self.tol))
+        warn_caller(why_not_met(found, selector, self.tol, self.most, self.limit), ApproximationWarning)
+        return fitted
+
+
+@dataclass(frozen=True)
+class FitRequest:
+    """What a fit is asked for: values and rules, checked.
+
+    ``rank`` is that of the map. ``factor_landmarks`` is how many of the landmarks the factor takes: None for all, 0 for
+    no factor. ``footprint`` returns what a fit of m landmarks adds to the process, given the bytes of the selection.
+    """
+
+    kernel: Kernel
+    selector: Selector
+    size: GivenSize | GrownSize | ToleranceSize
+    rank: int | None = None
+    kernel_rule: KernelRule = field(default_factory=KernelRule)
+    factor: str = "optimal"
+    factor_landmarks: int | None = None
+    footprint: Callable[[RowBlocks, int, int, int], Footprint] = fit_footprint
+    resources: Resources = field(default_factory=Resources)
+    seed: RandomState = None
+    announce: bool = True
+    keep_kernel: bool = False
+
+    def passes(self, rows: RowBlocks, m: int) -> Passes:
+        """Return the rows with an engine that has the memory for m landmarks."""
+        m = self.selector.count(m, rows.shape[0])
+        work = self.footprint(rows, m, self.selector.held_bytes(rows, m), self.selector.thread_bytes(rows, m))
+        if self.resources.max_memory is None and not rows.on_cluster:
+            work.check_machine()
+        return Passes(rows, self.resources.engine(rows, work))
+
+    def factorise(self, passes: Passes, kernel: Kernel, landmarks: Landmarks) -> NystromMap:
+        """Return the map of rows for a kernel on trial."""
+        return FACTORS[self.factor](passes, kernel, landmarks, self.rank)
+
+
+@dataclass(frozen=True)
+class StageRecord:
+    """One stage of a fit that was made: its passes over the rows, and its seconds."""
+
+    name: str
+    n_passes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class MapFit:
+    """What a fit has found. ``landmarks`` are all of them, also where the factor takes some."""
+
+    map: NystromMap | UnfactoredMap
+    landmarks: Landmarks
+    kernel: Kernel
+    passes: Passes
+    certificate: Certificate | None
+    stages: tuple[StageRecord, ...]
+    keep: Kept
+    sizes_tried: tuple[tuple[int, Any], ...] | None = None
+    error: ErrorEstimate | None = None
+    metric_losses: Any = None
+
+    @property
+    def factored(self) -> NystromMap:
+        """The map, of a fit that has a factor."""
+        assert isinstance(self.map, NystromMap)
+        return self.map
+
+
+def fit_map(rows: RowBlocks, request: FitRequest) -> MapFit:
+    """Run every stage of a fit once and in order: metric, size, landmarks, width, factor, rare rows, certificate."""
+    try:
+        return _run(rows, request)
+    except MemoryError as error:
+        if error.__cause__ is not None:
+            raise
+        raise MemoryError(
+            f"the fit found no memory for a part of its work ({error}). Fewer landmarks or fewer columns of X need "
+            f"less; max_memory= tells before the work how much it needs."
+        ) from error
+
+
+def _run(rows: RowBlocks, request: FitRequest) -> MapFit:
+    began = time.perf_counter()
+    passes, rng = request.passes(rows, request.size.most), make_generator(request.seed)
+    metric = request.kernel_rule.in_metric(passes, request.kernel, rng)
+    view = see(passes, metric.kernel)
+    size = request.size(view, request.selector, request.seed)
+    if metric.n_landmarks is not None and isinstance(request.size, GivenSize) and request.size.is_default:
+        size = Size(request.resources.most_landmarks(rows, request.selector, metric.n_landmarks))
+    if size.m != request.size.most and size.sized is None and request.resources.max_memory is not None:
+        passes = request.passes(rows, size.m)
+        view = view.over(passes)
+    if size.sized is not None:
+        landmarks, kernel = view.outside(size.sized.landmarks), view.back(view.resolved())
+    else:
+        landmarks, inside = view.select(request.selector, size.m, rng, announce=request.announce)
+        kernel = view.back(request.kernel_rule.width(view, inside, rng, request.kernel, request.factorise))
+    stage = "landmarks" if size.sized is None else "search"
+    stages = [StageRecord(stage, passes.n_passes, time.perf_counter() - began)]
+    fitted, apart, keep = _factorise(passes, kernel, landmarks, request)
+    if isinstance(request.size, ToleranceSize) and size.sized is not None and isinstance(fitted, NystromMap):
+        fitted = request.size.cut(fitted, size.sized, request.selector)
+    n_passes = passes.n_passes - stages[0].n_passes
+    stages.append(StageRecord("factor", n_passes, time.perf_counter() - began - stages[0].seconds))
+    certificate = None
+    if isinstance(fitted, NystromMap):
+        certificate = _certify(rows, fitted, apart, keep, stages, warns=size.sized is None)
+    error = None if size.sized is None else size.sized.error
+    return MapFit(fitted, landmarks, kernel, passes, certificate, tuple(stages), keep, size.tried, error, metric.losses)
+
+
+def _factorise(
+    passes: Passes, kernel: Kernel, landmarks: Landmarks, request: FitRequest
+) -> tuple[NystromMap | UnfactoredMap, Apart | None, Kept]:
+    """Return the map of all rows, those that resembled no landmark, and the kernel values kept.
+
+    Rare clusters that "auto" has missed are given some of its landmarks, unless all other rows lose too much by it.
+    Landmarks that a tolerance has judged stay as they are.
+    """
+    if request.factor_landmarks == 0:
+        return UnfactoredMap(landmarks, kernel), None, Kept(None)
+    if request.factor_landmarks is not None:
+        few = np.linspace(0, len(landmarks) - 1, min(request.factor_landmarks, len(landmarks))).astype(int)
+        landmarks = Landmarks(landmarks.points[few], None)
+    watch = isinstance(request.selector, Auto) and request.factor_landmarks is None
+    watch = watch and can_watch(passes, kernel, landmarks)
+    keep = Kept(
+        _room_for_kernel(passes, kernel, len(landmarks)) if request.keep_kernel else None,
+        np.empty(passes.rows.shape[0], passes.rows.dtype) if watch else None,
+    )
+    factorise = FACTORS[request.factor]
+    fitted = factorise(passes, kernel, landmarks, request.rank, keep=keep)
+    if keep.largest is None:
+        return fitted, None, keep
+    apart, keep.largest = rows_apart(passes, keep.largest), None
+    better = None
+    if apart is not None and not isinstance(request.size, ToleranceSize):
+        better = with_rare_rows(passes, fitted, apart)
+    if apart is None or better is None:
+        return fitted, apart, keep
+    moved = factorise(passes, kernel, better, request.rank, keep=keep)
+    if costs_too_much(moved, fitted, apart):
+        keep.values = None  # they are those of the landmarks given up
+        return fitted, apart, keep
+    return moved, apart, keep
+
+
+def _certify(
+    rows: RowBlocks, fitted: NystromMap, apart: Apart | None, keep: Kept, stages: list[StageRecord], *, warns: bool
+) -> Certificate:
+    """Return what is known of the fit, after a look at some rows and at those that resembled no landmark."""
+    certificate = look_at_rows(certify(fitted), rows, fitted, keep.values)
+    if apart is not None:
+        certificate = count_apart(certificate, fitted, apart)
+    certificate = replace(certificate, stages=tuple((stage.name, stage.seconds) for stage in stages))
+    if warns:
+        warn_if_unexplained(certificate, rows, fitted)
+        warn_if_cut(certificate, fitted)
+    return certificate
+
+
+def _room_for_kernel(passes: Passes, kernel: Kernel, m: int) -> Array | None:
+    """Return room for C, or None where it would be large, or where it takes less time to compute it again."""
+    rows = passes.rows
+    in_memory = isinstance(rows, ArrayRows) and not rows.is_sparse
+    n_bytes = rows.shape[0] * m * rows.dtype.itemsize
+    if in_memory and isinstance(kernel, Gaussian) and rows.shape[1] <= _QUICK_COLUMNS and n_bytes > _SMALL_BYTES:
+        return None
+    left = passes.engine.room
+    room = _KEPT_BYTES if left is None else min(_KEPT_BYTES, left)
+    if rows.on_cluster or n_bytes > room:
+        return None
+    return np.empty((rows.shape[0], m), rows.dtype)
+
+
+def resolve_sizes(
+    n_components: object, n_landmarks: object, n_rows: int, *, least: int = 1, default_rank: object = None
+) -> tuple[int | None, int]:
+    """Return (rank or None, number of landmarks): m is 2r by default, at least ``least``, never more than the rows.
+
+    A rank equal to ``default_rank`` is capped at ``n_landmarks``; any other above it is an error.
+    """
+    rank = check_optional_count(n_components, "n_components")
+    m = check_optional_count(n_landmarks, "n_landmarks")
+    if m is not None and rank is not None and rank > m:
+        if rank == default_rank:
+            return m, min(m, n_rows)
+        raise ValueError(
+            f"n_components={rank} is larger than n_landmarks={m}: {m} landmarks span at most {m} directions. "
+            f"Lower n_components, raise n_landmarks, or leave n_landmarks=None for twice n_components."
+        )
+    if m is None:
+        m = DEFAULT_LANDMARKS if rank is None else max(2 * rank, least)
+    return rank, min(m, n_rows)

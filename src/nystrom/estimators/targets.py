@@ -1,0 +1,358 @@
+"""What the machines with a target share: the target checked, the kernel's metric and width, numbers or classes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Unpack
+
+import numpy as np
+from numpy.typing import DTypeLike
+from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin, is_classifier
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from nystrom.checks import check_tolerance
+from nystrom.engine import is_dask_collection
+from nystrom.estimators.base import KernelMachine
+from nystrom.estimators.parameters import SharedParameters, set_parameters
+from nystrom.estimators.pipeline import GivenSize, GrownSize, ToleranceSize, resolve_sizes
+from nystrom.estimators.scikit_parameters import given_kernel
+from nystrom.kernels import InMetric, Kernel, make_kernel
+from nystrom.landmarks import make_selector
+from nystrom.rows import Block, RowBlocks
+from nystrom.rows.draw import gather_target, gather_weight
+from nystrom.rows.validation import Checked, check_target, require_numbers
+from nystrom.solvers.exact import KernelProduct
+from nystrom.tuning.bandwidth import check_searchable
+from nystrom.tuning.kernel_rule import Criterion, KernelRule, WidthRule
+from nystrom.tuning.metric import MetricLike
+from nystrom.types import Array, ClassWeight, Emitted, OutPath, RowsLike, TargetLike
+
+# Work on a target of many rows is done in pieces, to hold no wide copy of it.
+_ROWS_AT_A_TIME = 2**16
+
+
+def require_finite_squares(squares: Array) -> None:
+    """Raise unless the sum of squares of each target is finite."""
+    if not np.isfinite(squares).all():
+        raise ValueError(
+            "Input y contains NaN or infinity, or numbers above 1e154, whose squares overflow: drop such rows, or "
+            "divide y by a constant before the fit."
+        )
+
+
+@dataclass(frozen=True)
+class Link:
+    """What is made of the fitted functions at some rows, an array (n, t), before it is emitted."""
+
+    name: str
+    function: Callable[[Array], Array]
+    n_columns: int
+    dtype: DTypeLike = np.float64
+
+    def __call__(self, values: Array) -> Array:
+        return np.asarray(self.function(values))
+
+
+class TargetMachine(KernelMachine):
+    """Base of the machines that learn a target.
+
+    Parameters
+    ----------
+    kernel : str, Kernel or callable, default="gaussian"
+        "gaussian" (or "rbf"), "polynomial", "linear", "laplacian", "matern", "cosine", "precomputed", a kernel object
+        of :mod:`nystrom.kernels`, or a function. "auto" is the Gaussian kernel, the Matérn one of smoothness 1/2 or the
+        Laplacian one: the one that predicts rows held out from a sample best. Unless ``n_landmarks`` or
+        ``n_components`` is given, 500, 1,000 or 2,000 landmarks are then taken, by how much more of them help.
+    metric : "diagonal", "full", "auto", array or None, default=None
+        How much each column counts in distances. "diagonal" learns a scale for each column from the target, "full" a
+        matrix that mixes them, "auto" the better of the two on held-out rows; all keep the plain metric unless the
+        learned one is better there. ``gamma="scale"`` is widened or narrowed by the same rows. An array holds p scales,
+        or a positive semidefinite p × p matrix. Sparse rows take the diagonal one.
+    """
+
+    metric: MetricLike
+    landmark_coef_: Array
+    intercept_: Array
+
+    def __init__(self, *, metric: MetricLike = None, **shared: Unpack[SharedParameters]) -> None:
+        set_parameters(self, TargetMachine.__init__, locals())
+
+    def _kernel(self) -> Kernel:
+        gamma = "scale" if self._searches_gamma else self.gamma
+        kernel = "gaussian" if self._chooses_kernel else given_kernel(self)
+        parsed = make_kernel(kernel, gamma=gamma, degree=self.degree, coef0=self.coef0)
+        if self._searches_gamma:
+            check_searchable(parsed)
+        return parsed
+
+    @property
+    def _searches_gamma(self) -> bool:
+        return isinstance(self.gamma, str) and self.gamma == "auto"
+
+    @property
+    def _chooses_kernel(self) -> bool:
+        return isinstance(self.kernel, str) and self.kernel == "auto"
+
+    def _kernel_rule(self, searched: WidthRule | None) -> KernelRule:
+        intercept = bool(getattr(self, "fit_intercept", True))
+        return KernelRule(self.metric, self._chooses_kernel, is_classifier(self), intercept, searched)
+
+    def _width_rule(self, criterion: Criterion, regularisation: Array | None) -> WidthRule | None:
+        """Return how the width is judged: where it is to be searched, or the regularisation is given."""
+        if not self._searches_gamma and regularisation is None:
+            return None
+        return WidthRule(criterion, always=self._searches_gamma)
+
+    def _rank_and_size(self, rows: RowBlocks) -> tuple[int | None, GivenSize | GrownSize | ToleranceSize]:
+        rank, size = super()._rank_and_size(rows)
+        if isinstance(size, GrownSize):
+            usual = resolve_sizes(self.n_components, None, rows.shape[0], least=size.least)[1]
+            size = replace(size, usual=usual, intercept=bool(getattr(self, "fit_intercept", True)))
+        return rank, size
+
+    def _landmarks_to_spare(self, rows: RowBlocks) -> int | None:
+        """Return how many landmarks are asked for; None where only a factor will do, however many they are."""
+        if self.n_components is not None or isinstance(self.n_landmarks, str) or not self._kernel().has_coordinates:
+            return None
+        _, m = resolve_sizes(None, self.n_landmarks, rows.shape[0])
+        return make_selector(self.landmarks).count(m, rows.shape[0])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        mixes = (
+            self.metric == "full"
+            if isinstance(self.metric, str)
+            else self.metric is not None and np.ndim(self.metric) == 2
+        )
+        tags.input_tags.sparse = tags.input_tags.sparse and not mixes
+        return tags
+
+    @property
+    def metric_(self) -> Array:
+        """The metric of the kernel: a scale for each column, or the matrix M of ``(x − z)ᵀ M (x − z)``."""
+        root = self._fitted_root()
+        return root if root.ndim == 1 else root @ root.T
+
+    @property
+    def feature_importances_(self) -> Array:
+        """The share of each column in the metric: the diagonal of M, which sums to 1."""
+        root = self._fitted_root()
+        weights = root**2 if root.ndim == 1 else np.square(root).sum(axis=1)
+        return np.asarray(weights / weights.sum())
+
+    def _fitted_root(self) -> Array:
+        kernel = getattr(self, "kernel_", None)
+        if isinstance(kernel, InMetric):
+            return kernel.root
+        if kernel is not None and self.metric is not None:
+            return np.ones(self.n_features_in_)  # learned, and no better than the plain one
+        raise AttributeError(
+            f"this {type(self).__name__} has no metric: fit it with metric='auto', 'diagonal' or 'full' first."
+        )
+
+    def _check_X_y(
+        self, X: RowsLike, y: TargetLike, sample_weight: TargetLike = None, *, reset: bool = True
+    ) -> Checked:
+        """Return the rows with a target of numbers and weights, all checked."""
+        return check_target(self._check_X(X, reset=reset), y, sample_weight, numeric=True, owner=self)
+
+    def _judged(self, X: RowsLike, y: TargetLike, weight: TargetLike) -> tuple[Any, Any]:
+        """Return the target and the weights that a score takes: those given, or those inside the rows X."""
+        if isinstance(X, RowBlocks) and X.has_weight and weight is None:
+            weight = gather_weight(X, self._engine(X))
+        if y is not None:
+            return y, weight
+        rows = self._check_X(X, reset=False)
+        if not rows.has_target:
+            raise ValueError(
+                "a score needs y, and these rows do not hold their target: give it, such as y=table['price']. Rows "
+                "from open_rows hold their own, and those of a table that TableEncoder(target=...) encodes; where the "
+                "table has gaps in the target, leave these rows out, or take TableEncoder.rows."
+            )
+        return gather_target(rows, self._engine(rows)), weight
+
+    def _raw_predict(self, X: RowsLike, link: Link | None = None, *, out: OutPath = None) -> Emitted:
+        """Return the fitted functions at the rows of X, shape (n, t), or what a link makes of them: one pass."""
+        check_is_fitted(self)
+        rows = self._check_X(X, reset=False)
+        link = link or Link("predict", np.asarray, self.landmark_coef_.shape[1])
+        fitted, coefficients, intercept = self.map_, self.landmark_coef_, self.intercept_
+        training, product = getattr(self, "training_rows_", None), None
+        if training is not None:
+            # Every row of the fit is a landmark.
+            product, coefficients = KernelProduct(training, self.kernel_, self._engine(rows)), self._dual_coef
+
+        def function(block: Block) -> Array:
+            if product is not None:
+                return link(product.predict(block.X, coefficients) + intercept)
+            return link(fitted.evaluate(block.X) @ coefficients + intercept)
+
+        return self._emit(rows, function, link.n_columns, link.dtype, label=link.name, out=out)
+
+
+class KernelRegressor(MultiOutputMixin, RegressorMixin, TargetMachine):
+    """Base of the machines for numbers; a fit says in ``_one_target`` whether predictions have one column."""
+
+    _one_target: bool
+
+    def predict(self, X: RowsLike, *, out: OutPath = None) -> Emitted:
+        """Return the fitted function at the rows of X, shape (n,) or (n, t).
+
+        With ``out``, a path, the values are streamed there (n × t), as by :meth:`nystrom.Nystroem.transform`.
+        """
+        values = self._raw_predict(X, out=out)
+        if out is not None:
+            return values
+        return values[:, 0] if self._one_target else values
+
+    def score(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> float:
+        """Return R² of the predictions; y may be None where the rows hold it."""
+        for values, name in ((y, "y"), (sample_weight, "sample_weight")):
+            if values is not None:
+                require_numbers(values, name, "a score needs numbers. Convert them.")
+        return float(super().score(X, *self._judged(X, y, sample_weight)))
+
+
+@dataclass(frozen=True)
+class ClassTarget:
+    """Rows with classes, checked: the number of the class of each, the weights with those of the classes."""
+
+    rows: RowBlocks
+    codes: Array
+    weight: Array | None
+    classes: Array
+    class_weights: Array | None
+
+    @property
+    def indicators(self) -> Array:
+        """±1 for each row and class, in one byte each; a single column for two classes."""
+        c = len(self.classes)
+        names = np.arange(1, 2) if c == 2 else np.arange(c)
+        return np.where(self.codes[:, None] == names, np.int8(1), np.int8(-1))
+
+    @property
+    def results(self) -> dict[str, Any]:
+        """What a fit stores of them."""
+        return {"classes_": self.classes, "_class_weights": self.class_weights}
+
+
+class KernelClassifier(ClassifierMixin, TargetMachine):
+    """Base of the classifiers; a subclass has ``class_weight``."""
+
+    class_weight: ClassWeight
+    classes_: Array
+    _class_weights: Array | None
+
+    def _check_X_classes(self, X: RowsLike, y: TargetLike, sample_weight: TargetLike) -> ClassTarget:
+        """Return the rows, the number of the class of each, and the weights."""
+        rows = self._check_X(X, reset=True)
+        checked = check_target(rows, y, sample_weight, numeric=False, multi_output=False, owner=self)
+        rows, found, weight = checked.rows, checked.y, checked.weight
+        if found is None:
+            found = gather_target(rows, self._engine(rows)).ravel()
+        if rows.has_weight:
+            weight = gather_weight(rows, self._engine(rows))
+        check_classification_targets(found)
+        emphasis = None
+        if self.class_weight is not None:
+            emphasis = _emphasis(self.class_weight, found, weight)
+            balance = emphasis(found)
+            weight = balance if weight is None else weight * balance
+        # A row of weight 0 is left out, and so is a class that has no other rows.
+        classes = np.unique(found if weight is None else found[weight > 0])
+        if len(classes) < 2:
+            raise ValueError(
+                f"y must hold at least 2 classes; got {len(classes)} class, {classes.tolist()}, in rows of positive "
+                f"weight: there is nothing to tell apart."
+            )
+        # What a row of each class weighs when it is there once.
+        class_weights = None if emphasis is None else emphasis(classes)
+        return ClassTarget(rows, _numbers_of(found, classes), weight, classes, class_weights)
+
+    def decision_function(self, X: RowsLike, *, out: OutPath = None) -> Emitted:
+        """Return the fitted functions: of the second class, shape (n,), if there are two; else of all, (n, c).
+
+        With ``out``, a path, they are streamed there, as by :meth:`nystrom.Nystroem.transform`.
+        """
+        values = self._raw_predict(X, out=out)
+        if out is not None:
+            return values
+        return values[:, 0] if values.shape[1] == 1 else values
+
+    def predict(self, X: RowsLike, *, out: OutPath = None) -> Emitted:
+        """Return the class of each row; lazy if X is a Dask collection.
+
+        With ``out``, a path, the classes are streamed there, as by :meth:`nystrom.Nystroem.transform`; they must be
+        numbers.
+        """
+        if out is not None:
+            return self._write_classes(X, out)
+        values = self.decision_function(X)
+        if is_dask_collection(values):
+            columns = list(range(1, values.ndim))
+            return values.map_blocks(_classes_of, self.classes_, drop_axis=columns, meta=self.classes_[:0])
+        return _classes_of(np.asarray(values), self.classes_)
+
+    def _write_classes(self, X: RowsLike, out: OutPath) -> Emitted:
+        check_is_fitted(self)
+        classes = self.classes_
+        if classes.dtype.kind not in "fiub":
+            raise ValueError(
+                "out= writes numbers, and the classes are text: write decision_function(X, out=...) and take the "
+                "classes from it, or use the command 'nystrom predict', which writes text."
+            )
+
+        def function(values: Array) -> Array:
+            return _classes_of(values[:, 0] if values.shape[1] == 1 else values, classes)[:, None]
+
+        return self._raw_predict(X, Link("classes", function, 1, classes.dtype), out=out)
+
+    def score(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> float:
+        """Return the share of rows classified rightly; y may be None where the rows hold it."""
+        return float(super().score(X, *self._judged(X, y, sample_weight)))
+
+
+def _numbers_of(y: Array, classes: Array) -> Array:
+    """Return the number of each row's class in as few bytes as hold it; a class of weight 0 has the last number."""
+    numbers = np.empty(len(y), np.min_scalar_type(-len(classes)))
+    for start in range(0, len(y), _ROWS_AT_A_TIME):
+        piece = slice(start, start + _ROWS_AT_A_TIME)
+        numbers[piece] = np.minimum(np.searchsorted(classes, y[piece]), len(classes) - 1)
+    return numbers
+
+
+def _emphasis(class_weight: ClassWeight, y: Array, weight: Array | None) -> Callable[[Array], Array]:
+    """Return the function from classes to their weights; "balanced" makes all count alike, as their rows weigh."""
+    classes, codes = np.unique(y, return_inverse=True)
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        masses = np.bincount(codes, weight)
+        weights = np.divide(
+            masses.sum() / np.count_nonzero(masses), masses, out=np.zeros(len(masses)), where=masses > 0
+        )
+    else:
+        weights = _given_weights(class_weight, classes)
+    return lambda some: np.asarray(weights[np.searchsorted(classes, some)])
+
+
+def _given_weights(class_weight: object, classes: Array) -> Array:
+    """Return the weight of each class in a dict, 1 for those it does not name."""
+    if not isinstance(class_weight, dict):
+        raise ValueError(
+            f"class_weight must be 'balanced', a dict from classes to weights, or None; got {class_weight!r}."
+        )
+    for name, weight in class_weight.items():
+        check_tolerance(weight, f"class_weight[{name!r}]")
+    known = classes.tolist()
+    # A class with a weight may have no row here, as in a part of the rows; but then every other must be named too.
+    unknown = [name for name in class_weight if name not in known]
+    if unknown and not all(name in class_weight for name in known):
+        raise ValueError(f"class_weight names {unknown[0]!r}, which is no class of y; its classes are {known}.")
+    return np.array([float(class_weight.get(name, 1.0)) for name in known])
+
+
+def _classes_of(values: Array, classes: Array) -> Array:
+    """Return the class that the fitted functions of each row name."""
+    codes = (values > 0).astype(np.intp) if values.ndim == 1 else values.argmax(axis=1)
+    return np.asarray(classes[codes])

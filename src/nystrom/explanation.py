@@ -1,0 +1,460 @@
+"""Reasons for predictions: importances and dependence by original column, and the nearest rows.
+
+All look at a fitted machine, alone or as the last step of a pipeline. Behind a ``TableEncoder`` the encoded columns of
+one column of the table (categories, gaps, cycles of a date) count as one. Behind other transformers the columns are
+those that the machine sees.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from nystrom.checks import RandomState, check_count, make_generator
+from nystrom.engine import make_engine
+from nystrom.exceptions import MissingDependencyError
+from nystrom.kernels import InMetric
+from nystrom.rows import array_rows, as_blocks
+from nystrom.rows.draw import draw_rows, take_with_targets
+from nystrom.tables import TableEncoder
+from nystrom.tables.columns import Column
+from nystrom.types import Array, RowsLike, TargetLike, to_dense
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# More rows change a mean over rows little.
+MOST_ROWS = 10_000
+# Of a normal distribution, for intervals of 95 %.
+_DEVIATIONS = 1.96
+
+
+class Span(NamedTuple):
+    """The columns of the rows that one original column became."""
+
+    name: str
+    start: int
+    stop: int
+    column: Column | None = None
+
+    @property
+    def at(self) -> slice:
+        return slice(self.start, self.stop)
+
+
+class Opened(NamedTuple):
+    """A machine and a sample of the rows that it sees, with their numbers, and their targets where these were given."""
+
+    machine: Any
+    X: Array
+    y: Array | None
+    spans: tuple[Span, ...]
+    numbers: Array
+    n_rows: int
+
+
+def open_model(
+    model: Any,
+    X: RowsLike,
+    y: TargetLike = None,
+    *,
+    with_target: bool = False,
+    max_rows: int | None = None,
+    rng: np.random.Generator,
+) -> Opened:
+    """Return the machine of a model and at most ``max_rows`` rows as it sees them: one pass.
+
+    Where a target is needed, it is y, or that of the rows or of the table; rows of a table without one are left out.
+    """
+    machine, rows = model, X
+    if hasattr(model, "steps"):
+        *before, (_, machine) = model.steps
+        by_table = y is None and with_target and len(before) == 1 and isinstance(before[0][1], TableEncoder)
+        rows = before[0][1].rows(X, need_target=True) if by_table else model[:-1].transform(X)
+    check_is_fitted(machine)
+    blocks = as_blocks(rows)
+    n, fitted = blocks.shape[0], getattr(machine, "feature_names_in_", None)
+    if fitted is not None and blocks.feature_names is not None and list(fitted) != list(blocks.feature_names):
+        raise ValueError(f"the columns of X must be those of the fit, in their order: {', '.join(map(repr, fitted))}.")
+    if y is not None and np.asarray(y).shape[:1] != (n,):
+        raise ValueError(f"y must have one target for each of the {n} rows of X; got the shape {np.asarray(y).shape}.")
+    numbers, _ = draw_rows(n, n if max_rows is None else max_rows, None, rng)
+    sample = take_with_targets(blocks, make_engine(blocks), numbers)
+    target = sample.y if y is None else np.asarray(y)[numbers]
+    if with_target and target is None:
+        raise ValueError("the target of the rows is needed; give y, or rows that hold it.")
+    return Opened(machine, np.asarray(to_dense(sample.X)), target, spans_of(model), numbers, n)
+
+
+def spans_of(model: Any) -> tuple[Span, ...]:
+    """Return the original columns of a fitted model, in the order of the columns that its machine sees."""
+    *before, (_, machine) = getattr(model, "steps", [("machine", model)])
+    encoder = before[0][1] if len(before) == 1 else None
+    if not isinstance(encoder, TableEncoder):
+        names = getattr(machine, "feature_names_in_", None)
+        if names is None and before and hasattr(model[:-1], "get_feature_names_out"):
+            names = model[:-1].get_feature_names_out()
+        if names is None:
+            names = [f"x{j}" for j in range(machine.n_features_in_)]
+        return tuple(Span(str(name), j, j + 1) for j, name in enumerate(names))
+    spans, start = [], 0
+    for column in encoder.coding.used:
+        spans.append(Span(column.name, start, start + len(column.features), column))
+        start = spans[-1].stop
+    return tuple(spans)
+
+
+def answer(machine: Any, X: Array, *, probabilities: bool = False) -> Array:
+    """Return predictions of shape (n, t): numbers; of classes their scores, or probabilities where asked."""
+    if not hasattr(machine, "predict"):
+        raise TypeError(
+            f"{type(machine).__name__} predicts nothing that could be explained; give a machine with predict."
+        )
+    # Blocks, because an array without names would be warned of where the fit had names.
+    rows = array_rows(X)
+    if probabilities and hasattr(machine, "predict_proba"):
+        values = np.asarray(machine.predict_proba(rows))
+        return values[:, 1:] if values.shape[1] == 2 else values
+    values = np.asarray(machine.decision_function(rows) if hasattr(machine, "classes_") else machine.predict(rows))
+    return values.reshape(len(X), -1)
+
+
+def metric_shares(machine: Any, spans: Sequence[Span]) -> Array | None:
+    """Return the share of each original column in the metric of a machine; None without a metric, or a plain one."""
+    if not (isinstance(machine.kernel_, InMetric) and hasattr(machine, "feature_importances_")):
+        return None
+    shares = np.asarray(machine.feature_importances_)
+    return np.array([shares[span.at].sum() for span in spans])
+
+
+@dataclass(frozen=True)
+class Importance:
+    """How much worse a model scores when a column is shuffled.
+
+    Attributes
+    ----------
+    columns : tuple of str
+        The original columns.
+    values, low, high : arrays of shape (columns,)
+        The loss of score, and an interval of 95 % over the rows.
+    score, score_name : float, str
+        Of the rows as they are: "R²" or "accuracy".
+    metric : array of shape (columns,) or None
+        The share of each column in the metric of the machine, where it has one. It follows units: with metres in the
+        place of kilometres it is a million times smaller. Compare shares only among columns of one scale.
+    n_rows : int
+        Rows looked at.
+    """
+
+    columns: tuple[str, ...]
+    values: Array
+    low: Array
+    high: Array
+    score: float
+    score_name: str
+    metric: Array | None
+    n_rows: int
+
+    @property
+    def order(self) -> Array:
+        """The numbers of the columns, the most important first."""
+        return np.argsort(-self.values, kind="stable")
+
+    def __repr__(self) -> str:
+        head = f"{self.score_name} {self.score:.4f} on {self.n_rows:,} rows; loss when a column is shuffled:"
+        width = max(map(len, self.columns))
+        shares = "" if self.metric is None else "   metric's share (follows units)"
+        lines = [
+            f"{self.columns[j]:<{width}} {self.values[j]:8.4f}  [{self.low[j]:.4f}, {self.high[j]:.4f}]"
+            + ("" if self.metric is None else f"   {self.metric[j]:.3f}")
+            for j in self.order
+        ]
+        return "\n".join([head + shares, *lines])
+
+    def to_frame(self) -> Any:
+        """Return a pandas frame with a row per column, the most important first."""
+        table = {"column": list(self.columns), "importance": self.values, "low": self.low, "high": self.high}
+        return make_frame(table if self.metric is None else {**table, "metric": self.metric}).iloc[self.order]
+
+    def plot(self, *, most: int = 20, ax: Axes | None = None) -> Axes:
+        """Draw the losses with their intervals as bars, the largest first, and return the Axes."""
+        from nystrom.plotting import plot_importance
+
+        return plot_importance(self, most=most, ax=ax)
+
+
+def permutation_importance(
+    model: Any,
+    X: RowsLike,
+    y: TargetLike = None,
+    *,
+    n_repeats: int = 5,
+    max_rows: int = MOST_ROWS,
+    random_state: RandomState = 0,
+) -> Importance:
+    """Return how much worse a model scores when the values of one original column are shuffled among the rows.
+
+    Columns that say the same share their importance: each can then stand in for the other. Use held-out rows.
+
+    Parameters
+    ----------
+    model : fitted machine with a target, or a pipeline that ends with one
+    X, y : rows and their target
+        y may be left out where the rows hold it.
+    n_repeats : int
+        Shuffles per column; their losses are averaged.
+    max_rows : int
+        Rows drawn from X, at most.
+    random_state : int, Generator, RandomState or None
+
+    Examples
+    --------
+    >>> import numpy as np, nystrom
+    >>> X = np.random.default_rng(0).normal(size=(300, 2))
+    >>> model = nystrom.KernelRidge(n_landmarks=50, random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> found = permutation_importance(model, X, np.sin(X[:, 0]))
+    >>> bool(found.values[0] > 1 > 0.1 > found.values[1])
+    True
+    """
+    rng = make_generator(random_state)
+    check_count(n_repeats, "n_repeats")
+    most = check_count(max_rows, "max_rows", least=2)
+    return importance_of(open_model(model, X, y, with_target=True, max_rows=most, rng=rng), n_repeats, rng)
+
+
+def importance_of(
+    opened: Opened, n_repeats: int, rng: np.random.Generator, advance: Callable[[int], None] = lambda rows: None
+) -> Importance:
+    """Return the permutation importance of a model that is open; ``advance`` is told of rows that were predicted."""
+    machine, rows, spans = opened.machine, opened.X, opened.spans
+    lose, name = _losses(machine, np.asarray(opened.y))
+    plain = lose(rows)
+    values, noise = np.zeros(len(spans)), np.zeros(len(spans))
+    for j, span in enumerate(spans):
+        worse = np.zeros(len(rows))
+        for _ in range(n_repeats):
+            shuffled = rows.copy()
+            shuffled[:, span.at] = rows[rng.permutation(len(rows)), span.at]
+            worse += (lose(shuffled) - plain) / n_repeats
+            advance(len(rows))
+        values[j], noise[j] = worse.mean(), worse.std(ddof=1) / math.sqrt(len(rows))
+    low, high = values - _DEVIATIONS * noise, values + _DEVIATIONS * noise
+    columns = tuple(span.name for span in spans)
+    shares = metric_shares(machine, spans)
+    return Importance(columns, values, low, high, 1 - float(plain.mean()), name, shares, len(rows))
+
+
+def leading_columns(model: Any, *, n_repeats: int = 5, random_state: RandomState = 0) -> list[tuple[str, float]]:
+    """Return the original columns of a model, the leading first, each with its share; no rows are needed.
+
+    A share is that in the mean squared change of the predictions for the landmarks when the values of the column are
+    shuffled among these. It says what the model uses, not what is worth using: for that, see
+    :func:`permutation_importance`. Empty for machines without a target or whose rows have no coordinates.
+    """
+    machine = model.steps[-1][1] if hasattr(model, "steps") else model
+    if not hasattr(machine, "landmark_coef_") or not machine.kernel_.has_coordinates:
+        return []
+    rng, rows = make_generator(random_state), np.asarray(to_dense(machine.landmarks_))
+    plain, spans = answer(machine, rows), spans_of(model)
+    changes = np.zeros(len(spans))
+    for j, span in enumerate(spans):
+        for _ in range(n_repeats):
+            shuffled = rows.copy()
+            shuffled[:, span.at] = rows[rng.permutation(len(rows)), span.at]
+            changes[j] += float(np.square(answer(machine, shuffled) - plain).sum())
+    shares = changes / (changes.sum() or 1.0)
+    return [(spans[j].name, float(shares[j])) for j in np.argsort(-shares, kind="stable")]
+
+
+def _losses(machine: Any, y: Array) -> tuple[Callable[[Array], Array], str]:
+    """Return the function from rows to losses whose mean is 1 minus the score, and the name of the score."""
+    if hasattr(machine, "classes_"):
+        return lambda X: (np.asarray(machine.predict(array_rows(X))) != y).astype(float), "accuracy"
+    truth = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
+    spread = float(np.square(truth - truth.mean(axis=0)).sum(axis=1).mean())
+    if spread == 0:
+        raise ValueError("the target is the same in every row, so nothing can be said about what it depends on.")
+    return lambda X: np.square(answer(machine, X) - truth).sum(axis=1) / spread, "R²"
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """The mean prediction when one column has the same value in every row.
+
+    Attributes
+    ----------
+    column : str
+    grid : array of shape (g,)
+        Values of the column that rows have: numbers, dates, or texts for categories.
+    values : array of shape (g, t)
+        Mean predictions: numbers; of classes their probabilities, or scores where the machine has none.
+    lines : array of shape (rows, g, t)
+        The prediction for each row.
+    outputs : tuple of str
+        What the t values are of.
+    """
+
+    column: str
+    grid: Array
+    values: Array
+    lines: Array
+    outputs: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        table = zip(self.grid, self.values, strict=True)
+        rows = [f"{_shown(at):>12} " + " ".join(f"{value:10.4g}" for value in values) for at, values in table]
+        return "\n".join([f"{self.column:>12} " + " ".join(f"{name:>10}" for name in self.outputs), *rows])
+
+    def to_frame(self) -> Any:
+        """Return a pandas frame with the grid and a column per output."""
+        return make_frame({self.column: self.grid, **dict(zip(self.outputs, self.values.T, strict=True))})
+
+    def plot(self, *, lines: bool = True, ax: Axes | None = None) -> Axes:
+        """Draw the means, and the ``lines`` of single rows behind a single output; return the Axes."""
+        from nystrom.plotting import plot_dependence
+
+        return plot_dependence(self, lines=lines, ax=ax)
+
+
+def partial_dependence(
+    model: Any, X: RowsLike, column: str, *, n_points: int = 20, max_rows: int = 200, random_state: RandomState = 0
+) -> Dependence:
+    """Return how the predictions for some rows change when one original column is set to each of several values.
+
+    The values are quantiles of the column's values in X, or its categories. Where columns depend on each other, some of
+    the rows so made may be unlike any real one. Each point of a date is one day, with its place in year and week.
+
+    Parameters
+    ----------
+    model : fitted machine with a target, or a pipeline that ends with one
+    X : rows
+    column : str
+        Its name; "x0", "x1", … where columns have none.
+    n_points, max_rows : int
+        Values and rows, at most. The cost is a prediction for each pair.
+    random_state : int, Generator, RandomState or None
+    """
+    rng = make_generator(random_state)
+    check_count(n_points, "n_points", least=2)
+    opened = open_model(model, X, max_rows=MOST_ROWS, rng=rng)
+    named = {span.name: span for span in opened.spans}
+    if column not in named:
+        raise ValueError(f"column must be one of {', '.join(map(repr, named))}; got {column!r}.")
+    return dependence_of(opened, named[column], n_points, check_count(max_rows, "max_rows"), rng)
+
+
+def dependence_of(opened: Opened, span: Span, n_points: int, max_rows: int, rng: np.random.Generator) -> Dependence:
+    """Return the partial dependence on one column of a model that is open."""
+    machine = opened.machine
+    grid, parts = _grid(opened.X[:, span.at], span, n_points)
+    rows = opened.X[draw_rows(len(opened.X), max_rows, None, rng)[0]]
+    lines = []
+    for part in parts:
+        rows[:, span.at] = part
+        lines.append(answer(machine, rows, probabilities=True))
+    found = np.stack(lines, axis=1)
+    if hasattr(machine, "classes_"):
+        names = machine.classes_[-found.shape[2] :]
+    else:
+        names = ["prediction"] if found.shape[2] == 1 else [f"target {j}" for j in range(found.shape[2])]
+    return Dependence(span.name, grid, found.mean(axis=0), found, tuple(map(str, names)))
+
+
+def _grid(rows: Array, span: Span, n_points: int) -> tuple[Array, Array]:
+    """Return values of a column and the encoded columns that stand for them, both taken from rows."""
+    column = span.column
+    if column is not None and column.kind == "category":
+        names = np.array([*column.categories, *["(other)"] * column.other, *["(missing)"] * column.missing])
+        if column.codes:
+            codes = np.unique(rows[rows >= 0])[:n_points]  # the first are the most frequent
+            return names[np.minimum(codes.astype(int), len(names) - 1)], codes[:, None]
+        seen = np.flatnonzero(rows.any(axis=0))
+        return names[seen], np.eye(rows.shape[1])[seen]
+    if column is not None and column.missing:
+        rows = rows[rows[:, -1] == 0] if (rows[:, -1] == 0).any() else rows
+    _, first = np.unique(rows[:, 0], return_index=True)
+    # np.unique sorts: ``first`` lists one row per distinct value, in ascending order.
+    if len(first) > n_points:
+        order = np.argsort(rows[:, 0], kind="stable")
+        # Both tails hold few rows, and what is said there rests on these alone.
+        places = np.quantile(np.arange(len(rows)), np.linspace(0.01, 0.99, n_points), method="nearest")
+        first = order[np.unique(places.astype(int))]
+        first = first[np.unique(rows[first, 0], return_index=True)[1]]
+    parts = rows[first]
+    values = parts[:, 0] if column is None else parts[:, 0] * column.scale + column.mean
+    if column is not None and column.kind == "date":
+        values = (values * 86_400).round().astype("datetime64[s]")
+    return values, parts
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """The landmarks or rows most similar to some rows.
+
+    Attributes
+    ----------
+    indices : int array of shape (n, count)
+        Numbers of the landmarks, or of the rows given; the most similar first.
+    similarities : array of shape (n, count)
+        ``k(x, z) / √(k(x, x) k(z, z))``, as the kernel of the machine sees them: 1 for equal rows.
+    """
+
+    indices: Array
+    similarities: Array
+
+    def __repr__(self) -> str:
+        return "\n".join(
+            " ".join(f"{at}: {value:.3f}" for at, value in zip(*pair, strict=True))
+            for pair in zip(self.indices, self.similarities, strict=True)
+        )
+
+
+def nearest(model: Any, X: RowsLike, among: RowsLike = None, *, count: int = 5) -> Nearest:
+    """Return which rows the machine holds most similar to those of X; a prediction rests on such rows.
+
+    Parameters
+    ----------
+    model : fitted machine, or a pipeline that ends with one
+    X : rows
+    among : rows, optional
+        Where to look, such as the training rows; by default the landmarks (``landmarks_``).
+    count : int
+        How many for each row.
+
+    Examples
+    --------
+    >>> import numpy as np, nystrom
+    >>> X = np.arange(10.0)[:, None]
+    >>> nearest(nystrom.Nystroem(n_components=5, random_state=0).fit(X), X[:1], X, count=2).indices
+    array([[0, 1]])
+    """
+    rng = make_generator(0)
+    opened = open_model(model, X, rng=rng)
+    kernel, rows = opened.machine.kernel_, opened.X
+    if not kernel.has_coordinates:
+        raise ValueError("kernel='precomputed' has no rows to compare: its matrix holds the similarities.")
+    points = to_dense(opened.machine.landmarks_) if among is None else open_model(model, among, rng=rng).X
+    points = np.asarray(points, dtype=rows.dtype)
+    sizes = np.sqrt(np.outer(kernel.diag(rows), kernel.diag(points)))
+    similar = np.divide(kernel(rows, points), sizes, out=np.zeros_like(sizes), where=sizes > 0)
+    order = np.argsort(-similar, axis=1, kind="stable")[:, : check_count(count, "count")]
+    return Nearest(order, np.take_along_axis(similar, order, axis=1))
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, np.datetime64):
+        return str(value.astype("datetime64[D]"))
+    return f"{value:.4g}" if isinstance(value, (float, np.floating)) else str(value)
+
+
+def make_frame(table: dict[str, Any]) -> Any:
+    try:
+        return import_module("pandas").DataFrame(table)
+    except ImportError as error:
+        raise MissingDependencyError("pandas", "dask", "A data frame") from error

@@ -1,0 +1,1 @@
+"""From landmarks to the map: the pass of a fit, its statistics, the factor."""

@@ -1,0 +1,445 @@
+"""The two factorisations of the paper, as one fold over the rows.
+
+Both end as ``features(x) = k(x, Z) @ M``. They differ in one place only: Algorithm 1 (:func:`standard`) cuts the rank
+in the kernel of the landmarks, before it has seen a row; Algorithm 2 (:func:`optimal`) cuts it in the fold's result.
+
+Algorithm 2 is not computed as written. ``R W⁺ Rᵀ`` loses about half the digits; whitening with ``T = V S^{-1/2}``
+first and taking the eigenvectors of the m × m Gram matrix of ``B = C T`` gives the same best rank-r approximation of
+``C W⁺ Cᵀ`` to full accuracy, without a tall QR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from nystrom import loops
+from nystrom.engine.base import Engine, Sums
+from nystrom.engine.memory import Room, Rooms
+from nystrom.engine.passes import Passes
+from nystrom.engine.threads import blas_threads
+from nystrom.exceptions import NotPositiveSemidefiniteError
+from nystrom.kernels import Kernel, Precomputed
+from nystrom.kernels.base import Prepared, fill, kernel_dtype, with_room
+from nystrom.landmarks.base import Landmarks
+from nystrom.linalg import column_signs, correct_orthonormal, gram, psd_eigh, whiten, whiten_quickly
+from nystrom.nystroem.fit_pass import Fold, Kept, plan_way
+from nystrom.nystroem.psd_check import CAUTIONS, exceeded, excess, rounding_tolerance, warn_or_refuse
+from nystrom.nystroem.statistics import Statistics
+from nystrom.rows.arrays import ArrayRows
+from nystrom.rows.base import Block, RowBlocks, require_finite
+from nystrom.types import Array, Emitted, Matrix, issparse, to_dense
+
+# Cholesky whitening is used up to this condition of W, where ε64 cond(W) is a tenth of what is promised. In float32 the
+# cut-off on eigenvalues comes first.
+_CHOLESKY_LIMIT = {"float32": np.inf, "float64": 5e6}
+# Kernel values below this have lost digits, or are about to in products.
+_LEAST_KERNEL = 1e-300
+# Bytes of float64 kernel values that `features` takes at a time, and the rows that it takes at least.
+_TILE_BYTES = 4 * 2**20
+_TILE_ROWS = 1024
+# Cholesky-QR steps that make nearly orthonormal eigenvectors orthonormal to machine precision.
+_CORRECTIONS = 2
+
+
+class FeatureMap:
+    """What is known of every map ``features(x) = k(x, Z) @ M``."""
+
+    landmarks: Landmarks
+    kernel: Kernel
+    projection: Array
+
+    @property
+    def n_components(self) -> int:
+        return int(self.projection.shape[1])
+
+    @cached_property
+    def evaluate(self) -> Callable[[Matrix], Array]:
+        """The function that turns rows X into k(X, Z)."""
+        return prepare(self.kernel, self.landmarks)
+
+    @cached_property
+    def _products(self) -> dict[np.dtype, loops.Product]:
+        return {}
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("evaluate", "_products")}
+
+    def project(self, C: Array, out: Array | None = None) -> Array:
+        """Return ``C M`` for some rows C of kernel values, in their dtype; in ``out`` if that is given."""
+        product = self._products.get(C.dtype)
+        if product is None:
+            product = self._products[C.dtype] = loops.Product(self.projection.astype(C.dtype, copy=False))
+        return product(C, out)
+
+    def features(self, X: Matrix, out: Array | None = None, room: Room | None = None) -> Array:
+        """Return the features of one block of rows, in its dtype; in ``out`` if that is given.
+
+        Cost: O(n m (p + r)) time. Kernel values of dense rows are taken some thousand rows at a time, in ``room``.
+        """
+        n, size = X.shape[0], max(_TILE_BYTES // (8 * len(self.landmarks)), _TILE_ROWS)
+        if issparse(X) or (n <= size and out is None) or X.dtype not in (np.float32, np.float64):
+            found = narrowed(self.project(self.evaluate(X)), X.dtype)
+            if out is None:
+                return found
+            out[:] = found
+            return out
+        out = np.empty((n, self.n_components), X.dtype) if out is None else out
+        values = (room or Room()).array("values", (min(n, size), len(self.landmarks)), X.dtype)
+        for first in range(0, n, size):
+            rows, piece = X[first : first + size], out[first : first + size]
+            C = values[: len(rows)]
+            if fill(self.evaluate, C, rows) is None:
+                C = self.evaluate(rows)
+            if C.dtype == out.dtype:
+                self.project(C, piece)
+            else:
+                piece[:] = narrowed(self.project(C), out.dtype)
+        return out
+
+    def residual(self, X: Matrix, features: Array | None = None, *, start: int = 0) -> Array:
+        """Return ``k(x, x) − ‖φ(x)‖²`` of each row: what the landmarks do not explain. Never negative."""
+        phi = self.features(X) if features is None else features
+        phi = phi.astype(np.float64, copy=False)
+        return np.maximum(self.kernel.diag(X, start=start) - np.einsum("ij,ij->i", phi, phi), 0.0)
+
+
+@dataclass(frozen=True)
+class NystromMap(FeatureMap):
+    """A fitted map ``features(x) = k(x, Z) @ M``, with ``L Lᵀ ≈ K`` for L the features of the rows.
+
+    Attributes
+    ----------
+    landmarks : Landmarks
+        Z, and the row numbers where the landmarks are rows.
+    kernel : Kernel
+        The kernel, all its parameters numbers.
+    projection : array (m, r)
+        M.
+    eigenvalues : array (r,)
+        Of ``L Lᵀ``: the estimates of the leading eigenvalues of K.
+    whitening : array (m, k)
+        T with ``Tᵀ W T = I``; k = r for Algorithm 1.
+    rotation : array (k, r)
+        Q with ``M = T Q``.
+    statistics : Statistics
+        Of the fold, for the features ``k(x, Z) T``: enough to merge maps, centre them or solve for a target.
+    rank : int or None
+        The rank asked for.
+    """
+
+    landmarks: Landmarks
+    kernel: Kernel
+    projection: Array
+    eigenvalues: Array
+    whitening: Array
+    rotation: Array
+    statistics: Statistics
+    rank: int | None
+
+    def merge(self, other: NystromMap) -> NystromMap:
+        """Return the map of the rows of both, for the same landmarks and kernel. Cost: O(k³); no row is read."""
+        # Landmarks moved by a constant have the same whitening under a kernel of distance, so they are compared too.
+        same = np.array_equal(self.whitening, other.whitening) and self.landmarks.same_points(other.landmarks)
+        if not same or self.kernel != other.kernel:
+            raise ValueError(
+                "maps can be merged only if they share landmarks, kernel and factorisation; fit both with "
+                "landmarks=<the same array> and the same kernel with a numeric gamma."
+            )
+        merged = self.statistics.copy().merge(other.statistics)
+        return _finish(self.landmarks, self.kernel, self.evaluate, self.whitening, merged, self.rank)
+
+
+def prepare(kernel: Kernel, landmarks: Landmarks) -> Callable[[Matrix], Array]:
+    """Return the function from rows to their kernel values with the landmarks, in the rows' dtype or float64."""
+    Z = landmarks.points
+    center = None if issparse(Z) else np.asarray(Z, dtype=np.float64).mean(axis=0)
+    evaluate = kernel.prepare(Z, center=center)
+    return with_room(evaluate, kernel, Z)
+
+
+def narrowed(features: Array, dtype: np.dtype) -> Array:
+    """Return features in the dtype of their rows, or raise where they do not fit in it."""
+    if features.dtype == dtype or dtype not in (np.float32, np.float64):
+        return features
+    with np.errstate(over="ignore"):
+        narrow = features.astype(dtype)
+    if np.isfinite(narrow).all():
+        return narrow
+    raise ValueError(
+        f"the features reach {np.max(np.abs(features)):.3g}, beyond the range of {np.dtype(dtype).name}. Give the rows "
+        f"as float64, or scale them down."
+    )
+
+
+def landmark_kernel(kernel: Kernel, landmarks: Landmarks) -> Array:
+    """Return W, in float64; raise unless it is finite and symmetric to within rounding."""
+    Z = landmarks.points.astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        W = np.asarray(kernel(Z, Z), dtype=np.float64)
+        asymmetry = float(np.max(np.abs(W - W.T), initial=0.0))
+    largest = float(np.max(np.abs(W), initial=0.0))
+    if 0 < largest < _LEAST_KERNEL:
+        raise ValueError(
+            f"the kernel of the landmarks is at most {largest:.3g}, at the end of the range of float64, where digits "
+            f"are lost. Multiply the rows by a constant, or raise gamma or coef0."
+        )
+    if asymmetry > float(np.sqrt(np.finfo(landmarks.points.dtype).eps)) * largest:
+        raise NotPositiveSemidefiniteError(
+            f"the kernel is not symmetric: k(z, z') and k(z', z) differ by up to {asymmetry:.3g} between landmarks, "
+            f"where values reach {largest:.3g}. A Nyström approximation needs k(x, y) to be an inner product."
+        )
+    return W
+
+
+def spanning_projection(kernel: Kernel, landmarks: Landmarks) -> Array:
+    """Return M of the map that keeps every direction of the landmarks; no row is read. Cost: O(m³)."""
+    dtype = kernel_dtype(kernel, landmarks.points, landmarks.points.dtype)
+    with blas_threads(1):
+        return _whitening(landmark_kernel(kernel, landmarks), dtype, CAUTIONS[0], None)[0]
+
+
+def bind(kernel: Kernel, landmarks: Landmarks) -> Kernel:
+    """Return the kernel ready for these landmarks: a precomputed one learns which columns they are."""
+    if not kernel.has_coordinates:
+        return Precomputed(indices=tuple(int(i) for i in landmarks.indices))  # type: ignore[union-attr]
+    return kernel
+
+
+def standard(
+    passes: Passes, kernel: Kernel, landmarks: Landmarks, rank: int | None, *, keep: Kept | None = None
+) -> NystromMap:
+    """Fit Algorithm 1: ``C W_(r)⁺ Cᵀ``, the rank cut in W alone.
+
+    See :func:`optimal` for the parameters. Cost: O(n m (p + r)) time, one pass.
+    """
+    with blas_threads(1):
+        return _fit(passes, kernel, landmarks, rank, cut_first=True, keep=keep)
+
+
+def optimal(
+    passes: Passes, kernel: Kernel, landmarks: Landmarks, rank: int | None, *, keep: Kept | None = None
+) -> NystromMap:
+    """Fit Algorithm 2: the best rank-r approximation of ``C W⁺ Cᵀ``.
+
+    Parameters
+    ----------
+    passes : Passes
+        The rows.
+    kernel : Kernel
+        With numeric parameters.
+    landmarks : Landmarks
+        Z.
+    rank : int or None
+        r; None keeps every direction.
+    keep : Kept, optional
+        Filled with the kernel values, for callers that go on to emit features or look for rare rows.
+
+    Returns
+    -------
+    NystromMap
+
+    Notes
+    -----
+    Cost: O(n m (p + m)) time, one pass, O(m²) memory beyond the blocks.
+    """
+    with blas_threads(1):
+        return _fit(passes, kernel, landmarks, rank, cut_first=False, keep=keep)
+
+
+FACTORS: dict[str, Callable[..., NystromMap]] = {"optimal": optimal, "standard": standard}
+
+
+def _fit(
+    passes: Passes,
+    kernel: Kernel,
+    landmarks: Landmarks,
+    rank: int | None,
+    *,
+    cut_first: bool,
+    keep: Kept | None,
+) -> NystromMap:
+    kernel = bind(kernel, landmarks)
+    W = landmark_kernel(kernel, landmarks)
+    evaluate = prepare(kernel, landmarks)
+    dtype = kernel_dtype(kernel, landmarks.points, passes.rows.dtype)
+    for caution in CAUTIONS:
+        T, norm = _whitening(W, dtype, caution, rank if cut_first else None)
+        fold = _make_fold(kernel, evaluate, W, T, dtype, passes.rows.shape[0], keep, norm)
+        statistics = fold.over(passes)
+        over = excess(statistics, fold)
+        if over <= 1:
+            return _finish(landmarks, kernel, evaluate, T, statistics, rank)
+        warn_or_refuse(kernel, over)
+    raise exceeded(kernel, over)
+
+
+def _make_fold(
+    kernel: Kernel,
+    evaluate: Callable[[Matrix], Array],
+    W: Array,
+    T: Array,
+    dtype: np.dtype,
+    n_rows: int,
+    keep: Kept | None = None,
+    norm: float | None = None,
+) -> Fold:
+    # The means of the landmarks' own kernel are near the column means of C.
+    shift = W.mean(axis=0).astype(dtype).astype(np.float64)
+    tolerance, top = rounding_tolerance(kernel, W, T, dtype), float(np.max(np.diag(W)))
+    way, leading = plan_way(W, T, kernel, dtype, n_rows, norm)
+    return Fold(kernel, evaluate, T, shift, top, tolerance, way, keep, leading)
+
+
+def _whitening(W: Array, dtype: np.dtype, caution: float, cut: int | None) -> tuple[Array, float]:
+    """Return T with ``Tᵀ W T = I`` on what is kept, and ``‖T‖²``; ``cut`` is the rank of Algorithm 1."""
+    if cut is None:
+        quick = whiten_quickly(W, block_dtype=dtype, caution=caution, most=_CHOLESKY_LIMIT[dtype.name])
+        if quick is not None:
+            return quick.T, quick.norm
+    T, values, _ = whiten(W, block_dtype=dtype, caution=caution)
+    if not values.size:
+        raise ValueError(
+            "the kernel is zero between all landmarks, so there is nothing to approximate; check the rows and the "
+            "kernel's parameters."
+        )
+    return T[:, :cut], 1 / float(values[:cut][-1])
+
+
+def extend(fitted: NystromMap, passes: Passes) -> NystromMap:
+    """Return the map of the rows it was fitted to and those of ``passes``, for the same landmarks: one pass."""
+    kernel, T = fitted.kernel, fitted.whitening
+    dtype = kernel_dtype(kernel, fitted.landmarks.points, passes.rows.dtype)
+    fold = _make_fold(
+        kernel, fitted.evaluate, landmark_kernel(kernel, fitted.landmarks), T, dtype, passes.rows.shape[0]
+    )
+    added = fold.over(passes)
+    over = excess(added, fold)
+    if over > 1:
+        raise exceeded(kernel, over)
+    return _finish(fitted.landmarks, kernel, fitted.evaluate, T, fitted.statistics.copy().merge(added), fitted.rank)
+
+
+def _finish(
+    landmarks: Landmarks, kernel: Kernel, evaluate: Prepared, T: Array, statistics: Statistics, rank: int | None
+) -> NystromMap:
+    eigenvalues, Q = psd_eigh(statistics.gram)
+    kept = eigenvalues > 4 * np.finfo(np.float64).eps * max(float(eigenvalues[0]), 0.0)
+    r = int(kept.sum()) if rank is None else min(int(kept.sum()), rank)
+    rotation = Q[:, :r]
+    M = T @ rotation
+    signs = column_signs(M)
+    fitted = NystromMap(landmarks, kernel, M * signs, eigenvalues[:r], T, rotation * signs, statistics, rank)
+    vars(fitted)["evaluate"] = evaluate  # prepared already
+    return fitted
+
+
+def truncate(fitted: NystromMap, rank: int) -> NystromMap:
+    """Return the map with its leading ``rank`` directions only. Cost: none."""
+    r = min(rank, fitted.n_components)
+    return replace(
+        fitted,
+        projection=fitted.projection[:, :r],
+        eigenvalues=fitted.eigenvalues[:r],
+        rotation=fitted.rotation[:, :r],
+        rank=rank,
+    )
+
+
+def naive_eigh(passes: Passes, kernel: Kernel, landmarks: Landmarks, rank: int) -> tuple[Array, Array]:
+    """Return the paper's first, naive estimate: ``(n/m) Σ_r`` and ``√(m/n) C V_r Σ_r⁺``. Not orthonormal."""
+    kernel = bind(kernel, landmarks)
+    n, m = passes.rows.shape[0], landmarks.points.shape[0]
+    T, values, _ = whiten(landmark_kernel(kernel, landmarks), block_dtype=passes.rows.dtype)
+    values = values[:rank]
+    projection = np.sqrt(m / n) * T[:, :rank] / np.sqrt(values)
+    evaluate = prepare(kernel, landmarks)
+    vectors = _emit(passes.rows, passes.engine, lambda X: evaluate(X) @ projection, len(values), np.float64)
+    return n / m * values, vectors
+
+
+def orthonormal_eigh(passes: Passes, fitted: NystromMap) -> tuple[Array, Emitted]:
+    """Return eigenvalues and orthonormal eigenvectors of ``L Lᵀ`` for the rows: the output of Algorithms 1 and 2.
+
+    Eigenvectors whose eigenvalue is below the rounding error of the largest are left out. Of Dask rows they are lazy,
+    so what makes them orthonormal is found by a pass for each correction, and applied to the projection.
+    """
+    values = fitted.eigenvalues
+    eps = float(np.finfo(passes.rows.dtype).eps)
+    values = values[values > 10 * eps * values[0]]
+    projection = fitted.projection[:, : len(values)] / np.sqrt(values)
+    evaluate = fitted.evaluate
+
+    def project(X: Matrix) -> Array:
+        return evaluate(X) @ projection
+
+    def step(block: Block) -> Sums:
+        return Sums(gram(project(block.X)))
+
+    if passes.rows.on_cluster:
+        for _ in range(_CORRECTIONS):
+            projection = correct_orthonormal(projection, passes.fold(step, label="orthonormality")[0])
+    vectors = _emit(passes.rows, passes.engine, project, projection.shape[1], np.float64)
+    if not passes.rows.on_cluster:
+        for _ in range(_CORRECTIONS):
+            vectors = correct_orthonormal(vectors, gram(vectors))
+    return values[: vectors.shape[1]], vectors
+
+
+def emit_features(rows: RowBlocks, engine: Engine, fitted: NystromMap, *, keep: Kept | None = None) -> Emitted:
+    """Return the features of all rows as one array (lazy for Dask rows); ``keep`` saves evaluating the kernel again."""
+    n_columns = fitted.n_components
+    if keep is None or keep.values is None:
+        return engine.emit(rows, _FeatureStep(fitted, rows.name), n_columns, rows.dtype, label="features")
+    step = _KeptStep(fitted)
+    return engine.emit(ArrayRows(keep.values), step, n_columns, rows.dtype, label="features")
+
+
+@dataclass(frozen=True)
+class _FeatureStep:
+    """The features of a block, which must be finite."""
+
+    fitted: NystromMap
+    name: str
+    rooms: Rooms = field(default_factory=Rooms)
+
+    def __call__(self, block: Block) -> Array:
+        require_finite(block.X, self.name, block.start)
+        return self.fitted.features(block.X)
+
+    def write(self, block: Block, out: Array) -> None:
+        require_finite(block.X, self.name, block.start)
+        with self.rooms.one() as room:
+            self.fitted.features(block.X, out, room)
+
+
+@dataclass(frozen=True)
+class _KeptStep:
+    """The features of rows whose kernel values were kept by a pass that has seen them to be finite."""
+
+    fitted: NystromMap
+
+    def __call__(self, block: Block) -> Array:
+        return self.fitted.project(to_dense(block.X))
+
+    def write(self, block: Block, out: Array) -> None:
+        if out.dtype != block.X.dtype:
+            out[:] = narrowed(self(block), out.dtype)
+        else:
+            self.fitted.project(to_dense(block.X), out)
+
+
+def _emit(
+    rows: RowBlocks, engine: Engine, function: Callable[[Matrix], Array], n_columns: int, dtype: DTypeLike
+) -> Emitted:
+    name = rows.name
+
+    def step(block: Block) -> Array:
+        require_finite(block.X, name, block.start)
+        return function(block.X)
+
+    return engine.emit(rows, step, n_columns, dtype, label="features")

@@ -1,0 +1,400 @@
+"""The pass of a fit: kernel values with the landmarks, whitened, summed up over the rows.
+
+Whitening may come before the Gram matrix, ``B = C T`` and ``Σ BᵀB``, or after it, ``Tᵀ (Σ CᵀC) T``. The second saves a
+product, and multiplies rounding errors of the sums by ``‖T‖²``: :func:`choose_way` says where that is allowed.
+It is allowed far longer if the few leading directions Q leave C first: ``A = C Q`` and ``D = C − A Qᵀ`` are folded as
+``[A, D]``, and the errors that whitening multiplies are those of the small part D.
+docs/numerics.md has the bounds and the tests that hold them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from nystrom import loops
+from nystrom.engine.memory import Rooms
+from nystrom.engine.passes import Passes
+from nystrom.kernels import Kernel
+from nystrom.kernels.base import fill, overflow_error
+from nystrom.linalg import row_sum_norm, whitened, whitening_norm
+from nystrom.nystroem.statistics import BlockSums, HalfStatistics, Statistics, margin_of
+from nystrom.rows.base import Block, require_finite
+from nystrom.types import Array, Matrix
+
+# What is promised of each eigenvalue, relative to itself, beside the ε cond(W) that no method can avoid.
+PROMISE = {"float32": 1e-4, "float64": 1e-8}
+# Sums of squares of kernel values stay within float64 for kernels of this size; beyond, whitening comes first.
+_SQUARABLE = (1e-140, 1e140)
+# The same for sums in float32.
+_SQUARABLE32 = (1e-15, 1e15)
+# Kernel values are taken this many bytes at a time, counted in float64: they stay in the cache, and many landmarks do
+# not need much memory.
+_TILE_BYTES = 4 * 2**20
+# By NumPy, adding up the m × m results costs as much as the products of some hundred rows, so many landmarks take more.
+_NUMPY_TILE_BYTES = 16 * 2**20
+_NUMPY_TILE_ROWS = 1024
+_MOST_TILE_ROWS = 4096
+# From this many landmarks on, leading directions may leave first; up to one in so many: more would cost what they save.
+_MANY = 256
+_LEADING_SHARE = 8
+_MOST_LEADING = 128
+# With so many rows per landmark, rounding errors of the sums may be counted as independent; of so many sums at most.
+_ROWS_PER_LANDMARK = 8
+_MOST_AVERAGED = 64
+# A pass is made again where the rows of C spread more than the landmarks' own kernel says by this factor. Rows like
+# their landmarks came to 3 times as much at most, over 9 sets, with the promise kept: the bound counts with the worst
+# case.
+_MUCH_WIDER = 8
+
+
+@dataclass(frozen=True)
+class Way:
+    """How the Gram matrix of whitened features is taken.
+
+    Attributes
+    ----------
+    whiten_first : bool
+        Whether each block is whitened before its Gram matrix is taken. Only then is every row checked.
+    sum_dtype : dtype
+        Of the products of a block; blocks are added up in float64.
+    n_leading : int
+        How many leading directions leave the kernel values before they are summed; only where whitening comes after.
+    most_spread : float
+        The mean of ``‖c − s‖²`` over the rows c of C, without what leaves first, up to which the promise is sure.
+    otherwise : Way or None
+        To be taken where that is far more.
+    """
+
+    whiten_first: bool
+    sum_dtype: np.dtype
+    n_leading: int = 0
+    most_spread: float = field(default=np.inf, compare=False)
+    otherwise: Way | None = field(default=None, compare=False)
+
+
+WHITEN_FIRST = Way(True, np.dtype(np.float64))
+
+
+def choose_way(W: Array, T: Array, kernel: Kernel, dtype: np.dtype, n_rows: int = 0) -> Way:
+    """Return the cheapest way whose rounding errors stay within the promise.
+
+    Sums in arithmetic of precision ε are off by ``ε ‖C − s‖²``, with s the landmarks' mean row of W, which whitening
+    afterwards turns into ``ε ‖C − s‖² ‖T‖²``. The least eigenvalue is about ``(n/m) / ‖T‖²``, and ``C`` is to its n
+    rows what W is to its m: relative to that eigenvalue the error is ``ε (‖W − s‖ ‖T‖²)²``.
+
+    That is the worst case, in which all errors point the same way. The errors of m × m sums are independent of each
+    other, and those of sums over different rows too: with many rows, :func:`_share` says how much less they come to.
+
+    Values in float32 are themselves off by ε32, which costs ``ε32 cond(W)`` whatever is done; sums of them in float64
+    add less than that while ``‖W − s‖ ‖T‖²`` is below ε32/ε64, and the cut-off of :func:`nystrom.linalg.whiten` sees
+    to that.
+    Kernels that are positive semidefinite by theorem alone are summed so, for no row of theirs needs to be checked.
+
+    The landmarks may be unlike the rows: all in one of two far clusters, say. The pass measures how far the rows of C
+    spread, and is made again another way where that is far more than ``most_spread``.
+    """
+    return plan_way(W, T, kernel, dtype, n_rows)[0]
+
+
+def plan_way(
+    W: Array, T: Array, kernel: Kernel, dtype: np.dtype, n_rows: int = 0, norm: float | None = None
+) -> tuple[Way, Leading | None]:
+    """Return what :func:`choose_way` says, and the directions that leave first, if any do; ``norm`` is ``‖T‖²``."""
+    m, k = T.shape
+    top = float(np.max(np.diag(W)))
+    saves = 2 * m * k + k * k > m * m
+    if not saves or not kernel.is_psd or not _SQUARABLE[0] < top < _SQUARABLE[1]:
+        return WHITEN_FIRST, None
+    size = whitening_norm(T) if norm is None else norm
+    growth = float(np.linalg.norm(W - W.mean(axis=0))) * size
+    narrow = dtype == np.float32 and _in(top, _SQUARABLE32)
+    candidates: list[np.dtype] = [np.dtype(np.float32)] if narrow else []
+    # It keeps the promise whatever the rows are.
+    careful = Way(False, np.dtype(np.float64)) if dtype == np.float32 else WHITEN_FIRST
+    for sum_dtype in [*candidates, np.dtype(np.float64)]:
+        error = float(np.finfo(sum_dtype).eps) * _share(m, n_rows)
+        if error * growth**2 <= PROMISE[dtype.name]:
+            return Way(False, sum_dtype, 0, PROMISE[dtype.name] / error / size / size / m, careful), None
+        found = _enough_leading(W, size, sum_dtype, n_rows) if m >= _MANY and sum_dtype == dtype else None
+        if found is not None:
+            leading, most_spread = found
+            return Way(False, sum_dtype, leading.shape[1], most_spread, careful), Leading(leading)
+    return careful, None
+
+
+def _share(m: int, n_rows: int) -> float:
+    """Return by how much less than in the worst case the errors of the sums come to.
+
+    A symmetric matrix of independent errors stretches no vector by more than about 2/√m of its Frobenius norm, and the
+    errors of B sums come to √B times those of one. With few rows, the least eigenvalues are less than assumed there.
+    """
+    if n_rows < _ROWS_PER_LANDMARK * m:
+        return 1.0
+    return min(1.0, 2 / np.sqrt(m)) / _averaged(m, n_rows)
+
+
+def _averaged(m: int, n_rows: int) -> float:
+    # No more, because rows that are repeated have the same errors in every sum.
+    return float(np.sqrt(np.clip(n_rows / (loops.rows_per_sum(m) or tile_rows(m)), 1, _MOST_AVERAGED)))
+
+
+def tile_rows(m: int) -> int:
+    """Return the rows whose kernel values are computed and summed at a time."""
+    together = loops.rows_per_sum(m)
+    if together is None:
+        return max(_NUMPY_TILE_BYTES // (8 * m), min(2 * m, _MOST_TILE_ROWS), _NUMPY_TILE_ROWS)
+    return min(max(_TILE_BYTES // (8 * m) // together, 1) * together, _MOST_TILE_ROWS)
+
+
+def _enough_leading(W: Array, size: float, dtype: np.dtype, n_rows: int) -> tuple[Array, float] | None:
+    """Return as many directions as must leave first for the promise to hold, in ``dtype``; None if too many.
+
+    And the mean of ``‖c − s‖²`` over rows c, without them, up to which it does.
+    """
+    m, eps = len(W), float(np.finfo(dtype).eps)
+    allowed, share = PROMISE[dtype.name], _share(m, n_rows)
+    if dtype == np.float32:
+        # An error of a tenth of the values' own rounding does not matter.
+        allowed += 0.1 * eps * row_sum_norm(W) * size
+        # Rounding errors of m × m sums are independent: along one direction they are 1/m of their Frobenius norm.
+        share = 1.0 / m / (_averaged(m, n_rows) if n_rows >= _ROWS_PER_LANDMARK * m else 1.0)
+    Q, left = leading_directions(W)
+    enough = np.flatnonzero(eps * share * (left * size) ** 2 <= allowed)
+    if not enough.size:
+        return None
+    return Q[:, : int(enough[0]) + 1].astype(dtype), allowed / (eps * share) / size / size / m
+
+
+def _in(value: float, bounds: tuple[float, float]) -> bool:
+    return bounds[0] < value < bounds[1]
+
+
+def leading_directions(W: Array) -> tuple[Array, Array]:
+    """Return orthonormal directions that hold most of ``W − s``, and the Frobenius norm of what j of them leave of it.
+
+    One step of subspace iteration from random directions, in order of what they hold. Cost: O(m² · 128).
+    """
+    centred = W - W.mean(axis=0)
+    width = min(len(W) // _LEADING_SHARE, _MOST_LEADING)
+    start = np.random.default_rng(0).standard_normal((len(W), width))
+    basis, _ = np.linalg.qr(centred.T @ (centred @ start))
+    _, held, turn = np.linalg.svd(np.linalg.qr(centred @ basis, mode="r"))
+    left = np.linalg.norm(centred) ** 2 - np.cumsum(held**2)
+    # Below this the difference of squares is rounding.
+    least = float(np.finfo(np.float64).eps) * np.linalg.norm(centred) ** 2 * len(W)
+    return basis @ turn.T, np.sqrt(np.maximum(left, least))
+
+
+class Kept:
+    """What a pass keeps of the kernel values for later.
+
+    Attributes
+    ----------
+    values : array (n, m) or None
+        C, where there is room for it.
+    largest : array (n,) or None
+        The largest kernel value of each row.
+    first : int
+        The number of the first row.
+    """
+
+    def __init__(self, values: Array | None, largest: Array | None = None, *, first: int = 0) -> None:
+        self.values = values
+        self.largest = largest
+        self.first = first
+
+    def of(self, tile: Block) -> tuple[Array | None, Array | None]:
+        """Return where the values of some rows go, and the largest of each."""
+        rows = slice(tile.start - self.first, tile.stop - self.first)
+        return (None if array is None else array[rows] for array in (self.values, self.largest))  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """The statistics of some rows, and the largest kernel values of each block of them."""
+
+    statistics: HalfStatistics
+    largest: list[tuple[int, Array]]
+
+    def merge(self, other: _Sent) -> _Sent:
+        return _Sent(self.statistics.merge(other.statistics), self.largest + other.largest)
+
+
+class Leading:
+    """The directions Q that leave kernel values before these are summed.
+
+    Attributes
+    ----------
+    directions : array (m, n_leading)
+        Q, rounded to the dtype of the sums.
+    """
+
+    def __init__(self, directions: Array) -> None:
+        self.directions = directions
+        self._products: dict[np.dtype, tuple[loops.Product, loops.Product]] = {}
+
+    def part(self, F: Array) -> None:
+        """Turn ``[·, C]`` into ``[A, D]``, with ``A = C Q`` and ``D = C − A Qᵀ``."""
+        if F.dtype not in self._products:
+            Q = self.directions.astype(F.dtype, copy=False)
+            # Two threads that race make the same.
+            self._products[F.dtype] = loops.Product(Q), loops.Product(-Q.T)
+        onto, back = self._products[F.dtype]
+        A, C = np.split(F, [self.directions.shape[1]], axis=1)
+        back.add_to(C, onto(C, A))
+
+
+@dataclass(frozen=True)
+class Fold:
+    """The step of the pass: from a block of rows to the statistics of their whitened features.
+
+    Attributes
+    ----------
+    kernel, evaluate
+        The kernel, and its function from rows to C.
+    T : array (m, k)
+        Whitens C.
+    shift : array (m,)
+        The landmarks' mean row of W, near the mean row of C; it leaves C before squares are taken.
+    top : float
+        The largest k(z, z).
+    tolerance : float
+        What rounding may take from ``k(x, x) − ‖f‖²``, in units of :func:`nystrom.nystroem.statistics.margin_of`.
+    way : Way
+        When to whiten.
+    keep : Kept or None
+        Filled with what it has room for.
+    leading : Leading or None
+        What leaves the kernel values first.
+    name : str
+        Of the rows, for errors.
+    rooms : Rooms
+        Memory of the blocks.
+    """
+
+    kernel: Kernel
+    evaluate: Callable[[Matrix], Array]
+    T: Array
+    shift: Array
+    top: float
+    tolerance: float
+    way: Way
+    keep: Kept | None = None
+    leading: Leading | None = None
+    name: str = "X"
+    rooms: Rooms = field(default_factory=Rooms)
+
+    def over(self, passes: Passes) -> Statistics:
+        """Return the statistics of all rows, which are finite: one pass."""
+        named, largest = replace(self, name=passes.rows.name), None if self.keep is None else self.keep.largest
+        if not passes.rows.on_cluster:
+            halves = passes.fold(named, label="factor", checks=True)
+        elif largest is None:
+            halves = passes.fold(replace(named, keep=None), label="factor", checks=True)
+        else:
+            halves = replace(named, keep=None)._over_cluster(passes, largest)
+        self.rooms.clear()
+        _require_finite_sums(halves, passes.rows.dtype)
+        statistics = halves.whole()
+        if self.way.otherwise and _spread(statistics, self.way.n_leading) > _MUCH_WIDER * self.way.most_spread:
+            return replace(self, way=self.way.otherwise, leading=None).over(passes)
+        if self.way.whiten_first:
+            return statistics.moved(self.shift @ self.T)
+        if self.leading is not None:
+            # C T = A (Qᵀ T) + D T, for Q as it was rounded.
+            both = np.concatenate([self.leading.directions.T.astype(np.float64) @ self.T, self.T])
+            return statistics.in_basis(both).moved(self.shift @ self.T)
+        return statistics.moved(self.shift).in_basis(self.T)
+
+    def _over_cluster(self, passes: Passes, largest: Array) -> HalfStatistics:
+        """Do the same where steps run elsewhere: they send back the ``largest`` values of their rows."""
+
+        def step(block: Block) -> _Sent:
+            own = np.empty(block.X.shape[0], block.X.dtype)
+            statistics = replace(self, keep=Kept(None, own, first=block.start))(block)
+            return _Sent(statistics, [(block.start, own)])
+
+        found = passes.fold(step, label="factor", checks=True)
+        for start, values in found.largest:
+            largest[start : start + len(values)] = values
+        return found.statistics
+
+    def __call__(self, block: Block) -> HalfStatistics:
+        m, k = self.T.shape
+        # Overflow is found in the sums, where it is an error with advice.
+        with self.rooms.one() as room, np.errstate(over="ignore", invalid="ignore"):
+            sums = BlockSums(block, k if self.way.whiten_first else m + self.way.n_leading, room)
+            for tile in block.split(tile_rows(m)):
+                self._add(sums, tile, tile.start - block.start)
+            return sums.statistics()
+
+    def _add(self, sums: BlockSums, tile: Block, first: int) -> None:
+        shifted = None if self.way.whiten_first else self._fill(sums, tile)
+        if shifted is None:
+            require_finite(tile.X, self.name, tile.start)
+            C = self.evaluate(tile.X)
+            self._note(C, tile)
+        diagonal = np.asarray(self.kernel.diag(tile.X, start=tile.start), dtype=np.float64)
+        if self.way.whiten_first:
+            self._add_whitened(sums, C, diagonal, tile, first)
+            return
+        if shifted is None:
+            dtype = self.way.sum_dtype
+            if dtype == np.float32 and not float(diagonal.max()) < _SQUARABLE32[1]:
+                dtype = np.dtype(np.float64)
+            shifted = self._room(sums, tile, dtype)
+            np.subtract(C, self.shift, out=shifted[:, self.way.n_leading :], dtype=dtype, casting="same_kind")
+        if self.leading is not None:
+            self.leading.part(shifted)
+        sums.add(shifted, diagonal, first, dtype=np.promote_types(shifted.dtype, self.way.sum_dtype))
+
+    def _room(self, sums: BlockSums, tile: Block, dtype: np.dtype) -> Array:
+        """Return memory for what is summed of a tile: kernel values, with what leaves them first before them."""
+        return sums.room((tile.X.shape[0], self.way.n_leading + len(self.T)), dtype)
+
+    def _fill(self, sums: BlockSums, tile: Block) -> Array | None:
+        """Return the kernel values minus the shift as they are computed, and keep them; None if the kernel cannot."""
+        kept, largest = (None, None) if self.keep is None else self.keep.of(tile)
+        to = self._room(sums, tile, tile.X.dtype)
+        squares = fill(self.evaluate, to[:, self.way.n_leading :], tile.X, self.shift, largest, kept)
+        if squares is None:
+            return None
+        if not np.isfinite(squares):
+            require_finite(tile.X, self.name, tile.start)
+        return to
+
+    def _note(self, C: Array, tile: Block) -> None:
+        if self.keep is None:
+            return
+        kept, largest = self.keep.of(tile)
+        if largest is not None:
+            largest[:] = C.max(axis=1)
+        if kept is not None:
+            kept[:] = C
+
+    def _add_whitened(self, sums: BlockSums, C: Array, diagonal: Array, tile: Block, first: int) -> None:
+        F = whitened(C, self.T).astype(np.float64, copy=False)
+        heavy = slice(None) if tile.weight is None else np.flatnonzero(np.asarray(tile.weight) > 0)
+        margin = margin_of(F[heavy], diagonal[heavy], self.top, self.tolerance)
+        F -= self.shift @ self.T
+        sums.add(F, diagonal, first, margin=margin)
+
+
+def _spread(statistics: Statistics, n_leading: int) -> float:
+    """Return the mean square of a row's features about zero, without the leading ones."""
+    mean, scatter = statistics.mean[n_leading:], statistics.scatter.diagonal()[n_leading:]
+    return float(mean @ mean) + float(scatter.sum()) / (statistics.weight or 1.0)
+
+
+def _require_finite_sums(statistics: HalfStatistics, dtype: np.dtype) -> None:
+    """Raise unless the sums over the rows are finite."""
+    above = (statistics.scatter[rows, rows.start :] for rows in loops.panels(len(statistics.scatter)))
+    if not (np.isfinite(statistics.trace) and np.isfinite(statistics.mean).all() and all(map(_all_finite, above))):
+        raise overflow_error(dtype)
+
+
+def _all_finite(A: Array) -> bool:
+    return bool(np.isfinite(A).all())

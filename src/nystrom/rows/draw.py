@@ -1,0 +1,135 @@
+"""Rows by number, with their targets and weights: drawn at random, taken by direct access or within one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from nystrom.rows.base import Block, RowBlocks, require_finite
+from nystrom.rows.sparse import join_arrays, stack_rows
+from nystrom.types import Array, Matrix
+
+T = TypeVar("T")
+
+
+class RowPasses(Protocol):
+    """Rows and who reads them: the passes of a fit."""
+
+    rows: RowBlocks
+
+    def map(self, step: Callable[[Block], T], *, label: str) -> Iterator[tuple[int, T]]: ...
+
+
+class Reader(Protocol):
+    """Who reads any rows, such as an engine."""
+
+    def map(self, rows: RowBlocks, step: Callable[[Block], T], *, label: str) -> Iterator[tuple[int, T]]: ...
+
+
+class Sample(NamedTuple):
+    """Some rows, and their targets as a matrix."""
+
+    X: Matrix
+    y: Array | None
+
+
+def draw_rows(n: int, size: int, weight: Array | None, rng: np.random.Generator) -> tuple[Array, Array | None]:
+    """Return ``size`` row numbers out of ``n``, in order and without repetition, and their adjusted weights.
+
+    All of them where there are not more. With weights, rows are drawn in proportion to these, those of weight 0 never.
+    A row so heavy that it is drawn for certain keeps its weight; the others get equal shares of the rest.
+    """
+    if weight is None:
+        return (np.arange(n) if size >= n else np.sort(rng.choice(n, size, replace=False, shuffle=False))), None
+    heavy = np.flatnonzero(weight > 0)
+    if size >= heavy.size:
+        return heavy, weight[heavy]
+    # Sampling without replacement: each row gets an exponential time with its weight as rate; the earliest are drawn.
+    times = rng.exponential(size=heavy.size) / weight[heavy]
+    drawn = np.sort(heavy[np.argpartition(times, size - 1)[:size]])
+    return drawn, np.maximum(weight[drawn], weight.sum() / size)
+
+
+def row_weights(passes: RowPasses) -> Array | None:
+    """Return the weight of every row, or None where all count alike; a pass only where blocks alone hold them."""
+    rows = passes.rows
+    if not rows.has_weight:
+        return None
+    held = getattr(rows, "weight", None)
+    weight = _joined(passes.map(_weight_of, label="weights") if held is None else [(0, held)])
+    return None if np.ptp(weight) == 0 else weight
+
+
+def sample_rows(passes: RowPasses, size: int, rng: np.random.Generator) -> tuple[Matrix, Array | None]:
+    """Return ``size`` rows drawn without replacement, in the order of the source and finite; their weights."""
+    numbers, weight = draw_rows(passes.rows.shape[0], size, row_weights(passes), rng)
+    sample = gather(passes, numbers)
+    require_finite(sample, passes.rows.name, numbers=numbers)
+    return sample, weight
+
+
+def gather(passes: RowPasses, indices: Array) -> Matrix:
+    """Return the rows with these numbers, in this order: by direct access, or else within one pass."""
+    if passes.rows.random_access:
+        return passes.rows.take(indices)
+    order = np.argsort(indices, kind="stable")
+    wanted = np.asarray(indices)[order]
+    pieces = [X for _, X in passes.map(lambda block: _pick(block, wanted).X, label="gather rows")]
+    return stack_rows(pieces, order)
+
+
+def take_from(blocks: Iterable[Block], indices: Array) -> Matrix:
+    """Return the rows with these numbers, in this order, out of all blocks in turn."""
+    order = np.argsort(indices, kind="stable")
+    wanted = np.asarray(indices)[order]
+    return stack_rows([_pick(block, wanted).X for block in blocks], order)
+
+
+def take_with_targets(rows: RowBlocks, engine: Reader, numbers: Array) -> Block:
+    """Return the rows with these numbers, in ascending order, with their targets and weights: one pass."""
+    pieces = [piece for _, piece in engine.map(rows, lambda block: _pick(block, numbers), label="sample")]
+    y, weight = join_arrays([piece.y for piece in pieces]), join_arrays([piece.weight for piece in pieces])
+    return Block(0, 0, stack_rows([piece.X for piece in pieces]), y, weight)
+
+
+def fetch_rows(passes: RowPasses, numbers: Array, *, with_target: bool = True) -> Sample:
+    """Return the rows with these numbers, which are sorted and finite, and their targets as a matrix: one pass."""
+    parts = [part for _, part in passes.map(lambda block: _pick(block, numbers), label="rows on trial")]
+    X = stack_rows([part.X for part in parts])
+    require_finite(X, passes.rows.name, numbers=numbers)
+    targets = [part.y.reshape(part.X.shape[0], -1) for part in parts if with_target and part.y is not None]
+    return Sample(X, np.concatenate(targets) if targets else None)
+
+
+def gather_target(rows: RowBlocks, engine: Reader) -> Array:
+    """Return the target that lies inside the rows, as one array: one pass."""
+    return np.concatenate([np.asarray(y) for _, y in engine.map(rows, _target_of, label="target")])
+
+
+def gather_weight(rows: RowBlocks, engine: Reader) -> Array:
+    """Return the weights that lie inside the rows, as one array: one pass."""
+    return _joined(engine.map(rows, _weight_of, label="weights"))
+
+
+def _joined(parts: Iterable[tuple[int, Array | None]]) -> Array:
+    return np.concatenate([np.asarray(part, dtype=np.float64) for _, part in parts])
+
+
+def _target_of(block: Block) -> Array | None:
+    return block.y
+
+
+def _weight_of(block: Block) -> Array | None:
+    return block.weight
+
+
+def _pick(block: Block, wanted: Array) -> Block:
+    """Return the rows of a block that are among ``wanted``, sorted numbers."""
+    first, last = np.searchsorted(wanted, (block.start, block.stop))
+    # An array of row numbers copies, so that the block itself can be freed.
+    own = wanted[first:last] - block.start
+    y = None if block.y is None else np.asarray(block.y)[own]
+    weight = None if block.weight is None else np.asarray(block.weight)[own]
+    return Block(block.index, block.start, block.X[own], y, weight)

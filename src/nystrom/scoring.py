@@ -1,0 +1,162 @@
+"""How predictions agree with the truth, summed chunk by chunk: nothing is held but counts and sums."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Protocol
+
+import numpy as np
+
+from nystrom.types import Array
+
+# Bins of the scores, whose ties count half in the AUC: it is off by at most the pairs of rows that share a bin.
+_RANKS = 2**16
+_CALIBRATION_BINS = 10
+_EPSILON = float(np.finfo(np.float64).eps)
+
+
+class Scores(Protocol):
+    """Sums over rows whose target is known."""
+
+    def add(self, truth: Array, guess: Array) -> None:
+        """Take some rows in."""
+
+    def judge(self, machine: Any, X: Any, truth: Array) -> None:
+        """Take some rows in as a machine predicts them, with all that it says of them."""
+
+    def result(self) -> dict[str, Any]:
+        """Return the scores by name; the first one after ``rows`` is the one to be told alone."""
+
+
+def make_scores(machine: Any) -> Scores:
+    """Return empty sums of the kind that a machine is judged by."""
+    return ClassScores(machine.classes_) if hasattr(machine, "classes_") else NumberScores()
+
+
+class ClassScores:
+    """Accuracy and figures per class; of scores the AUC, of probabilities log-loss and calibration too.
+
+    Parameters
+    ----------
+    classes : array
+        Those that are known, sorted; rows of others count as wrong, and not for the AUC and the log-loss.
+    """
+
+    def __init__(self, classes: Array) -> None:
+        self.classes = np.asarray(classes)
+        self.pairs: Counter[tuple[Any, Any]] = Counter()
+        c = len(self.classes)
+        # Rows by class, by whether they are of it, and by bin of the class's score.
+        self._ranks = np.zeros((c, 2, _RANKS), dtype=np.int64) if c <= 100 else None
+        self._likely = 0
+        self._log_loss = 0.0
+        # By bin of the probability of the predicted class: rows, sum of it, rows that were right.
+        self.calibration = np.zeros((3, _CALIBRATION_BINS))
+
+    def add(self, truth: Array, guess: Array) -> None:
+        labels, i = np.unique(truth, return_inverse=True)
+        guessed, j = np.unique(guess, return_inverse=True)
+        for at, count in enumerate(np.bincount(i * len(guessed) + j, minlength=len(labels) * len(guessed)).tolist()):
+            if count:
+                self.pairs[labels[at // len(guessed)], guessed[at % len(guessed)]] += count
+
+    def judge(self, machine: Any, X: Any, truth: Array) -> None:
+        guess = np.asarray(machine.predict(X))
+        self.add(truth, guess)
+        codes = np.minimum(np.searchsorted(self.classes, truth), len(self.classes) - 1)
+        known = self.classes[codes] == truth
+        codes = codes[known]
+        if hasattr(machine, "predict_proba"):
+            p = np.clip(np.asarray(machine.predict_proba(X), dtype=np.float64)[known], _EPSILON, 1 - _EPSILON)
+            self._log_loss -= float(np.log(p[np.arange(len(p)), codes]).sum())
+            self._likely += len(p)
+            top = p.max(axis=1)
+            right = guess[known] == truth[known]
+            bins = np.minimum((top * _CALIBRATION_BINS).astype(int), _CALIBRATION_BINS - 1)
+            for sums, weights in zip(self.calibration, (np.ones(len(p)), top, right), strict=True):
+                sums += np.bincount(bins, weights, minlength=_CALIBRATION_BINS)
+            values = np.log(p) - np.log1p(-p)
+        else:
+            values = np.asarray(machine.decision_function(X))[known]
+            values = np.column_stack([-values, values]) if values.ndim == 1 else values
+        self._rank(values, codes)
+
+    def _rank(self, values: Array, codes: Array) -> None:
+        if self._ranks is None:
+            return
+        # A monotone map to (-1, 1): the AUC depends on order alone.
+        places = (values / (1 + np.abs(values)) + 1) * (_RANKS / 2)
+        places = np.clip(places.astype(int), 0, _RANKS - 1)
+        for k, counts in enumerate(self._ranks):
+            for inside in (0, 1):
+                counts[inside] += np.bincount(places[(codes == k) == inside, k], minlength=_RANKS)
+
+    def _areas(self) -> Array:
+        """Return the AUC of each class against the others; NaN where the rows are all of it, or none."""
+        ranks = np.zeros((0, 2, 1)) if self._ranks is None else self._ranks.astype(float)
+        outside, inside = ranks[:, 0], ranks[:, 1]
+        below = np.cumsum(outside, axis=1) - outside / 2
+        pairs = inside.sum(axis=1) * outside.sum(axis=1)
+        return np.divide((inside * below).sum(axis=1), pairs, out=np.full(len(pairs), np.nan), where=pairs > 0)
+
+    def per_class(self) -> dict[Any, dict[str, Any]]:
+        """Return rows, recall and precision of each class that is true or predicted in some row; NaN of no rows."""
+        found = {}
+        for label in sorted({label for pair in self.pairs for label in pair}):
+            right = self.pairs[label, label]
+            true = sum(count for (a, _), count in self.pairs.items() if a == label)
+            said = sum(count for (_, b), count in self.pairs.items() if b == label)
+            recall, precision = (right / total if total else float("nan") for total in (true, said))
+            found[label] = {"rows": true, "recall": recall, "precision": precision}
+        return found
+
+    def result(self) -> dict[str, Any]:
+        rows, classes = self.pairs.total(), self.per_class()
+        found: dict[str, Any] = {
+            "rows": rows,
+            "accuracy": sum(count for (a, b), count in self.pairs.items() if a == b) / rows,
+            "baseline accuracy": max(figures["rows"] for figures in classes.values()) / rows,
+            "balanced accuracy": float(np.nanmean([figures["recall"] for figures in classes.values()])),
+        }
+        areas = self._areas()
+        if not np.isnan(areas).all():
+            found["AUC"] = float(np.nanmean(areas))
+        if self._likely:
+            found["log-loss"] = self._log_loss / self._likely
+            found["calibration error"] = float(np.abs(self.calibration[1] - self.calibration[2]).sum() / self._likely)
+        return {**found, "classes": classes}
+
+
+class NumberScores:
+    """R², root mean square and mean absolute error; of several targets, over all of them together."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._values = 0
+        self._mean: Any = 0.0
+        self._spread = self._squares = self._sizes = 0.0
+
+    def add(self, truth: Array, guess: Array) -> None:
+        count = len(truth)
+        total = self._rows + count
+        mean = truth.mean(axis=0)
+        gap = mean - self._mean
+        # Deviations from the mean of all rows, from those of the parts.
+        self._spread += float(np.square(truth - mean).sum() + np.sum(gap * gap) * self._rows * (count / total))
+        self._mean = self._mean + gap * (count / total)
+        self._rows = total
+        self._values += truth.size
+        self._squares += float(np.square(guess - truth).sum())
+        self._sizes += float(np.abs(guess - truth).sum())
+
+    def judge(self, machine: Any, X: Any, truth: Array) -> None:
+        self.add(truth, np.asarray(machine.predict(X)))
+
+    def result(self) -> dict[str, Any]:
+        return {
+            "rows": self._rows,
+            "R2": 1 - self._squares / self._spread if self._spread else float(self._squares == 0),
+            "root mean square error": (self._squares / self._values) ** 0.5,
+            "baseline error": (self._spread / self._values) ** 0.5,
+            "mean absolute error": self._sizes / self._values,
+        }

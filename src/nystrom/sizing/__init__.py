@@ -1,0 +1,1 @@
+"""How many landmarks are enough."""

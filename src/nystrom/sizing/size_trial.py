@@ -1,0 +1,442 @@
+"""The error that landmarks would have on all rows, from a sample of them whose kernel is held.
+
+For the search of a size: the sample and its kernel are made once, and each size on trial costs O(s m (p + m) + s² m)
+whatever the number of rows. Rows differ most by how dense the rows around them are: a pool of rows is put in order by
+how near they are to a few landmarks, and the sample is drawn in strata along that order. Rows are drawn evenly, or by
+half in proportion to k(x, x) where that varies: the rows that hold most of the kernel are then in the sample.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.special import stdtrit
+
+from nystrom.engine.base import Engine
+from nystrom.engine.passes import Passes
+from nystrom.engine.threads import blas_threads
+from nystrom.errors.pairs import TILE, TwoEach, degrees_of_freedom, draw_two_each, inclusion, kernel_with
+from nystrom.errors.spectral import largest_eigenvalue
+from nystrom.errors.trace import ErrorEstimate, ratio_of
+from nystrom.kernels import Kernel
+from nystrom.kernels.base import near_one
+from nystrom.landmarks.base import Landmarks, kernel_diagonal, smaller_form
+from nystrom.linalg import inverse_cholesky, whiten, whiten_quickly, whitened
+from nystrom.nystroem.factor import bind, landmark_kernel, prepare
+from nystrom.rows.arrays import array_rows
+from nystrom.rows.base import Block, require_finite
+from nystrom.rows.draw import draw_rows, gather
+from nystrom.types import Array, Matrix
+
+# What a landmark counts that is nearest to none of the rows counted: it stands for a few.
+_LEAST_MASS = 0.5
+
+
+class Merging:
+    """Landmarks, ready to be merged to any smaller number.
+
+    Parameters
+    ----------
+    landmarks : Landmarks
+        Z. Means of rows are merged to their mean; of landmarks that are rows, the one with the most rows stays.
+    W : array (m, m)
+        The kernel between them.
+    C : array (s, m)
+        The kernel of some rows with them, by which the rows of each are counted.
+    """
+
+    def __init__(self, landmarks: Landmarks, W: Array, C: Array) -> None:
+        self._landmarks = landmarks
+        self._own = np.diag(W).astype(np.float64)
+        nearest = np.argmax(2 * C - self._own, axis=1)
+        self._masses = np.bincount(nearest, minlength=len(W)) + _LEAST_MASS
+        self._costs = np.maximum(self._own[:, None] + self._own - 2 * W, 0.0)
+        self._costs *= self._masses[:, None] * self._masses / (self._masses[:, None] + self._masses)
+        np.fill_diagonal(self._costs, np.inf)
+        self._sizes = self._masses.copy()
+        self._pairs: list[tuple[int, int]] = []
+        self._nearest = self._costs.argmin(axis=1)
+        self._least = self._costs.min(axis=1)
+
+    def to(self, size: int) -> Landmarks:
+        """Return this many landmarks; nested: those of a smaller number are merged from them."""
+        m = len(self._masses)
+        while len(self._pairs) < m - size:
+            self._pairs.append(self._merge_nearest())
+        label = np.arange(m)
+        for stays, goes in self._pairs[: m - size]:
+            label[label == goes] = stays
+        label = np.unique(label, return_inverse=True)[1]
+        points, indices = self._landmarks.points, self._landmarks.indices
+        if indices is not None:
+            heaviest = np.lexsort((-self._masses, label))
+            stay = np.sort(heaviest[np.unique(label[heaviest], return_index=True)[1]])
+            return Landmarks(points[stay], indices[stay])
+        share = self._masses / np.bincount(label, weights=self._masses)[label]
+        means = sp.csr_matrix((share, (label, np.arange(m))), shape=(size, m)) @ points
+        return Landmarks(smaller_form(means.astype(points.dtype)), None)
+
+    def _merge_nearest(self) -> tuple[int, int]:
+        """Merge the two groups that cost least, and return which of their numbers stays and which goes."""
+        costs, sizes, least, nearest = self._costs, self._sizes, self._least, self._nearest
+        a = int(least.argmin())
+        b = int(nearest[a])
+        # Lance and Williams' update for Ward's rule; what is gone has an infinite cost and keeps it.
+        row = (sizes + sizes[a]) * costs[a] + (sizes + sizes[b]) * costs[b] - sizes * costs[a, b]
+        row /= sizes + (sizes[a] + sizes[b])
+        sizes[a] += sizes[b]
+        costs[a] = costs[:, a] = row
+        costs[b] = costs[:, b] = np.inf
+        least[b] = np.inf
+        # Only these had one of the two as their nearest: a merged group is no nearer to a third than its parts were.
+        stale = np.flatnonzero(((nearest == a) | (nearest == b)) & np.isfinite(least))
+        stale = np.append(stale, a)
+        nearest[stale] = costs[stale].argmin(axis=1)
+        least[stale] = costs[stale, nearest[stale]]
+        return a, b
+
+
+# Rows of the pool, and how many dense numbers they may have.
+_POOL_ROWS = 16384
+_POOL_NUMBERS = 2**23
+# Rows of the sample: few where a fit is so cheap that pairs of many would take longer.
+_TRIAL_ROWS = (1000, 2000)
+# So many times fewer are enough to see that a size is far from the tolerance.
+_ROUGH_STEP = 3
+# The pairs of the whole sample take little time up to so many times as many as the pairs of rows and landmarks.
+_WORTH = 1.0
+# The landmarks that put the pool in order; 32, or how much of the kernel their features hold, did no better.
+_ORDERING = 16
+# The rows that are counted for each landmark before some are merged: so many, and so many per landmark.
+_COUNTED_ROWS = 1000
+_COUNTED_PER_LANDMARK = 8
+# The sizes of k(x, x) of which float32 can sum the squares of many.
+_SQUARABLE = (1e-6, 1e6)
+# Above this error float32 is accurate enough, and its products take half the time.
+_FLOAT32_TOLERANCE = 1e-3
+# The condition of W up to which it is whitened by Cholesky.
+_CHOLESKY_LIMIT = 5e6
+# Where float32 is accurate enough, so is W with this share of its trace on the diagonal.
+_ADDED = 1e-11
+# Of the draws, the share that follows k(x, x) where it varies.
+_DIAGONAL_SHARE = 0.5
+
+
+def trial_size(n: int, n_columns: int) -> int:
+    """Return the rows of the sample for n rows: with 200 landmarks their pairs then cost a fifth of a fit."""
+    return int(np.clip(np.sqrt(0.2 * n * (n_columns + 200)), *_TRIAL_ROWS))
+
+
+class Trial:
+    """Samples of the rows that judge landmarks.
+
+    Parameters
+    ----------
+    passes : Passes
+        All rows.
+    kernel : Kernel
+        With numeric parameters.
+    rng : numpy.random.Generator
+        Draws the samples.
+    first : Landmarks
+        Any few, by which the rows are put in order.
+    least : float
+        The least error that matters.
+
+    Attributes
+    ----------
+    whole, rough : HeldSample
+        A sample, and a smaller one for sizes far from the tolerance.
+    """
+
+    def __init__(
+        self, passes: Passes, kernel: Kernel, rng: np.random.Generator, first: Landmarks, *, least: float = 0.0
+    ) -> None:
+        rows = passes.rows
+        self.n_rows = rows.shape[0]
+        self._passes = passes
+        size = trial_size(*rows.shape)
+        with blas_threads(1):
+            pool = _draw_pool(passes, kernel, pool_size(rows.shape, size, sparse=rows.is_sparse), rng)
+            sampled = size < len(pool.numbers)
+            self.kernel, diagonal = near_one(kernel, pool.diagonal, rows.dtype, _SQUARABLE)
+            order = np.argsort(self._closeness(pool, first), kind="stable") if sampled else np.arange(len(pool.numbers))
+        within = _SQUARABLE[0] < float(diagonal.max()) < _SQUARABLE[1]
+        self.dtype = np.dtype(np.float32 if least >= _FLOAT32_TOLERANCE and sampled and within else np.float64)
+        share = None if pool.share is None else pool.share / pool.chance
+        self.whole, self.rough = (
+            HeldSample(pool, draw_two_each(order, share, s, rng), self.kernel, self.n_rows, self.dtype, passes.engine)
+            for s in (size, size // _ROUGH_STEP)
+        )
+        # Drawn now, so that sizes on trial do not move the stream that selects landmarks.
+        self._seed = int(rng.integers(2**32))
+
+    def _closeness(self, pool: _Pool, first: Landmarks) -> Array:
+        """Return how much each row of the pool has in common with a few landmarks: their squared kernel values."""
+        some = np.linspace(0, len(first) - 1, min(len(first), _ORDERING)).astype(np.intp)
+        few = Landmarks(first.points[some], None if first.indices is None else first.indices[some])
+        C = prepare(bind(self.kernel, few), few)(pool.X)
+        return np.einsum("ij,ij->i", C, C, dtype=np.float64)
+
+    def worth_it(self, n_landmarks: int) -> bool:
+        """Whether a look at the whole sample takes little time beside a fit with so many landmarks."""
+        return len(self.whole.numbers) ** 2 <= _WORTH * self.n_rows * n_landmarks
+
+    def error(self, landmarks: Landmarks, norm: str, confidence: float, *, rough: bool = False) -> ErrorEstimate:
+        """Return the relative error that these landmarks would have on all rows, by the whole sample or the rough."""
+        sample = self.rough if rough else self.whole
+        L = self._features(landmarks, sample.X)
+        if norm == "spectral":
+            return sample.spectral(L, confidence, np.random.default_rng(self._seed))
+        return sample.trace(L, confidence) if norm == "trace" else sample.frobenius(L, confidence)
+
+    def merging(self, landmarks: Landmarks) -> Merging:
+        """Return the landmarks ready to be merged to fewer.
+
+        By other rows than those of the sample: merged by its own, landmarks would suit them better than all others.
+        """
+        count = max(_COUNTED_ROWS, _COUNTED_PER_LANDMARK * len(landmarks))
+        numbers = draw_rows(self.n_rows, count, None, np.random.default_rng(self._seed))[0]
+        return Merging(landmarks, *self._kernels(landmarks, gather(self._passes, numbers)))
+
+    def _features(self, landmarks: Landmarks, X: Matrix) -> Array:
+        """Return the features of rows, in every direction that the landmarks span."""
+        W, C = self._kernels(landmarks, X)
+        return whitened(C, self._whitening(W, X.dtype)).astype(self.dtype)
+
+    def _kernels(self, landmarks: Landmarks, X: Matrix) -> tuple[Array, Array]:
+        """Return the kernel between the landmarks, and that of rows with them."""
+        kernel = bind(self.kernel, landmarks)
+        C = np.asarray(prepare(kernel, landmarks)(X), dtype=np.float64)
+        return landmark_kernel(kernel, landmarks), C
+
+    def _whitening(self, W: Array, dtype: np.dtype) -> Array:
+        if self.dtype == np.float32 and dtype == np.float64:
+            # With a little added to its diagonal W explains a little less, which errs on the safe side.
+            added = W + _ADDED * float(np.trace(W)) * np.eye(len(W))
+            T = inverse_cholesky(added)
+            if T is not None:
+                return T
+        quick = whiten_quickly(W, block_dtype=dtype, caution=1.0, most=_CHOLESKY_LIMIT)
+        return whiten(W, block_dtype=dtype).T if quick is None else quick.T
+
+
+class _Pool(NamedTuple):
+    """Rows to draw from.
+
+    Attributes
+    ----------
+    numbers, X : array (s,), matrix (s, p)
+        Their numbers, and the rows.
+    chance : array (s,)
+        That each of them had to be here.
+    diagonal : array (s,)
+        k(x, x).
+    share : array (s,) or None
+        By which to draw; None: evenly.
+    """
+
+    numbers: Array
+    X: Matrix
+    chance: Array
+    diagonal: Array
+    share: Array | None
+
+
+class _Sums(NamedTuple):
+    """What terms of pairs of the sample's rows add up to.
+
+    Attributes
+    ----------
+    off : array (t,)
+        Of each row with the others, each times how many rows the other stands for.
+    on : array (t,)
+        Of each row with itself.
+    own : array (h,)
+        Of the two draws of each stratum.
+    """
+
+    off: Array
+    on: Array
+    own: Array
+
+
+class HeldSample:
+    """Rows of a pool, drawn in strata, and the kernel between them.
+
+    Parameters
+    ----------
+    pool, drawn
+        The rows to draw from, and which were drawn.
+    kernel : Kernel
+        With numeric parameters.
+    n_rows : int
+        All rows.
+    dtype : dtype
+        To hold the kernel in.
+    engine : Engine
+        Computes it.
+    """
+
+    def __init__(
+        self, pool: _Pool, drawn: TwoEach, kernel: Kernel, n_rows: int, dtype: np.dtype, engine: Engine
+    ) -> None:
+        self.numbers, self.X = pool.numbers[drawn.rows], pool.X[drawn.rows]
+        self._drawn, self._kernel, self._n_rows, self._engine, self.dtype = drawn, kernel, n_rows, engine, dtype
+        self._chance = pool.chance[drawn.rows]
+        # How many of all rows each stands for.
+        self.weight = drawn.weight / self._chance
+        self._each = drawn.each / self._chance[drawn.draws]
+        pooled = len(pool.numbers)
+        # Two rows come into the pool together a little less often than by the product of their chances.
+        self._together = pooled / (pooled - 1) * (n_rows - 1) / n_rows if 1 < pooled < n_rows else 1.0
+
+    @cached_property
+    def K(self) -> Array:
+        """The kernel between the rows of the sample; each pair is looked at once."""
+        size = len(self.numbers)
+        K = np.empty((size, size), dtype=self.dtype)
+
+        def step(block: Block) -> None:
+            rows, later = slice(block.start, block.stop), slice(block.start, None)
+            K[rows, later] = kernel_with(self.X[later], self.numbers[later], self._kernel)(block.X)
+            K[later, rows] = K[rows, later].T
+
+        for _ in self._engine.map(array_rows(self.X, block_rows=TILE), step, label="kernel of a sample"):
+            pass
+        return K
+
+    def frobenius(self, L: Array, confidence: float) -> ErrorEstimate:
+        """Return the relative error in the Frobenius norm, for the features L of the sample's rows."""
+        ratio, half = self._ratio(self._squares(L), self._kernel_squares, confidence)
+        value = float(np.sqrt(ratio))
+        half = half / (2 * value) if value > 0 else 0.0
+        return ErrorEstimate(value, max(value - half, 0.0), value + half, "fro", confidence)
+
+    def trace(self, L: Array, confidence: float) -> ErrorEstimate:
+        """Return the relative error in the trace norm."""
+        none, own = np.zeros(len(L)), np.zeros(len(self._each))
+        diagonal = np.diag(self.K).astype(np.float64)
+        left = diagonal - np.einsum("ij,ij->i", L, L, dtype=np.float64)
+        ratio, half = self._ratio(_Sums(none, left, own), _Sums(none, diagonal, own), confidence)
+        return ErrorEstimate(ratio, max(ratio - half, 0.0), ratio + half, "trace", confidence)
+
+    def spectral(self, L: Array, confidence: float, rng: np.random.Generator) -> ErrorEstimate:
+        """Return the sample's own ratio of norms. The diagonal weighs more in a sample, so this errs high."""
+        root, E = np.sqrt(self.weight), self.K - L @ L.T
+        failure = (1 - confidence) / 2
+        error = largest_eigenvalue(lambda v: root * (E @ (root * v)), len(E), rng, failure)
+        kernel = largest_eigenvalue(lambda v: root * (self.K @ (root * v)), len(E), rng, failure)
+        widened = 1 + (2 / np.sqrt(len(E)) if len(E) < self._n_rows else 0.0)
+        low, high = ratio_of(error.low, kernel.high) / widened, ratio_of(error.high, kernel.low) * widened
+        return ErrorEstimate(ratio_of(error.low, kernel.low), low, high, "spectral", confidence)
+
+    def best_errors(self, norm: str) -> Array:
+        """Return about the least relative errors on all rows of the ranks 0, 1, …: from the sample's eigenvalues.
+
+        Rows meet themselves more often in a sample than among all rows, which is taken off. The eigenvectors suit the
+        sample better than all rows: of ranks that are not small beside it the errors are too low.
+        """
+        weight = np.sqrt(self.weight)
+        values, vectors = np.linalg.eigh(weight[:, None] * self.K.astype(np.float64) * weight)
+        values, vectors = np.maximum(values, 0.0), vectors**2
+        tails = values if norm == "spectral" else np.cumsum(values**2 if norm == "fro" else values)
+        if norm == "fro":
+            own = np.cumsum(vectors * values, axis=1) ** 2
+            tails = np.maximum(tails - (1 - 1 / np.maximum(self.weight, 1.0)) @ own, 0.0)
+        tails = np.append(tails[::-1], 0.0) / max(float(tails[-1]), np.finfo(np.float64).tiny)
+        return np.sqrt(tails) if norm == "fro" else tails
+
+    @cached_property
+    def _kernel_squares(self) -> _Sums:
+        return self._squares(np.zeros((len(self.numbers), 0), dtype=self.dtype))
+
+    def _squares(self, L: Array) -> _Sums:
+        """Return what the squares of ``K − L Lᵀ`` add up to."""
+        s, weight = len(L), self.weight.astype(self.dtype)
+        off, on = np.zeros(s), np.empty(s)
+        # In tiles, which stay in the cache, on and above the diagonal: the matrix is symmetric.
+        other, room = np.ascontiguousarray(L.T), np.empty(min(TILE, s) * s, dtype=self.dtype)
+        for first in range(0, s, TILE):
+            rows, later = slice(first, min(first + TILE, s)), slice(first, None)
+            count = rows.stop - first
+            E = np.matmul(L[rows], other[:, later], out=room[: count * (s - first)].reshape(count, -1))
+            np.subtract(self.K[rows, later], E, out=E)
+            np.square(E, out=E)
+            on[rows] = E.diagonal()
+            off[rows] += E @ weight[later]
+            off[rows.stop :] += weight[rows] @ E[:, count:]
+        one, two = self._drawn.draws.T
+        own = (self.K[one, two] - np.einsum("ij,ij->i", L[one], L[two])).astype(np.float64) ** 2
+        # A row that was drawn twice makes no pair.
+        return _Sums(off - on * weight, on, np.where(one == two, 0.0, own))
+
+    def _ratio(self, error: _Sums, kernel: _Sums, confidence: float) -> tuple[float, float]:
+        """Return the ratio of two sums over all rows, and half its interval.
+
+        Each row, and each pair of rows, counts by one over the chance that it was drawn; two rows of a stratum are
+        drawn together half as often as by their chances. The noise is that of a U-statistic, whose terms are the sums
+        of a row over all others.
+        """
+        weight, draws = self.weight, self._drawn.draws
+        pair = self._each[:, 0] * self._each[:, 1]
+        more = 2 * (self._drawn.own - 1) * pair
+        top, bottom = (
+            float(weight @ (self._together * sums.off + sums.on) + more @ sums.own) for sums in (error, kernel)
+        )
+        ratio = ratio_of(max(top, 0.0), bottom)
+        off, on, own = (a - ratio * b for a, b in zip(error, kernel, strict=True))
+        influence = 2 * self._together * off + on
+        # Without the other draw of the stratum: their own pair is counted apart.
+        moves = (influence[draws] - 2 * own[:, None] * self._each[:, ::-1]) * self._each
+        alone = 2 * self._drawn.own * pair * own
+        mean = float(alone.sum()) / max(len(alone), 1)
+        squares = self._drawn.noise * ((moves[:, 0] - moves[:, 1]) ** 2 + (alone - mean) ** 2)
+        spread = float(np.sqrt(squares.sum() + self._pool_noise(influence)))
+        # Without strata, all of the pool is in the sample.
+        freedom = degrees_of_freedom(squares) if len(squares) else max(len(weight) - 1, 1)
+        return ratio, float(stdtrit(freedom, 0.5 + confidence / 2)) * ratio_of(spread, bottom)
+
+    def _pool_noise(self, influence: Array) -> float:
+        """Return the variance that comes of the pool, which is a sample of all rows itself."""
+        stands = self._drawn.weight
+        moves = influence / self._chance
+        mean = float(stands @ moves) / float(stands.sum())
+        return float(stands @ ((1 - self._chance) * (moves - mean) ** 2))
+
+
+def pool_size(shape: tuple[int, int], size: int, *, sparse: bool) -> int:
+    """Return how many rows to draw a sample of ``size`` from."""
+    most = _POOL_ROWS if sparse else min(_POOL_ROWS, _POOL_NUMBERS // max(shape[1], 1))
+    return min(max(most, size), shape[0])
+
+
+def _draw_pool(passes: Passes, kernel: Kernel, size: int, rng: np.random.Generator) -> _Pool:
+    """Return rows to draw from; where k(x, x) varies, with the shares that follow it."""
+    rows = passes.rows
+    n = rows.shape[0]
+    numbers, chance, share = draw_rows(n, size, None, rng)[0], np.full(min(size, n), min(size / n, 1.0)), None
+    X = gather(passes, numbers)
+    require_finite(X, rows.name, numbers=numbers)
+    diagonal = np.ones(0) if not kernel.has_coordinates else kernel.diag(X)
+    if not len(diagonal) or np.ptp(diagonal) > 0:
+        every = np.maximum(kernel_diagonal(passes, kernel), 0.0)
+        largest = float(every.max())
+        diagonal = every[numbers]
+        if 0 < largest < np.inf:
+            # Relative to the largest, the sum cannot overflow.
+            share = every / largest
+            share = _DIAGONAL_SHARE * share / share.sum() + (1 - _DIAGONAL_SHARE) / n
+    if share is not None and size < n:
+        chances = inclusion(share, size)
+        # Systematic sampling in random order: one draw per unit of the sum of the chances.
+        order = rng.permutation(n)
+        reach = np.cumsum(chances[order])
+        marks = np.arange(size) + rng.random()
+        drawn = order[np.minimum(np.searchsorted(reach, marks * (reach[-1] / size), side="right"), n - 1)]
+        numbers = np.unique(drawn)
+        chance, X, diagonal = chances[numbers], gather(passes, numbers), every[numbers]
+    return _Pool(numbers, X, chance, diagonal, None if share is None else share[numbers])

@@ -1,0 +1,337 @@
+"""Landmarks enough for an error asked for: how many, found on a sample; and the rank that may then be cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from nystrom.engine.passes import Passes
+from nystrom.engine.threads import blas_threads
+from nystrom.errors.trace import ErrorEstimate
+from nystrom.kernels import Kernel
+from nystrom.landmarks.auto import Auto, AutoAgain
+from nystrom.landmarks.base import Landmarks, Selector, resolve
+from nystrom.landmarks.fixed import GIVEN
+from nystrom.rows.arrays import array_rows
+from nystrom.rows.draw import draw_rows, gather
+from nystrom.sizing.size_trial import Merging, Trial
+from nystrom.types import Array
+
+# The first size, and by how much the next may be larger; a little more where that is enough.
+_START = 32
+_MOST_GROWTH = 3.0
+_LAST_GROWTH = 4.0
+# From this size on a size far too large costs more than another one that is too small.
+_LARGE = 250
+_LARGE_GROWTH = 1.8
+# Below this share of the tolerance an error says little about the sizes in between: the rank may be exhausted.
+_STEEP = 0.25
+# Below this share, errors have fallen faster than by a power of the size, and smaller sizes are worth a look.
+_FAR = 0.8
+# Half an interval of at most this share of the error is narrow.
+_NARROW = 0.08
+# How errors fall with the size where only one was tried: as its power of minus this.
+_FIRST_RATE = 0.6
+_LEAST_RATE = 0.1
+_APART = 1.3
+# A size that suffices is taken if it is at most this many times one that does not, or that the errors ask for.
+_CLOSE = 1.1
+# And if its error is near the tolerance already, this many.
+_CLOSE_ALREADY = 1.15
+# Aim a little below the tolerance: a size just short of it costs another trial.
+_AIM = 0.95
+# From sizes below this, aim farther below it: coming back by merging landmarks costs less than another selection.
+_SMALL = 64
+_AIM_BEYOND = 0.84
+_MOST_TRIALS = 24
+_MOST_MERGES = 12
+# Ranks up to this share of a sample have best errors there that are about those on all rows.
+_TRUSTED_SHARE = 0.3
+# An error that is nothing but the rounding of a kernel in float32.
+_NOTHING = 1e-5
+# The more landmarks, the farther they fall behind the best of a rank: their number grows as this power of it.
+_FALLS_BEHIND = 1.15
+# Merging holds m² numbers.
+_MOST_MERGED = 4096
+# Selectors that read all rows choose from a sample of so many in the search, and so many per landmark.
+_POOL_ROWS = 8192
+_POOL_ROWS_PER_LANDMARK = 32
+
+
+class Tried(NamedTuple):
+    """A size, its landmarks and their error.
+
+    ``reach`` is its upper end; about that of the whole sample where ``full`` is false, and a part of it was enough.
+    """
+
+    size: int
+    landmarks: Landmarks
+    error: ErrorEstimate
+    reach: float
+    full: bool
+
+
+@dataclass(frozen=True)
+class Sized:
+    """What a search found.
+
+    Attributes
+    ----------
+    landmarks : Landmarks
+        Enough for the tolerance, or as many as the limit allows.
+    error : ErrorEstimate
+        Theirs.
+    met : bool
+        Whether the upper end of the error is below the tolerance.
+    needed : int
+        The number of landmarks; where the tolerance was not met, an estimate of how many it would take.
+    tried : tuple of (int, ErrorEstimate)
+        Every size on trial, in order.
+    """
+
+    landmarks: Landmarks
+    error: ErrorEstimate
+    met: bool
+    needed: int
+    tried: tuple[tuple[int, ErrorEstimate], ...]
+
+
+def find_size(
+    passes: Passes,
+    selector: Selector,
+    kernel: Kernel,
+    tol: float,
+    rng: np.random.Generator,
+    *,
+    norm: str = "fro",
+    most: int,
+    confidence: float = 0.98,
+) -> Sized:
+    """Return landmarks whose relative error is below ``tol`` at the upper end of its interval.
+
+    It is measured on 1,000 to 2,000 rows whose kernel is held (:class:`~nystrom.sizing.size_trial.Trial`): a size
+    on trial costs its landmarks and little else. Sizes grow by the decay seen so far until one suffices; its landmarks
+    are then merged (:class:`~nystrom.sizing.size_trial.Merging`) until fewer would not do.
+
+    Parameters
+    ----------
+    passes, selector, kernel
+        The rows, how landmarks are chosen, and the kernel.
+    tol : float
+        Of the relative error.
+    rng : numpy.random.Generator
+        The source of randomness.
+    norm : {"fro", "trace", "spectral"}
+        Of the error.
+    most : int
+        The most landmarks.
+    confidence : float
+        Of the interval; above 95 % because several sizes are tried, and the first that passes is taken.
+    """
+    numeric = resolve(kernel, passes)
+    # "auto" sees "scale" as it does in a fit of a given size.
+    shown = kernel if isinstance(selector, Auto) else numeric
+    selector = once_sampled(selector)
+    given = isinstance(selector, GIVEN)
+    first = choose_landmarks(passes, selector, min(_START, most), shown, rng)
+    judge = _Judge(Trial(passes, numeric, rng, first, least=tol), tol, norm, confidence)
+    tried = _grow(judge, first, lambda size: choose_landmarks(passes, selector, size, shown, rng), most, once=given)
+    if tried[-1].reach <= tol and tried[-1].size <= _MOST_MERGED and not given:
+        tried += _shrink(judge, tried)
+    enough = [t for t in tried if t.reach <= tol]
+    best = min(enough, key=lambda t: t.size) if enough else max(tried, key=lambda t: t.size)
+    if not enough and not best.full:
+        best = best._replace(error=judge.trial.error(best.landmarks, norm, confidence))
+    needed = best.size if enough else _needed(judge, tried)
+    history = tuple((t.size, t.error) for t in tried)
+    return Sized(best.landmarks, best.error, bool(enough), min(needed, passes.rows.shape[0]), history)
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """The error of landmarks, against the tolerance."""
+
+    trial: Trial
+    tol: float
+    norm: str
+    confidence: float
+
+    def __call__(self, landmarks: Landmarks, *, look: bool = True) -> Tried:
+        """Return the error of these landmarks, by the whole sample.
+
+        With ``look``, where the error may be far from ``tol``, by a part of it if that tells on which side it is. For
+        few landmarks, whose fit takes less time than the pairs of the whole sample, a narrow interval is enough.
+        """
+        with blas_threads(1):
+            return self._look(landmarks, look)
+
+    def _look(self, landmarks: Landmarks, look: bool) -> Tried:
+        trial, m = self.trial, len(landmarks)
+        worth_it = trial.worth_it(m)
+        if self.norm == "fro" and (look or not worth_it):
+            error = trial.error(landmarks, self.norm, self.confidence, rough=True)
+            aside = not error.low <= self.tol < error.high
+            if not worth_it and (not look or aside or error.high - error.value <= _NARROW * error.value):
+                return Tried(m, landmarks, error, error.high, True)
+            if aside:
+                # The whole sample's interval would be this much narrower.
+                half = (error.high - error.value) * float(np.sqrt(len(trial.rough.numbers) / len(trial.whole.numbers)))
+                return Tried(m, landmarks, error, error.value + half, False)
+        error = trial.error(landmarks, self.norm, self.confidence)
+        return Tried(m, landmarks, error, error.high, True)
+
+
+def _reaches(tried: list[Tried]) -> list[tuple[int, float]]:
+    return [(t.size, t.reach) for t in tried]
+
+
+def _needed(judge: _Judge, tried: list[Tried]) -> int:
+    """Return about how many landmarks it would take, where none of the sizes tried were enough.
+
+    As many times more as the best approximation of the sample would need, from the error reached to the tolerance: its
+    eigenvalues know where errors fall faster than by a power of the size. Where the sample is too small to tell, by the
+    decay of the errors.
+    """
+    largest = max(tried, key=lambda t: t.size)
+    with blas_threads(1):
+        best = judge.trial.whole.best_errors(judge.norm)
+    errors = (largest.error.value, _AIM * judge.tol, min(_NOTHING, judge.tol))
+    reached, wanted, exhausted = (max(int(np.argmax(best <= error)), 1) for error in errors)
+    if wanted > _TRUSTED_SHARE * len(best):
+        return extrapolate(_reaches(tried), judge.tol)
+    needed = largest.size * (wanted / reached) ** _FALLS_BEHIND
+    # As many landmarks as the kernel has dimensions leave nothing.
+    needed = min(needed, exhausted) if exhausted <= _TRUSTED_SHARE * len(best) else needed
+    return max(int(np.ceil(needed)), largest.size + 1)
+
+
+def _grow(judge: _Judge, first: Landmarks, choose: Callable[[int], Landmarks], most: int, *, once: bool) -> list[Tried]:
+    """Return sizes tried, larger and larger, up to the first that suffices; only one where landmarks were given."""
+    tried: list[Tried] = []
+    size = min(_START, most)
+    while True:
+        before = tried[-1].size if tried else 0
+        tried.append(judge(choose(size) if tried else first))
+        # Fewer landmarks than were asked for, and no more than before: there are no other rows.
+        over = once or size >= most or before >= tried[-1].size < size or len(tried) == _MOST_TRIALS
+        if over or tried[-1].reach <= judge.tol:
+            return tried
+        size = larger_size(_reaches(tried), judge.tol, most)
+
+
+def _shrink(judge: _Judge, tried: list[Tried]) -> list[Tried]:
+    """Return smaller sizes tried below the last one, which suffices; their landmarks are merged from its own."""
+    merging: Merging | None = None
+    found: list[Tried] = []
+    while (size := smaller_size(_reaches([*tried, *found]), judge.tol)) is not None and len(found) < _MOST_MERGES:
+        with blas_threads(1):
+            merging = merging or judge.trial.merging(tried[-1].landmarks)
+            landmarks = merging.to(size)
+        # A size that may be too small is not taken; to be sure is worth no more time where that is short.
+        found.append(judge(landmarks, look=len(tried) == 1 and judge.trial.worth_it(size)))
+    return found
+
+
+def larger_size(tried: list[tuple[int, float]], tol: float, most: int) -> int:
+    """Return the next size to try, given sizes and upper ends of errors that are all above the tolerance."""
+    largest = max(tried)[0]
+    aim = extrapolate(tried, (_AIM_BEYOND if largest < _SMALL else _AIM) * tol)
+    growth = _LAST_GROWTH if aim <= _LAST_GROWTH * largest else _MOST_GROWTH
+    growth = _LARGE_GROWTH if largest >= _LARGE else growth
+    return min(int(np.clip(aim, np.ceil(1.1 * largest), np.ceil(growth * largest))), most)
+
+
+def smaller_size(tried: list[tuple[int, float]], tol: float) -> int | None:
+    """Return the next size to try below the smallest that suffices; None where that would save little."""
+    passing = [t for t in tried if t[1] <= tol]
+    good, reached = min(passing)
+    if reached >= _AIM * tol:
+        return None
+    close = _CLOSE_ALREADY if reached >= _FAR * tol else _CLOSE
+    below = [t for t in tried if t[1] > tol and t[0] < good]
+    if not below:
+        # The smallest size was enough already. How errors fall is known from the second size on.
+        size = good * max(reached / (_AIM * tol), 1e-9) ** (1 / _decay(passing, (good, reached)))
+        least = good // (2 if len(passing) == 1 else 8)
+        return None if good <= max(close * size, 1) else max(round(size), least, 1)
+    bad, failed = max(below)
+    if good <= max(close * bad, bad + 1):
+        return None
+    share = np.log(failed / (_AIM * tol)) / max(np.log(failed / max(reached, 1e-300)), 1e-12)
+    if reached < _STEEP * tol or tried[-1][0] == bad:
+        share = max(share, 0.5)
+    if reached < _FAR * tol:
+        share = min(share, 0.5)
+    size = bad * (good / bad) ** float(np.clip(share, 0.15, 0.85))
+    return None if good <= close * size else int(np.clip(round(size), bad + 1, good - 1))
+
+
+def extrapolate(tried: list[tuple[int, float]], tol: float) -> int:
+    """Return the size at which errors that decay as a power of the size reach ``tol``."""
+    size, error = max(tried)
+    rate = _decay(tried, (size, error))
+    return int(np.ceil(min(size * max(error / tol, 1.0) ** (1 / rate), 2.0**62)))
+
+
+def _decay(tried: list[tuple[int, float]], at: tuple[int, float]) -> float:
+    """Return the power of the size as which errors fall near the size ``at``.
+
+    It is taken between that size and the nearest one well apart: between sizes close to each other errors differ by
+    chance.
+    """
+    apart = [t for t in tried if abs(np.log(t[0] / at[0])) >= np.log(_APART) and (t[0] < at[0]) == (t[1] > at[1])]
+    if not apart or at[1] <= 0:
+        return _FIRST_RATE
+    near = min(apart, key=lambda t: abs(np.log(t[0] / at[0])))
+    return max(float(np.log(max(near[1], 1e-300) / at[1]) / np.log(at[0] / near[0])), _LEAST_RATE)
+
+
+def why_not_met(found: Sized, selector: Selector, tol: float, most: int, limit: str) -> str:
+    """Return the warning of a tolerance that was not met: what was reached, why no more, and what to do."""
+    reached = f"{len(found.landmarks)} landmarks reach {found.error}, and tol={tol:g} was asked for"
+    if isinstance(selector, GIVEN):
+        cause = "these are the landmarks that were given"
+    elif len(found.landmarks) < most:
+        cause = "the rows have no more that differ enough"
+    elif limit == "rows":
+        cause = "there are no more rows"
+    else:
+        cause = f"{limit} allows no more; it would take about {found.needed:,}"
+    return f"{reached}: {cause}. Raise tol, allow more, or take a wider kernel (a smaller gamma)."
+
+
+def cut_rank(eigenvalues: Array, error: ErrorEstimate, tol: float) -> int:
+    """Return the least rank that keeps the error below ``tol``, for the eigenvalues of ``L Lᵀ``.
+
+    What is cut adds at most its own norm to the error, and ``‖L Lᵀ‖ ≤ ‖K‖``.
+    """
+    if error.norm == "spectral":
+        return max(int(np.sum(eigenvalues > (tol - error.high) * eigenvalues[0])), 1)
+    power = 2 if error.norm == "fro" else 1
+    # Relative to the largest, which may be too large or small to be squared.
+    eigenvalues = eigenvalues / max(float(np.max(eigenvalues, initial=0.0)), np.finfo(np.float64).tiny)
+    # The norm of what is cut at rank 0, 1, …
+    tails = np.append(np.cumsum((eigenvalues**power)[::-1])[::-1], 0.0) ** (1 / power)
+    return max(int(np.argmax(tails <= (tol - error.high) * tails[0])), 1)
+
+
+def once_sampled(selector: Selector) -> Selector:
+    """Return a selector for several sizes from the same rows; "auto" samples them once."""
+    return AutoAgain(selector.n_iter) if type(selector) is Auto else selector
+
+
+def choose_landmarks(
+    passes: Passes, selector: Selector, size: int, kernel: Kernel, rng: np.random.Generator
+) -> Landmarks:
+    """Select landmarks; a selector that reads all rows chooses from a sample where there are many."""
+    rows = passes.rows
+    pool = max(_POOL_ROWS, _POOL_ROWS_PER_LANDMARK * size)
+    if isinstance(selector, Auto) or rows.shape[0] <= 2 * pool:
+        return selector.select(passes, size, kernel, rng, announce=False)
+    numbers = draw_rows(rows.shape[0], pool, None, rng)[0]
+    sample = array_rows(gather(passes, numbers), name=rows.name)
+    found = selector.select(Passes(sample, passes.engine), size, kernel, rng, announce=False)
+    return Landmarks(found.points, None if found.indices is None else numbers[found.indices])

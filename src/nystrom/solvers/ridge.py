@@ -1,0 +1,351 @@
+"""Which solver a ridge regression takes: the cheapest that gives the same answer, by counting operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from nystrom.engine import Engine, Sums
+from nystrom.engine.passes import Passes
+from nystrom.linalg import psd_eigh
+from nystrom.nystroem.factor import NystromMap
+from nystrom.rows import Block, RowBlocks
+from nystrom.rows.draw import draw_rows, row_weights
+from nystrom.types import Array
+
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+class Optimum(NamedTuple):
+    """The noise, the amplitude and, for each row and target, the negative of the bound that they make least."""
+
+    alpha: float
+    amplitude: float
+    objective: float
+
+
+def log_likelihood(problem: RidgeProblem, alpha: float, amplitude: float) -> float:
+    """Return ``log N(y; 0, s L Lᵀ + αI)``, with s the amplitude and α the noise; the sum of the targets."""
+    ratio = np.array([alpha / amplitude])
+    n, t = problem.count, problem.cross.shape[1]
+    quadratic = float(problem.quadratic(ratio).sum()) / amplitude
+    determinant = float(problem.log_determinant(ratio)[0])
+    return -0.5 * (quadratic + t * (determinant + n * np.log(2 * np.pi * amplitude)))
+
+
+def optimum(problem: RidgeProblem, unexplained: float, alpha: float | None, amplitude: float | None) -> Optimum:
+    """Return the noise α and the amplitude s that maximise the bound on the likelihood; those given stay as they are.
+
+    What is maximised is ``log N(y; 0, s L Lᵀ + αI) − s tr(K − L Lᵀ) / 2α`` (Titsias, 2009), which is at most the
+    likelihood of the exact process: without its second term, the noise would be taken too small wherever
+    the landmarks explain the rows poorly.
+
+    Parameters
+    ----------
+    problem : RidgeProblem
+        Without weights and intercept.
+    unexplained : float
+        ``tr(K − L Lᵀ)`` for an amplitude of 1.
+    alpha, amplitude : float or None
+        None is to be found.
+
+    Notes
+    -----
+    In terms of the ratio λ = α/s all is one-dimensional: the best s for a given λ is ``yᵀ(L Lᵀ + λI)⁻¹y / n``.
+    """
+
+    def amplitudes(ratios: Array) -> Array:
+        if amplitude is not None:
+            return np.full(len(ratios), amplitude)
+        if alpha is not None:
+            return alpha / ratios
+        return np.maximum(problem.quadratic(ratios).mean(axis=1) / problem.count, _TINY)
+
+    def objective(ratios: Array) -> Array:
+        scale = amplitudes(ratios)
+        n = problem.count
+        quadratic = problem.quadratic(ratios).mean(axis=1) / scale
+        total = n * np.log(2 * np.pi * scale) + problem.log_determinant(ratios) + quadratic + unexplained / ratios
+        return np.asarray(total / (2 * n))
+
+    if alpha is not None and amplitude is not None:
+        ratios = np.array([alpha / amplitude])
+    else:
+        ratios = auto_alphas(problem.values)
+        best = int(np.argmin(objective(ratios)))
+        bounds = np.log(ratios[[max(best - 1, 0), min(best + 1, len(ratios) - 1)]])
+        from scipy.optimize import minimize_scalar
+
+        found = minimize_scalar(
+            lambda log_ratio: float(objective(np.exp([log_ratio]))[0]), bounds=bounds, method="bounded"
+        )
+        ratios = np.exp([found.x])
+    scale = float(amplitudes(ratios)[0])
+    return Optimum(float(ratios[0]) * scale, scale, float(objective(ratios)[0]))
+
+
+N_AUTO = 100
+# From where the factor's own rounding begins to show to where nothing of the target is left.
+_AUTO_RANGE = (1e-10, 10.0)
+# Rows whose leave-one-out errors are taken: enough to tell regularisations apart, and a small part of a large fit.
+MOST_JUDGED = 5000
+# Rounding errors of a sum of squares, in units of its eps.
+_ROUNDING = 64
+_EPS = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True)
+class RidgeProblem:
+    """A ridge regression on the features of a fitted map, ready to be solved for any regularisation.
+
+    Attributes
+    ----------
+    values : array (r,)
+        Λ, the eigenvalues of the (weighted, centred) Gram matrix.
+    vectors : array (r, r) or None
+        V; None is the identity.
+    cross : array (r, t)
+        c, the target in the basis V.
+    squares : array (t,)
+        ``yᵀDy``, centred if there is an intercept.
+    count : float
+        The rows, each counted as often as its weight says.
+    weight : float
+        Sum of the weights in the squares: ``count``, but where some rows' errors matter more than others'.
+    feature_mean, target_mean : arrays (r,), (t,)
+        Weighted means; zeros without an intercept.
+    fit_intercept : bool
+        Whether there is one.
+    """
+
+    values: Array
+    vectors: Array | None
+    cross: Array
+    squares: Array
+    count: float
+    weight: float
+    feature_mean: Array
+    target_mean: Array
+    fit_intercept: bool
+
+    def solve(self, alpha: float) -> tuple[Array, Array]:
+        """Return the weights (r, t) and the intercepts (t,) at one regularisation."""
+        weights = self.cross / (self.values + alpha)[:, None]
+        if self.vectors is not None:
+            weights = self.vectors @ weights
+        return weights, self.target_mean - self.feature_mean @ weights
+
+    @cached_property
+    def _parts(self) -> tuple[Array, Array]:
+        """The squares of the target along each feature, (r, t), and what no feature explains, (t,).
+
+        The difference is taken once, for all regularisations; what is added to it is positive, so that scores are
+        smooth in the regularisation also where next to nothing is left over.
+        """
+        floor = _ROUNDING * _EPS
+        seen = self.values > floor * np.max(self.values, initial=0.0)
+        inverse = np.divide(1.0, self.values, out=np.zeros_like(self.values), where=seen)
+        inside = np.square(self.cross * np.sqrt(inverse)[:, None])
+        return inside, np.maximum(self.squares - inside.sum(axis=0), floor * self.squares)
+
+    def choose(self, alphas: Array, scores: Array) -> int:
+        """Return the index of the best score; among scores equal up to rounding, that of the largest regularisation."""
+        noise = _ROUNDING * _EPS * float(self.squares.mean()) / self.count
+        tied = scores <= np.min(scores) * (1 + _ROUNDING * _EPS) + noise
+        return int(np.argmax(np.where(tied, alphas, 0.0)))
+
+    def gcv(self, alphas: Array) -> Array:
+        """Return the generalised cross-validation ``(RSS/n) / (1 − df/n)²``, mean of the targets, at each value."""
+        inside, outside = self._parts
+        shrunk = self.values + alphas[:, None]
+        rss = outside + (alphas[:, None] / shrunk) ** 2 @ inside
+        df = (self.values / shrunk).sum(axis=1) + self.fit_intercept
+        left = np.maximum(1 - df / self.count, _EPS)
+        return np.asarray(rss.mean(axis=1) / self.count / left**2)
+
+    def quadratic(self, alphas: Array) -> Array:
+        """Return ``yᵀ(L Lᵀ + λI)⁻¹y`` of each target at each value, shape (a, t)."""
+        inside, outside = self._parts
+        return np.asarray(outside / alphas[:, None] + (1 / (self.values + alphas[:, None])) @ inside)
+
+    def log_determinant(self, alphas: Array) -> Array:
+        """Return ``log det(L Lᵀ + λI)`` at each value; of the contrasts if there is an intercept."""
+        n = self.count - self.fit_intercept
+        ratios = self.values / alphas[:, None]
+        return np.asarray(n * np.log(alphas) + np.log1p(ratios).sum(axis=1))
+
+    def negative_log_likelihood(self, alphas: Array) -> Array:
+        """Return the negative log marginal likelihood per row, averaged over the targets, at each value.
+
+        The target is normal with covariance ``s (L Lᵀ + λI)``, the scale s at its optimum for each target. With an
+        intercept it is the restricted likelihood; weights change it by a constant that is left out.
+        """
+        n = max(self.count - self.fit_intercept, 1)
+        scale = np.maximum(self.quadratic(alphas) / n, _TINY)
+        halves = np.log(2 * np.pi * scale).mean(axis=1) + self.log_determinant(alphas) / n + 1
+        return np.asarray(halves / 2)
+
+
+def ridge_problem(fitted: NystromMap, *, fit_intercept: bool = False, count: float | None = None) -> RidgeProblem:
+    """Return the ridge regression that the fold of a fitted map has summed up. Cost: O(r³) at most; no row is read.
+
+    ``count`` is the number of rows where the weights say more than how often each is there.
+    """
+    s, Q = fitted.statistics, fitted.rotation
+    count = s.weight if count is None else count
+    if not fit_intercept:
+        cross, squares = Q.T @ s.raw_cross, s.raw_target_squares
+        means = np.zeros(len(cross)), np.zeros(len(squares))
+        return RidgeProblem(fitted.eigenvalues, None, cross, squares, count, s.weight, *means, False)
+    values, V = psd_eigh(Q.T @ s.scatter @ Q)
+    cross = V.T @ (Q.T @ s.cross)
+    return RidgeProblem(
+        np.maximum(values, 0.0), V, cross, s.target_scatter, count, s.weight, Q.T @ s.mean, s.target_mean, fit_intercept
+    )
+
+
+def auto_alphas(values: Array) -> Array:
+    """Return the regularisations that "auto" tries: a grid in proportion to the largest eigenvalue."""
+    largest = float(values[0]) if values.size and values[0] > 0 else 1.0
+    return largest * np.geomspace(*_AUTO_RANGE, N_AUTO)
+
+
+def leave_one_out(
+    problem: RidgeProblem,
+    fitted: NystromMap,
+    rows: RowBlocks,
+    engine: Engine,
+    alphas: Array,
+    unit: Callable[[Array], Array] | None = None,
+) -> Array:
+    """Return the mean squared leave-one-out error at each value, mean of the targets; the map itself stays as it is.
+
+    The error of row i without it in the fit is ``(y_i − f(x_i)) / (1 − h_i)``, h the diagonal of the hat matrix. A row
+    of weight 2 stands for two rows, and one of them is left out; of a row whose weight is below 1, all.
+    Of more than 5,000 rows a sample of 5,000 is judged, each by the fit to all others: that tells the mean to some 2 %,
+    and differences between regularisations, which share the sample, far better.
+
+    Parameters
+    ----------
+    rows : RowBlocks
+        The rows of the fit, with their targets.
+    unit : callable, optional
+        From the targets of some rows to the weight that each has when it is there once; 1 if not given.
+
+    Notes
+    -----
+    Cost: one pass; for at most 5,000 rows O(m (p + r)) each for the features and O(r t) for each value.
+    """
+    projection = fitted.projection if problem.vectors is None else fitted.projection @ problem.vectors
+    offset = problem.feature_mean if problem.vectors is None else problem.feature_mean @ problem.vectors
+    inverse = 1 / (problem.values[:, None] + alphas)
+    (r, a), t = inverse.shape, problem.cross.shape[1]
+    weights = (inverse[:, :, None] * problem.cross[:, None, :]).reshape(r, a * t)
+    weight_of_mean = 1 / problem.weight if problem.fit_intercept else 0.0
+    judged, stands = draw_rows(rows.shape[0], MOST_JUDGED, row_weights(Passes(rows, engine)), np.random.default_rng(0))
+
+    def step(block: Block) -> Sums:
+        here = slice(*np.searchsorted(judged, (block.start, block.stop)))
+        local = judged[here] - block.start
+        phi = fitted.evaluate(block.X[local]).astype(np.float64, copy=False) @ projection
+        phi -= offset
+        y = np.asarray(block.y, dtype=np.float64)[local].reshape(len(phi), 1, t) - problem.target_mean
+        w = np.ones(len(phi)) if block.weight is None else np.asarray(block.weight, dtype=np.float64)[local]
+        errors = (phi @ weights).reshape(len(phi), a, t)
+        np.subtract(y, errors, out=errors)
+        once = np.minimum(w, 1.0 if unit is None else unit(np.asarray(block.y)[local]))
+        left = 1 - once[:, None] * (np.square(phi, out=phi) @ inverse + weight_of_mean)
+        errors /= np.maximum(left, _EPS)[:, :, None]
+        counted = w if stands is None else stands[here]
+        return Sums(np.einsum("iat,iat->ia", errors, errors).T @ counted, float(counted.sum()))
+
+    squares, weight = engine.fold(rows, step, label="leave-one-out")
+    return np.asarray(squares / (max(weight, _TINY) * t))
+
+
+# Operations per kernel value beside the p of its product (an exponential), and for the two products of a step, which
+# run at a quarter of the speed of matrix products (`python -m benchmarks landmark_cg`).
+_EXPONENTIAL = 20
+_STEP_PRODUCTS = 8
+_SLOWER = 4
+# Below so many operations (some ten seconds) the closed form is taken: it gives a certificate and all regularisations.
+_FEW_OPERATIONS = 1e12
+# And below so many (a minute) for a machine whose passes do not get fewer without it.
+_LONG_OPERATIONS = 4e12
+# Steps of conjugate gradients that a fit usually takes, and of the exact solver.
+STEPS = 30
+_EXACT_STEPS = 40
+# Steps of a regularisation on trial, as a share; and how many of them "auto" tries.
+_SEARCH_SHARE = 0.3
+AUTO_ALPHAS = 10
+# Eigenvalue problems of order m, in multiples of m³, at the speed of products.
+_ALGEBRA = 40
+# Beyond this the closed form's dozen m × m matrices take gigabytes.
+_MOST_FACTOR_LANDMARKS = 12_000
+
+
+class Choice(NamedTuple):
+    """A solver and why it was taken."""
+
+    solver: str
+    reason: str
+
+
+def choose_solver(
+    n_rows: int,
+    n_features: int,
+    n_landmarks: int,
+    n_targets: int = 1,
+    *,
+    n_alphas: int = 1,
+    factor_fits: bool = True,
+) -> Choice:
+    """Return the cheapest of "factor", "cg" and "exact", and the reason.
+
+    The first two solve the same problem. The exact solver does so only if every row is a landmark.
+
+    Parameters
+    ----------
+    n_rows, n_features, n_landmarks, n_targets : int
+        n, p, m and t.
+    n_alphas : int
+        Regularisations to choose from. The closed form has them all for the price of one.
+    factor_fits : bool
+        Whether the closed form fits into ``max_memory`` and into this machine.
+
+    Examples
+    --------
+    >>> choose_solver(100_000, 10, 1000).solver, choose_solver(100_000, 10, 20_000).solver
+    ('factor', 'cg')
+    """
+    n, p, m, t = float(n_rows), n_features, float(min(n_landmarks, n_rows)), n_targets
+    values = n * m * (p + _EXPONENTIAL)
+    factor = values + 2 * n * m * m + _ALGEBRA * m**3
+    # To choose among regularisations, each is solved to fewer digits, from the one before; the last again on all rows.
+    solves = 1.0 if n_alphas == 1 else 1 + _SEARCH_SHARE * n_alphas
+    cg = n_alphas * m**3 + solves * STEPS * _SLOWER * (values + _STEP_PRODUCTS * n * m * t)
+    if m >= n and factor > _FEW_OPERATIONS:
+        # The factor that preconditions the exact solver takes a tenth of the rows.
+        few = min(1000.0, n)
+        exact = n * few * few + _ALGEBRA * few**3 + _EXACT_STEPS * _SLOWER * n * n * (p + _EXPONENTIAL + 8 * t) / 2
+        if exact < min(factor, cg):
+            return Choice("exact", f"every row is a landmark, and {exact:.2g} operations are fewer than {factor:.2g}")
+    if not factor_fits:
+        return Choice("cg", "the closed form does not fit into max_memory, or into this machine")
+    if m > _MOST_FACTOR_LANDMARKS:
+        return Choice("cg", f"the closed form would take more than {100 * m * m / 1e9:.0f} GB for {m:.0f} landmarks")
+    if factor > _FEW_OPERATIONS and cg < factor:
+        return Choice("cg", f"about {cg:.2g} operations, against {factor:.2g} of the closed form")
+    if cg < factor:
+        return Choice("factor", f"about {factor:.2g} operations, too few to gain by conjugate gradients")
+    return Choice("factor", f"about {factor:.2g} operations, against {cg:.2g} of conjugate gradients")
+
+
+def factor_takes_long(n_rows: int, n_landmarks: int) -> bool:
+    """Return whether a factor costs more than the passes of a machine that can do without."""
+    n, m = float(n_rows), float(min(n_landmarks, n_rows))
+    return 2 * n * m * m + _ALGEBRA * m**3 > _LONG_OPERATIONS or m > _MOST_FACTOR_LANDMARKS

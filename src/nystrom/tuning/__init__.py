@@ -1,0 +1,1 @@
+"""Kernels, metrics and regularisation chosen on held-out rows."""

@@ -1,0 +1,155 @@
+"""What a fit finds out about its kernel: the metric before the landmarks, the width after them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nystrom.checks import check_choice
+from nystrom.engine.base import Engine
+from nystrom.engine.passes import Passes
+from nystrom.kernels import InMetric, Kernel, Laplacian
+from nystrom.landmarks import Landmarks
+from nystrom.landmarks.in_metric import View, see
+from nystrom.nystroem.factor import NystromMap
+from nystrom.rows import RowBlocks
+from nystrom.tuning.bandwidth import Factorise, search_gamma
+from nystrom.tuning.metric import (
+    METRICS,
+    LearnedMetric,
+    MetricLike,
+    check_learnable,
+    kinds_of,
+    learn_metric,
+    metric_root,
+    plain_kernels,
+)
+
+# From the map of some rows, the rows, the engine for them, and the weight of all rows, to a number: less is better.
+Criterion = Callable[[NystromMap, RowBlocks, Engine, float], float]
+
+
+@dataclass(frozen=True)
+class WidthRule:
+    """How a kernel's width is judged.
+
+    Parameters
+    ----------
+    criterion : callable
+        What is to be least.
+    always : bool
+        Whether the width is searched in any case, and not only where a metric was learned with another one.
+    bounds : pair of float
+        The least and the greatest ``gamma`` allowed.
+    """
+
+    criterion: Criterion
+    always: bool = True
+    bounds: tuple[float, float] = (0.0, np.inf)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """The kernel in its metric; the landmarks that held-out rows ask for, and their losses, where it was learned."""
+
+    kernel: Kernel
+    n_landmarks: int | None = None
+    losses: Any = None
+
+
+@dataclass(frozen=True)
+class KernelRule:
+    """Which parts of the kernel are found from the rows. By default only ``gamma="scale"`` is.
+
+    Parameters
+    ----------
+    metric : "diagonal", "full", "auto", array or None
+        As in the machines with a target.
+    several : bool
+        Whether the kernel is chosen among several.
+    classes, fit_intercept : bool
+        What the machine learns: classes or numbers, with or without a constant.
+    searched : WidthRule or None
+        How the width is judged, where it is searched.
+    """
+
+    metric: MetricLike = None
+    several: bool = False
+    classes: bool = False
+    fit_intercept: bool = True
+    searched: WidthRule | None = None
+
+    def in_metric(self, passes: Passes, kernel: Kernel, rng: np.random.Generator) -> Metric:
+        """Return the kernel in the metric to be used: given, or learned from held-out rows."""
+        learns = isinstance(self.metric, str)
+        if isinstance(kernel, InMetric) and (self.metric is not None or self.several):
+            chosen = "auto" if self.several else repr(kernel.kernel)
+            raise ValueError(
+                f"gamma has a bandwidth for each column, which is a metric; leave metric=None and name the kernel. Got "
+                f"metric={self.metric!r}, kernel={chosen!r}."
+            )
+        if self.metric is not None and not learns:
+            return self._in_given(passes, kernel, rng)
+        if not (learns or self.several):
+            return Metric(kernel)
+        kinds: tuple[str, ...] = ()
+        if learns:
+            metric = check_choice(self.metric, "metric", METRICS)
+            check_learnable(kernel, metric)
+            kinds = kinds_of(metric, passes.rows.n_columns, sparse=passes.rows.is_sparse)
+        learned = self._learn(passes, kernel, kinds, rng)
+        kernel = learned.kernel if learned.root is None else InMetric(learned.kernel, learned.root)
+        return Metric(kernel, learned.n_landmarks, learned.losses if learns else None)
+
+    def _in_given(self, passes: Passes, kernel: Kernel, rng: np.random.Generator) -> Metric:
+        """Return the kernel in the metric that was given; "auto" chooses it by the rows as that metric sees them."""
+        root = metric_root(self.metric, passes.rows.n_columns)
+        if root.ndim == 2 and isinstance(kernel, Laplacian):
+            raise ValueError(
+                "the Laplacian kernel sums over columns, which metric as a matrix would mix: give one scale per "
+                "column, or take kernel='matern'."
+            )
+        if not self.several:
+            return Metric(InMetric(kernel, root))
+        seen = see(passes, InMetric(kernel, root))
+        learned = self._learn(seen.passes, kernel, (), rng, mixed=root.ndim == 2)
+        return Metric(InMetric(learned.kernel, root), learned.n_landmarks)
+
+    def _learn(
+        self, passes: Passes, kernel: Kernel, kinds: tuple[str, ...], rng: np.random.Generator, *, mixed: bool = False
+    ) -> LearnedMetric:
+        """Return what held-out rows say of kernels and metrics; no Laplacian kernel where columns are mixed."""
+        rows = passes.rows
+        kernels = plain_kernels(kernel, rows.n_columns, several=self.several, sparse=rows.is_sparse)
+        return learn_metric(
+            passes,
+            [each for each in kernels if not (mixed and isinstance(each, Laplacian))],
+            kinds,
+            classes=self.classes,
+            fit_intercept=self.fit_intercept,
+            rng=rng.spawn(1)[0],
+        )
+
+    def width(
+        self, view: View, landmarks: Landmarks, rng: np.random.Generator, asked: Kernel, factorise: Factorise
+    ) -> Kernel:
+        """Return the kernel with numbers for all its parameters, for landmarks as the view sees them.
+
+        A width that was learned with a metric suits the best regularisation, and is searched again where another one
+        is given: it may be far too large for it.
+        """
+        rule, kernel = self.searched, view.kernel
+        learned = asked.needs_moments and not kernel.needs_moments
+        if rule is None or not (rule.always or learned):
+            return view.resolved()
+        passes = view.passes
+        count = passes.moments.count
+
+        def criterion(fitted: NystromMap, rows: RowBlocks) -> float:
+            return rule.criterion(fitted, rows, passes.engine, count)
+
+        start = kernel.resolve(passes.moments)
+        return search_gamma(passes, start, landmarks, factorise, criterion, rng, bounds=rule.bounds)

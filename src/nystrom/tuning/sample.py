@@ -1,0 +1,104 @@
+"""Some of the rows with their targets and weights, in memory, and what makes two rows equal.
+
+A weight is a number of repetitions, so a choice by held-out rows may depend neither on how often a row is written down
+nor on its place: rows stand in the order of their projections to one direction, where equal rows meet. A shift of all
+rows, or a change of their unit, leaves that order as it is.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nystrom.engine.base import Engine
+from nystrom.rows import Block, RowBlocks
+from nystrom.types import Array, Matrix, issparse
+
+# Of the direction. Any other serves as well: what is random in a choice comes from the estimator's own seed.
+_SEED = 20_011
+# Dense rows are projected this many numbers at a time.
+_TILE_NUMBERS = 2**17
+
+
+def gather_keys(rows: RowBlocks, engine: Engine) -> tuple[Array, Array]:
+    """Return the key and the weight of every row, 1 where they have none: one pass."""
+
+    def step(block: Block) -> tuple[Array, Array]:
+        weight = np.ones(block.X.shape[0]) if block.weight is None else np.asarray(block.weight, dtype=np.float64)
+        return row_keys(block.X), weight
+
+    found = [pair for _, pair in engine.map(rows, step, label="keys")]
+    return np.concatenate([keys for keys, _ in found]), np.concatenate([weight for _, weight in found])
+
+
+def lowest_marks(rows: RowBlocks, engine: Engine, salt: int, most: int) -> Array:
+    """Return the lowest marks of the distinct rows of positive weight, sorted, not more than ``most``: one pass.
+
+    A mark is a random number that equal rows share. Fewer than ``most`` are those of all distinct rows.
+    """
+
+    def step(block: Block) -> Array:
+        return np.unique(_marks(block, salt))[:most]
+
+    lowest = np.empty(0, np.uint64)
+    for _, marks in engine.map(rows, step, label="keys"):
+        lowest = np.unique(np.concatenate([lowest, marks]))[:most]
+    return lowest
+
+
+def numbers_below(rows: RowBlocks, engine: Engine, salt: int, mark: int) -> Array:
+    """Return the numbers of the rows of positive weight whose mark is not above ``mark``: one pass."""
+
+    def step(block: Block) -> Array:
+        kept = np.arange(block.X.shape[0]) if block.weight is None else np.flatnonzero(np.asarray(block.weight) > 0)
+        return block.start + kept[_marks(block, salt) <= np.uint64(mark)]
+
+    return np.concatenate([numbers for _, numbers in engine.map(rows, step, label="held-out rows")])
+
+
+def _marks(block: Block, salt: int) -> Array:
+    """Return a random number for each row of positive weight, a hash of its key: the finaliser of splitmix64."""
+    keys = row_keys(block.X) + 0.0  # no minus zero
+    keys[np.isnan(keys)] = np.nan  # one pattern of bits
+    z = keys.view(np.uint64) if block.weight is None else keys[np.asarray(block.weight) > 0].view(np.uint64)
+    z = (z ^ np.uint64(salt)) + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(z ^ (z >> np.uint64(31)))
+
+
+def row_keys(X: Matrix) -> Array:
+    """Return the projection of each row to one direction: equal for equal rows, and for no others but by chance.
+
+    Cost: O(n p).
+    """
+    n, p = X.shape
+    direction = np.random.default_rng(_SEED).standard_normal((p,))
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        if issparse(X):
+            return np.asarray(X.astype(np.float64) @ direction)
+        keys = np.zeros(n)
+        tile = max(_TILE_NUMBERS // max(p, 1), 1)
+        for first in range(0, n, tile):
+            # Column by column: sums by BLAS may differ in their last bit between equal rows in different places.
+            columns = np.array(X[first : first + tile].T, dtype=np.float64, order="C")
+            for j in range(p):
+                keys[first : first + tile] += columns[j] * direction[j]
+    return keys
+
+
+def distinct_rows(block: Block) -> Block:
+    """Return each row with its target once, with the sum of its weights, in the order of keys; no row of weight 0.
+
+    Weights are left out where no row is there twice and none has a weight.
+    """
+    X, n = block.X, block.X.shape[0]
+    y = None if block.y is None else np.asarray(block.y, dtype=np.float64)
+    weight = np.ones(n) if block.weight is None else np.asarray(block.weight, dtype=np.float64)
+    columns = [row_keys(X), *(() if y is None else y.reshape(n, -1).T)]
+    kept = np.flatnonzero(weight > 0)
+    order = kept[np.lexsort([column[kept] for column in reversed(columns)])]
+    begins = np.ones(len(order), dtype=bool)
+    begins[1:] = np.any([column[order][1:] != column[order][:-1] for column in columns], axis=0)
+    first, sums = order[begins], np.bincount(np.cumsum(begins) - 1, weight[order])
+    plain = block.weight is None and len(first) == n
+    return Block(0, 0, X[first], None if y is None else y[first], None if plain else sums)

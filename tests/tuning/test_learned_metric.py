@@ -1,0 +1,376 @@
+"""The learned metric: gradients that are slopes, outer products over blocks, and steps that held-out rows pick."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from nystrom.engine import LocalEngine
+from nystrom.engine.passes import Passes
+from nystrom.kernels import Gaussian, Laplacian, Matern, Polynomial
+from nystrom.landmarks import Landmarks
+from nystrom.nystroem.factor import optimal
+from nystrom.rows import as_blocks
+from nystrom.tuning import metric
+from nystrom.tuning.crossvalidation import HeldOutLosses, Sample, Trials, _judge, mean_outer_product, sum_outer_products
+from nystrom.tuning.metric import check_learnable, kinds_of, learn_metric, metric_root, plain_kernels
+
+RNG = np.random.default_rng(0)
+X, Z = RNG.normal(size=(60, 3)), RNG.normal(size=(8, 3))
+COEFFICIENTS = RNG.normal(size=(8, 2))
+
+
+@pytest.mark.parametrize("kernel", [Gaussian(0.4), Matern(0.5, 0.4), Matern(1.5, 0.4), Matern(2.5, 0.4)])
+def test_outer_products_are_those_of_finite_differences(kernel):
+    rows = as_blocks(X, block_rows=17)
+    fitted = optimal(Passes(rows, LocalEngine()), kernel, Landmarks(Z, None), None)
+    step = 1e-6
+    slopes = [(kernel(X + step * e, Z) - kernel(X - step * e, Z)) @ COEFFICIENTS / (2 * step) for e in np.eye(3)]
+    gradients = np.stack(slopes, axis=2)
+    expected = np.einsum("nti,ntj->ij", gradients, gradients) / len(X)
+    found = mean_outer_product(fitted, COEFFICIENTS, rows, LocalEngine(), "full")
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
+    diagonal = mean_outer_product(fitted, COEFFICIENTS, rows, LocalEngine(), "diagonal")
+    np.testing.assert_allclose(diagonal, np.diag(expected), rtol=1e-6)
+
+
+def test_the_laplacian_kernel_has_the_diagonal_of_finite_differences():
+    kernel, step = Laplacian(0.4), 1e-6
+    rows = as_blocks(X, block_rows=17)
+    fitted = optimal(Passes(rows, LocalEngine()), kernel, Landmarks(Z, None), None)
+    slopes = [(kernel(X + step * e, Z) - kernel(X - step * e, Z)) @ COEFFICIENTS / (2 * step) for e in np.eye(3)]
+    expected = [np.square(slope).sum() / len(X) for slope in slopes]
+    found = mean_outer_product(fitted, COEFFICIENTS, rows, LocalEngine(), "diagonal")
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_outer_products_of_weighted_rows_are_those_of_repeated_ones():
+    fitted = optimal(Passes(as_blocks(X), LocalEngine()), Gaussian(0.4), Landmarks(Z, None), None)
+    times = RNG.integers(0, 3, size=60)
+    weighted = as_blocks(X, block_rows=20).with_target(None, times.astype(float))
+    found = mean_outer_product(fitted, COEFFICIENTS, weighted, LocalEngine(), "full")
+    repeated = mean_outer_product(fitted, COEFFICIENTS, as_blocks(np.repeat(X, times, 0)), LocalEngine(), "full")
+    np.testing.assert_allclose(found, repeated, rtol=1e-10)
+
+
+@pytest.mark.parametrize("kernel", [Gaussian(0.4), Matern(1.5, 0.4), Laplacian(0.4)])
+def test_columns_without_entries_cost_nothing_and_change_nothing(kernel):
+    rows = sp.random(50, 400, 0.01, format="csr", random_state=0)
+    points, weight = rows[:8], RNG.random(50)
+    found = sum_outer_products(kernel, points, COEFFICIENTS, rows, weight, "diagonal")
+    expected = sum_outer_products(kernel, points.toarray(), COEFFICIENTS, rows.toarray(), weight, "diagonal")
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-15)
+    wide = 10**7
+    rows.resize(50, wide), points.resize(8, wide)
+    tracemalloc.start()
+    widened = sum_outer_products(kernel, points, COEFFICIENTS, rows, weight, "diagonal")
+    assert tracemalloc.get_traced_memory()[1] < 2 * 8 * wide
+    tracemalloc.stop()
+    np.testing.assert_array_equal(widened[:400], found)
+
+
+def passes_of(n, p, function, seed=0):
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(n, p))
+    y = function(rows) + 0.1 * rng.normal(size=n)
+    return Passes(as_blocks(rows).with_target(y[:, None], None), LocalEngine())
+
+
+def test_a_direction_that_matters_is_found():
+    direction = np.array([3.0, 4.0, 0, 0, 0, 0, 0, 0]) / 5
+    passes = passes_of(900, 8, lambda rows: np.sin(2 * rows @ direction))
+    found = learn_metric(
+        passes,
+        [Gaussian("scale")],
+        ("full",),
+        fit_intercept=True,
+        classes=False,
+        rng=np.random.default_rng(1),
+    )
+    M = found.root @ found.root.T
+    values, vectors = np.linalg.eigh(M)
+    assert abs(vectors[:, -1] @ direction) > 0.99
+    assert values[-1] > 5 * values[-2]
+    losses = found.losses["full"]
+    assert losses.min() < 0.5 * losses[0]
+    # The spread of the rows is kept, so that a bandwidth means the same.
+    rows = passes.rows.block(0).X
+    np.testing.assert_allclose(np.var(rows @ found.root, axis=0).sum(), np.var(rows, axis=0).sum(), rtol=1e-3)
+
+
+def test_noise_keeps_the_plain_metric():
+    passes = passes_of(800, 5, lambda rows: 5 * np.random.default_rng(3).normal(size=len(rows)))
+    found = learn_metric(
+        passes,
+        [Gaussian("scale")],
+        ("diagonal", "full"),
+        fit_intercept=True,
+        classes=False,
+        rng=np.random.default_rng(1),
+    )
+    assert found.root is None
+
+
+def test_all_columns_alike_keep_the_plain_metric():
+    passes = passes_of(1000, 4, lambda rows: np.exp(-np.square(rows).sum(axis=1) / 4))
+    found = learn_metric(
+        passes,
+        [Gaussian("scale")],
+        ("diagonal",),
+        fit_intercept=True,
+        classes=False,
+        rng=np.random.default_rng(1),
+    )
+    assert found.root is None or found.root.max() < 1.5 * found.root.min()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_width_that_gains_little_by_itself_leaves_the_plain_kernel(seed):
+    def distance_waves(rows):
+        return np.cos(3 * np.linalg.norm(rows, axis=1))
+
+    passes = passes_of(1500, 5, distance_waves, seed=seed)
+    found = learn_metric(
+        passes,
+        [Matern(0.5, "scale")],
+        ("diagonal", "full"),
+        fit_intercept=True,
+        classes=False,
+        rng=np.random.default_rng(1),
+    )
+    assert found.root is None
+    assert found.kernel.gamma == "scale"
+
+
+def test_a_width_that_gains_much_by_itself_is_taken():
+    passes = passes_of(1200, 2, lambda rows: np.sin(6 * rows).sum(axis=1))
+    found = learn_metric(
+        passes, [Gaussian("scale")], ("diagonal",), fit_intercept=True, classes=False, rng=np.random.default_rng(1)
+    )
+    assert found.kernel.gamma > 2 / np.square(passes.rows.block(0).X).sum(axis=1).mean()
+
+
+def test_of_many_rows_a_metric_is_taken_only_if_it_gains_with_more_landmarks_too(monkeypatch):
+    monkeypatch.setattr(metric, "_MANY_ROWS", 1500)
+    monkeypatch.setattr(metric, "_TRIAL_LANDMARKS", (1000, 100))
+
+    def learned():
+        passes = passes_of(2000, 8, lambda rows: np.sin(2 * rows[:, 0]))
+        rng = np.random.default_rng(1)
+        return learn_metric(passes, [Gaussian("scale")], ("full",), fit_intercept=True, classes=False, rng=rng)
+
+    assert learned().root is not None
+    with_landmarks = Trials.losses_with
+
+    def plain_alone(self, sizes, kernel, roots, *, like):
+        return with_landmarks(self, sizes, kernel, None, like=like)
+
+    monkeypatch.setattr(Trials, "losses_with", plain_alone)
+    assert learned().root is None
+
+
+def test_the_width_of_a_kernel_far_behind_is_not_searched_to_its_end(monkeypatch):
+    passes = passes_of(600, 3, lambda rows: np.sin(rows).sum(axis=1))
+    kernels = plain_kernels(Gaussian("scale"), 3, several=True, sparse=False)
+    tried = []
+    run = Trials.run
+
+    def counted(self, kernel, roots, **options):
+        tried.append(type(kernel))
+        return run(self, kernel, roots, **options)
+
+    monkeypatch.setattr(Trials, "run", counted)
+    monkeypatch.setattr(metric, "_NEAR", np.inf)
+    learn_metric(passes, kernels, ("diagonal",), fit_intercept=True, classes=False, rng=np.random.default_rng(1))
+    assert tried.count(Matern) <= 3
+
+
+def test_the_kernel_is_chosen_by_the_rows_held_out():
+    smooth = passes_of(800, 2, lambda rows: np.sin(rows).sum(axis=1))
+    kernels = plain_kernels(Gaussian("scale"), 2, several=True, sparse=False)
+    found = learn_metric(smooth, kernels, (), fit_intercept=True, classes=False, rng=np.random.default_rng(1))
+    assert isinstance(found.kernel, Gaussian)
+    rough = passes_of(800, 2, lambda rows: np.sign(rows[:, 0] * rows[:, 1]))
+    found = learn_metric(rough, kernels, (), fit_intercept=True, classes=False, rng=np.random.default_rng(1))
+    assert isinstance(found.kernel, (Matern, Laplacian))
+    assert found.root is None
+
+
+def test_sparse_rows_learn_scales():
+    rng = np.random.default_rng(0)
+    S = sp.random(900, 30, 0.3, format="csr", random_state=0, data_rvs=rng.standard_normal)
+    y = np.sin(3 * S[:, [0]].toarray())
+    passes = Passes(as_blocks(S).with_target(y, None), LocalEngine())
+    found = learn_metric(passes, [Gaussian("scale")], ("diagonal",), fit_intercept=True, classes=False, rng=rng)
+    assert found.root.argmax() == 0
+    assert found.root[0] > 2 * np.sort(found.root)[-2]
+
+
+def test_the_word_auto_stands_for_what_the_rows_allow():
+    assert kinds_of("auto", 20, sparse=False) == ("diagonal", "full")
+    assert kinds_of("auto", 5000, sparse=False) == ("diagonal",)
+    assert kinds_of("auto", 20, sparse=True) == ("diagonal",)
+    with pytest.raises(ValueError, match="needs dense rows"):
+        kinds_of("full", 20, sparse=True)
+
+
+def test_arrays_are_checked():
+    np.testing.assert_array_equal(metric_root([1, 2], 2), [1.0, 2.0])
+    M = np.array([[2.0, 1.0], [1.0, 2.0]])
+    np.testing.assert_allclose(metric_root(M, 2) @ metric_root(M, 2).T, M)
+    for wrong in ([1.0], [1.0, np.nan], np.eye(3), ["a", "b"]):
+        with pytest.raises(ValueError, match="metric must be one of"):
+            metric_root(wrong, 2)
+    for negative in ([1.0, -1.0], [0.0, 0.0]):
+        with pytest.raises(ValueError, match="metric as scales"):
+            metric_root(negative, 2)
+    with pytest.raises(ValueError, match="must be positive semidefinite; its least eigenvalue is -1"):
+        metric_root([[1.0, 2.0], [2.0, 1.0]], 2)
+    with pytest.raises(ValueError, match=r"must be symmetric; metric\[0, 1\] is 3 and metric\[1, 0\] is 0"):
+        metric_root([[1, 3], [0, 1]], 2)
+    for nothing in (-np.eye(2), np.zeros((2, 2))):
+        with pytest.raises(ValueError, match="must have a positive eigenvalue"):
+            metric_root(nothing, 2)
+    with pytest.raises(ValueError, match=r"metric must be one of .*got \[\[1, 2\], \[3\]\]"):
+        metric_root([[1, 2], [3]], 2)
+
+
+def test_kernels_without_a_known_gradient_are_refused():
+    with pytest.raises(ValueError, match="a metric is learned for the kernels 'gaussian', 'matern' and 'laplacian'"):
+        check_learnable(Polynomial(), "diagonal")
+    with pytest.raises(ValueError, match="take metric='diagonal'"):
+        check_learnable(Laplacian(1.0), "full")
+
+
+def test_the_laplacian_kernel_is_left_out_where_it_is_slow_or_a_width_is_given():
+    def kinds(gamma, columns, sparse=False):
+        found = plain_kernels(Gaussian(gamma), columns, several=True, sparse=sparse)
+        return [type(kernel) for kernel in found]
+
+    assert kinds("scale", 10) == [Gaussian, Matern, Laplacian]
+    assert kinds("scale", 1000) == kinds(0.3, 10) == kinds("scale", 10, sparse=True) == [Gaussian, Matern]
+
+
+def learned_from(rows, y, weight=None):
+    passes = Passes(as_blocks(rows).with_target(y[:, None], weight), LocalEngine())
+    kernels = plain_kernels(Gaussian("scale"), rows.shape[1], several=True, sparse=False)
+    rng = np.random.default_rng(5)
+    return learn_metric(passes, kernels, ("diagonal", "full"), fit_intercept=True, classes=False, rng=rng)
+
+
+def test_what_is_learned_depends_neither_on_the_order_of_rows_nor_on_how_repetitions_are_written():
+    rng = np.random.default_rng(2)
+    rows = rng.normal(size=(300, 4))
+    y = np.sin(2 * rows[:, 0]) + 0.1 * rng.normal(size=300)
+    weight = rng.integers(0, 4, size=300).astype(float)
+    weighted = learned_from(rows, y, weight)
+    times = np.repeat(np.arange(300), weight.astype(int))
+    for order in (times, rng.permutation(times)):
+        repeated = learned_from(rows[order], y[order])
+        assert repeated.kernel == weighted.kernel
+        np.testing.assert_allclose(repeated.root, weighted.root, rtol=1e-9)
+        for kind, losses in weighted.losses.items():
+            np.testing.assert_allclose(repeated.losses[kind], losses, rtol=1e-9)
+
+
+def test_rough_targets_ask_for_more_landmarks_than_smooth_ones():
+    rng = np.random.default_rng(0)
+    rows = rng.uniform(-2, 2, size=(2500, 2))
+    noise = 0.1 * rng.normal(size=2500)
+    sizes = []
+    for y, kernel in (
+        (rows[:, 0] + noise, Gaussian("scale")),
+        (np.sign(np.sin(5 * rows)).prod(axis=1) + noise, Matern(0.5, "scale")),
+    ):
+        passes = Passes(as_blocks(rows).with_target(y[:, None], None), LocalEngine())
+        found = learn_metric(passes, [kernel], (), fit_intercept=True, classes=False, rng=np.random.default_rng(0))
+        sizes.append(found.n_landmarks)
+    assert sizes == [500, 2000]
+
+
+def trials_of(n, *, learn_rows, n_landmarks, weight=None, seed=0):
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(n, 3))
+    y = np.sin(2 * rows[:, :1]) + 0.1 * rng.normal(size=(n, 1))
+    sample = Sample(rows, y, np.ones(n) if weight is None else weight, False)
+    return Trials(sample, np.random.default_rng(1), learn_rows=learn_rows, n_landmarks=n_landmarks, fit_intercept=True)
+
+
+@pytest.mark.parametrize("weight", [None, np.random.default_rng(2).integers(1, 4, size=400).astype(float)])
+def test_a_trial_on_landmarks_that_span_all_rows_is_the_exact_one(weight, monkeypatch):
+    monkeypatch.setattr("nystrom.tuning.crossvalidation._JITTER", 0.0)
+    # The last row to learn from is also the last but one: with every landmark but it, the span is the same.
+    trials = trials_of(400, learn_rows=300, n_landmarks=300, weight=weight)
+    trials.splits = [(np.append(learn[:299], learn[298]), held) for learn, held in trials.splits]
+    exact = trials.run(Matern(0.5, 0.3), None)
+    trials.n_landmarks = 299
+    fewer = trials.run(Matern(0.5, 0.3), None)
+    assert fewer.regularisations == exact.regularisations
+    np.testing.assert_allclose(fewer.losses, exact.losses, atol=1e-8)
+
+
+def test_trials_on_landmarks_are_those_of_the_first_of_more_landmarks():
+    trials = trials_of(400, learn_rows=300, n_landmarks=50)
+    alone = trials.run(Gaussian(0.3), None)
+    few, many = trials.losses_with((50, 100), Gaussian(0.3), None, like=alone)
+    np.testing.assert_allclose(few.losses, alone.losses, rtol=1e-6)
+    assert many.mean < few.mean
+
+
+@pytest.mark.parametrize(("n", "count"), [(300, 4), (1000, 4), (2000, 2), (3990, 1), (4000, 1)])
+def test_as_many_parts_are_held_out_as_hold_a_thousand_rows(n, count):
+    assert len(trials_of(n, learn_rows=100, n_landmarks=100).splits) == count
+
+
+@pytest.mark.parametrize(("targets", "most"), [(1, 700), (7, 1000)])
+def test_many_rows_get_fewer_landmarks_and_several_targets_get_more(targets, most, monkeypatch):
+    monkeypatch.setattr(metric, "_MANY_ROWS", 2000)
+    rng = np.random.default_rng(0)
+    rows = rng.uniform(-2, 2, size=(2500, 2))
+    y = np.sign(np.sin(5 * rows)).prod(axis=1)[:, None] + 0.1 * rng.normal(size=(2500, targets))
+    passes = Passes(as_blocks(rows).with_target(y, None), LocalEngine())
+    kernels = [Matern(0.5, "scale")]
+    found = learn_metric(passes, kernels, (), fit_intercept=True, classes=False, rng=np.random.default_rng(0))
+    assert found.n_landmarks == most
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_a_class_is_wrong_where_another_one_scores_higher(n_classes):
+    rng = np.random.default_rng(0)
+    label = rng.integers(n_classes, size=200)
+    y = np.where(label[:, None] == np.arange(n_classes), 1.0, -1.0)
+    scores = 0.5 * y + rng.normal(size=y.shape)
+    if n_classes == 2:
+        y, scores = y[:, 1:], scores[:, 1:]
+    judged = _judge(scores, Sample(np.zeros((200, 1)), y, np.ones(200), True))
+    found = scores.argmax(axis=1) if n_classes > 2 else (scores[:, 0] > 0).astype(int)
+    np.testing.assert_array_equal(judged.wrong, found != label)
+    assert 0 < judged.wrong.sum() < 200
+
+
+def test_a_gain_in_probabilities_is_not_taken_for_more_wrong_classes():
+    losses, rows = np.random.default_rng(0).uniform(0.5, 1.0, size=400), np.arange(400)
+    weight = np.where(rows < 200, 2.0, 1.0)
+    plain = HeldOutLosses(losses, rows < 100, weight)
+    for wrong, better in ((rows < 99, True), (rows < 100, True), (rows < 101, False), (rows >= 199, False)):
+        assert metric._is_better(HeldOutLosses(0.9 * losses, wrong, weight), plain, 1.5) == better
+    assert not metric._is_better(HeldOutLosses(losses, rows < 50, weight), plain, 1.5)
+
+
+def test_a_metric_is_taken_only_if_it_gains_with_all_rows_of_the_sample_too(monkeypatch):
+    def learned(n):
+        passes = passes_of(n, 8, lambda rows: np.sin(2 * rows[:, 0]))
+        rng = np.random.default_rng(1)
+        return learn_metric(passes, [Gaussian("scale")], ("full",), fit_intercept=True, classes=False, rng=rng)
+
+    assert learned(2000).root is not None
+    with_landmarks = Trials.losses_with
+
+    def plain_alone(self, sizes, kernel, roots, *, like):
+        return with_landmarks(self, sizes, kernel, None, like=like)
+
+    monkeypatch.setattr(Trials, "losses_with", plain_alone)
+    assert learned(2000).root is None
+    # Of fewer rows the trials have learned from all.
+    assert learned(1200).root is not None
