@@ -24,7 +24,7 @@ from nystrom.engine import LocalEngine
 from nystrom.engine.passes import Passes
 from nystrom.engine.threads import resolve_n_jobs
 from nystrom.kmeans.lloyd import kmeans
-from nystrom.loops import clusters, distances, gram, products, sparse
+from nystrom.loops import clusters, products, sparse
 from nystrom.rows import as_blocks
 from nystrom.sketch import SignSketch
 from nystrom.types import issparse
@@ -292,13 +292,7 @@ def loops(repeat: int) -> Iterator[Result]:
         yield from contest(case, contestants, repeat=repeat)
 
 
-LOOPS = {
-    "products": products,
-    "Gram matrices": gram,
-    "k-means": clusters,
-    "distances": distances,
-    "sparse products": sparse,
-}
+LOOPS = {"products": products, "k-means": clusters, "sparse products": sparse}
 
 
 def _without(run: Any, *modules: Any) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nystrom.disk.replace import replacing
+from nystrom.disk import replacing
 from reproduction.catalogue import Experiment
 from reproduction.claims import Checked
 from reproduction.records import Row

@@ -13,11 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nystrom.disk import lock, scratch
-from nystrom.disk.lock import FolderLock
-from nystrom.disk.owner import Owner, remove_left_behind
-from nystrom.disk.replace import replacing
-from nystrom.disk.scratch import Scratch
+from nystrom import disk
+from nystrom.disk import FolderLock, Owner, Scratch, remove_left_behind, replacing
 from nystrom.engine import memory
 from nystrom.exceptions import OutputBusyError
 
@@ -34,7 +31,7 @@ def _run(code: str, *arguments: str, **options: Any) -> subprocess.CompletedProc
 
 def _ended() -> Owner:
     """Return the owner that a process was which has ended."""
-    done = _run("from nystrom.disk.owner import Owner; print(Owner.this_process())", check=True)
+    done = _run("from nystrom.disk import Owner; print(Owner.this_process())", check=True)
     found = Owner.in_name(done.stdout)
     assert found is not None
     return found
@@ -87,10 +84,10 @@ def test_what_a_killed_process_left_goes_with_the_next_write(tmp_path: Path) -> 
 _HOLD = """
 import sys, time
 from pathlib import Path
-from nystrom.disk import lock
+from nystrom import disk
 if sys.argv[2] == "names":
-    lock.fcntl = None
-held = lock.FolderLock(Path(sys.argv[1]), "F.npy")
+    disk.fcntl = None
+held = disk.FolderLock(Path(sys.argv[1]), "F.npy")
 print("held", flush=True)
 time.sleep(100)
 """
@@ -102,7 +99,7 @@ def test_a_lock_says_who_holds_it_and_goes_with_its_process(
     way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if way == "names":
-        monkeypatch.setattr(lock, "fcntl", None)
+        monkeypatch.setattr(disk, "fcntl", None)
     folder = tmp_path / "F.npy.partial"
     holder = subprocess.Popen([sys.executable, "-c", _HOLD, str(folder), way], stdout=subprocess.PIPE, text=True)
     try:
@@ -122,7 +119,7 @@ def test_a_lock_says_who_holds_it_and_goes_with_its_process(
 @pytest.mark.parametrize("way", ["flock", "names"])
 def test_threads_of_one_process_lock_each_other_out(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if way == "names":
-        monkeypatch.setattr(lock, "fcntl", None)
+        monkeypatch.setattr(disk, "fcntl", None)
     inside, most, refused = [0], [0], []
 
     def work() -> None:
@@ -193,7 +190,7 @@ def test_a_forked_child_leaves_its_parents_folders(tmp_path: Path) -> None:
     code = """
 import os, sys, gc
 from pathlib import Path
-from nystrom.disk.scratch import Scratch
+from nystrom.disk import Scratch
 held = Scratch("held", Path(sys.argv[1]))
 if os.fork() == 0:
     del held
@@ -208,8 +205,8 @@ print(held.path.exists())
 
 def test_a_place_is_swept_once_per_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    monkeypatch.setattr(scratch, "remove_left_behind", lambda place, prefix: calls.append(place))
-    monkeypatch.setattr(scratch, "_swept", set())
+    monkeypatch.setattr(disk, "remove_left_behind", lambda place, prefix: calls.append(place))
+    monkeypatch.setattr(disk, "_swept", set())
     for _ in range(3):
         Scratch("spool", tmp_path).remove()
     assert calls == [tmp_path]

@@ -402,7 +402,7 @@ def test_a_move_cut_in_half_keeps_the_old_store(tmp_path: Path, monkeypatch: pyt
     path = tmp_path / "F.zarr"
     _finish(path, open_rows(_OTHER, block_rows=500))
     with monkeypatch.context() as patched:
-        patched.setattr("nystrom.output.writers.move", lambda *names: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr("nystrom.output.move", lambda *names: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             _finish(path, open_rows(X, block_rows=500))
     assert not path.exists()

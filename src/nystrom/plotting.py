@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nystrom.disk.replace import replacing
+from nystrom.disk import replacing
 from nystrom.exceptions import MissingDependencyError
 from nystrom.rows import as_blocks
 from nystrom.types import Array, Matrix, RowsLike, TargetLike, issparse, to_dense

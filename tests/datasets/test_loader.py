@@ -10,9 +10,8 @@ import scipy.sparse as sp
 
 from nystrom import datasets
 from nystrom.commands.data import _line, run
-from nystrom.datasets import DataFileError, DataUnavailableError, home, load
-from nystrom.datasets.checksums import record
-from nystrom.datasets.registry import DatasetInfo, registry
+from nystrom.datasets import DataFileError, DataUnavailableError, load, loader
+from nystrom.datasets.loader import DatasetInfo, record, registry
 
 
 @pytest.fixture
@@ -192,7 +191,7 @@ def test_an_interrupted_write_of_the_cache_leaves_nothing_behind(data_home, monk
     def interrupted(*_arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("nystrom.disk.replace.os.replace", interrupted)
+    monkeypatch.setattr("nystrom.disk.os.replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
         load("dna")
     assert [path.name for path in data_home.iterdir()] == ["dna.scale.bz2"]
@@ -248,9 +247,9 @@ def test_several_data_homes_are_searched_in_order(tmp_path, monkeypatch):
     second.mkdir()
     monkeypatch.setenv("NYSTROM_DATA", os.pathsep.join([str(first), str(second)]))
     write_dna(second, name="dna.scale.bz2")
-    assert home.find_file("dna.scale").parent == second
+    assert loader.find_file("dna.scale").parent == second
     write_dna(first, name="dna.scale.bz2")
-    assert home.find_file("dna.scale").parent == first
+    assert loader.find_file("dna.scale").parent == first
 
 
 def test_binary_stand_ins_load_sparse_with_their_target(data_home):
@@ -283,7 +282,7 @@ def test_the_listing_marks_what_is_here_and_what_is_a_stand_in(data_home, capsys
     assert not _line(DatasetInfo(name="mnist", task="none", p=1, file="absent-file")).startswith("here")
 
 
-@pytest.mark.skipif(home.find_file("mnist.bz2") is None, reason="mnist.bz2 is not in the data home")
+@pytest.mark.skipif(loader.find_file("mnist.bz2") is None, reason="mnist.bz2 is not in the data home")
 def test_the_real_mnist_has_the_known_sum_of_grey_values():
     X, y = load("mnist", dtype=np.float32)
     assert X.shape == (60000, 784)

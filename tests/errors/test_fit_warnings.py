@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from sklearn.datasets import load_digits
 
 from nystrom import KernelRidge, Nystroem, load
-from nystrom.errors import fit_warnings
+from nystrom.errors import trace
 from nystrom.exceptions import ApproximationWarning
 
 
@@ -90,7 +90,7 @@ def test_what_the_rank_cuts_is_counted_alike_by_a_quick_look_and_a_close_one(mon
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ApproximationWarning)
         quick = model.fit(X).certificate_.n_cut
-        monkeypatch.setattr(fit_warnings, "_CLEARLY_KEPT", np.inf)
+        monkeypatch.setattr(trace, "_CLEARLY_KEPT", np.inf)
         assert model.fit(X).certificate_.n_cut == quick
 
 

@@ -5,8 +5,7 @@ import pytest
 
 from nystrom import Nystroem
 from nystrom.engine import LocalEngine
-from nystrom.errors.frobenius import SquaredNorms
-from nystrom.errors.pairs import TILE, PairSums, pair_sums
+from nystrom.errors.frobenius import TILE, PairSums, SquaredNorms, pair_sums
 from nystrom.kernels import Gaussian
 from nystrom.rows import as_blocks
 

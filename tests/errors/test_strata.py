@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nystrom.errors.pairs import degrees_of_freedom, draw_two_each, inclusion
+from nystrom.errors.frobenius import degrees_of_freedom, draw_two_each, inclusion
 
 N = 60
 

@@ -10,7 +10,7 @@ import pytest
 import sklearn
 
 import nystrom
-from nystrom.estimators.display import summary
+from nystrom.estimators.parameters import summary
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(500, 3))

@@ -315,7 +315,7 @@ def _parse() -> tuple[Any, Any]:
 def _cached(folder: Path) -> tuple[Any, Any]:
     import os
 
-    from nystrom.datasets.cache import cached
+    from nystrom.datasets.loader import cached
 
     os.environ["NYSTROM_CACHE"] = str(folder / "cache")
     return cached(folder / "source.txt", _parse)

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, clone
 from nystrom.engine.local import LocalEngine
 from nystrom.engine.passes import Passes, block_moments
 from nystrom.kernels import Gaussian, InMetric, Laplacian, Linear, OnColumns, Polynomial, Precomputed
-from nystrom.rows.arrays import array_rows
+from nystrom.rows.base import array_rows
 
 NAMES = ["x", "y", "town", "year"]
 X = np.random.default_rng(0).normal(size=(50, 4)) * [1.0, 5.0, 0.1, 30.0] + [0.0, 9.0, 0.0, 2000.0]

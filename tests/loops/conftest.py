@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nystrom.loops import clusters, coalitions, distances, extension, gram, normal_equations, products, sparse
+from nystrom.loops import clusters, extension, products, sparse
 
-MODULES = (clusters, coalitions, distances, extension, gram, normal_equations, products, sparse)
+MODULES = (clusters, extension, products, sparse)
 
 
 def _instruction_sets():

@@ -8,10 +8,9 @@ import scipy.sparse as sp
 
 from nystrom import KernelPCA, open_rows
 from nystrom.engine import LocalEngine, Sums, make_engine
-from nystrom.output.resume import _Rest
+from nystrom.output import _Rest
 from nystrom.rows import RowBlocks, as_blocks, default_block_rows
-from nystrom.rows.arrays import TakenRows
-from nystrom.rows.base import BlockwiseRows, MappedRows, WrappedRows
+from nystrom.rows.base import BlockwiseRows, MappedRows, TakenRows, WrappedRows
 from nystrom.solvers.exact import TiledRows
 
 X = np.round(np.random.default_rng(0).normal(size=(90, 4)), 3)

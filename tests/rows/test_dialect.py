@@ -7,7 +7,7 @@ import pytest
 from nystrom import open_rows
 from nystrom.exceptions import DataFileError, TableWarning
 from nystrom.preprocessing import TableEncoder
-from nystrom.rows.dialect import read_dialect
+from nystrom.rows.arrow import read_dialect
 
 pytest.importorskip("pyarrow")
 FRAME = pd.DataFrame({"a": [0.5, 1.25, -3.0], "b": [1e3, 2e-3, 4.0], "y": [1.5, 2.5, 3.5]})

@@ -9,7 +9,7 @@ from nystrom import GaussianProcessRegressor, KernelRidge, KernelRidgeClassifier
 from nystrom.exceptions import DataFileError
 from nystrom.preprocessing import TableEncoder
 from nystrom.rows import as_blocks
-from nystrom.rows.arrays import TakenRows
+from nystrom.rows.base import TakenRows
 from nystrom.rows.validation import check_target
 
 X = np.random.default_rng(0).normal(size=(50, 3))

@@ -7,9 +7,7 @@ from dataclasses import asdict
 
 from nystrom.commands.data_out import print_json
 from nystrom.commands.options import Subparsers
-from nystrom.datasets.home import data_homes
-from nystrom.datasets.loader import is_available, list_datasets, load
-from nystrom.datasets.registry import DatasetInfo, info
+from nystrom.datasets.loader import DatasetInfo, data_homes, info, is_available, list_datasets, load
 
 
 def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:

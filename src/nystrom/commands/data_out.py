@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from nystrom.commands.options import require_package
-from nystrom.disk.replace import replacing
+from nystrom.disk import replacing
 
 TABLE_SUFFIXES = (".csv", ".jsonl", ".parquet", ".npy")
 # Room for any header that is written here; NumPy pads to a multiple of 64.

@@ -19,11 +19,10 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from nystrom.checks import is_number
-from nystrom.disk.scratch import Scratch
+from nystrom.disk import Scratch
 from nystrom.exceptions import MemoryBudgetError
 from nystrom.machine import free_memory, machine_memory
-from nystrom.rows.arrays import ArrayRows
-from nystrom.rows.base import RowBlocks
+from nystrom.rows.base import ArrayRows, RowBlocks
 from nystrom.rows.binary import BinaryFile, BinaryRows
 from nystrom.rows.reading import Columns
 from nystrom.rows.sparse import FEWER_COLUMNS

@@ -9,16 +9,14 @@ import numpy as np
 
 from nystrom.engine.base import Engine
 from nystrom.engine.passes import Passes
-from nystrom.errors.frobenius import DEFAULT_PAIRS, check_n_pairs, frobenius_error, squared_norms
-from nystrom.errors.pairs import TILE, kernel_with
+from nystrom.errors.frobenius import DEFAULT_PAIRS, TILE, check_n_pairs, frobenius_error, kernel_with, squared_norms
 from nystrom.errors.spectral import spectral_error
 from nystrom.errors.trace import ErrorEstimate, certify, check_confidence, check_norm, ratio_of, trace_error
 from nystrom.kernels import Kernel
 from nystrom.kernels.base import near_one
 from nystrom.landmarks.base import Selector
 from nystrom.nystroem.factor import NystromMap, optimal, truncate
-from nystrom.rows.arrays import array_rows
-from nystrom.rows.base import RowBlocks
+from nystrom.rows.base import RowBlocks, array_rows
 from nystrom.rows.draw import draw_rows, gather
 from nystrom.types import Array
 

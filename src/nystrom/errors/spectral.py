@@ -10,12 +10,10 @@ import scipy.linalg
 
 from nystrom.engine.base import Engine
 from nystrom.engine.passes import Passes
-from nystrom.errors.frobenius import DEFAULT_PAIRS, squared_norms
-from nystrom.errors.pairs import TILE, kernel_with
+from nystrom.errors.frobenius import DEFAULT_PAIRS, TILE, kernel_with, squared_norms
 from nystrom.errors.trace import ErrorEstimate, ratio_of
 from nystrom.nystroem.factor import NystromMap
-from nystrom.rows.arrays import array_rows
-from nystrom.rows.base import RowBlocks
+from nystrom.rows.base import RowBlocks, array_rows
 from nystrom.rows.draw import gather
 from nystrom.types import Array, Matrix
 

@@ -22,8 +22,15 @@ from nystrom.errors import ErrorEstimate
 from nystrom.errors.frobenius import DEFAULT_PAIRS
 from nystrom.errors.trace import certify
 from nystrom.estimators import quality
-from nystrom.estimators.display import summary_html
-from nystrom.estimators.parameters import check_names, complete, set_parameters
+from nystrom.estimators.parameters import (
+    ABSENT,
+    DERIVED,
+    check_names,
+    complete,
+    given_kernel,
+    set_parameters,
+    summary_html,
+)
 from nystrom.estimators.pipeline import (
     FIT_ADVICE,
     MOST_LANDMARKS,
@@ -35,7 +42,6 @@ from nystrom.estimators.pipeline import (
     ToleranceSize,
     resolve_sizes,
 )
-from nystrom.estimators.scikit_parameters import ABSENT, DERIVED, given_kernel
 from nystrom.exceptions import warn_caller
 from nystrom.kernels import GammaLike, Kernel, KernelLike, Precomputed, make_kernel
 from nystrom.landmarks import LandmarksLike, make_selector

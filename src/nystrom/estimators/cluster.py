@@ -15,9 +15,14 @@ from nystrom.checks import check_count, check_tolerance, make_generator
 from nystrom.engine import Sums
 from nystrom.engine.memory import Footprint, cluster_footprint, fit_footprint
 from nystrom.estimators.base import KernelMachine
-from nystrom.estimators.parameters import CommonParameters, SharedParameters, set_parameters
+from nystrom.estimators.parameters import (
+    CommonParameters,
+    ScikitClustering,
+    ScikitKernel,
+    SharedParameters,
+    set_parameters,
+)
 from nystrom.estimators.pipeline import MapFit, fit_map
-from nystrom.estimators.scikit_parameters import ScikitClustering, ScikitKernel
 from nystrom.exceptions import AccuracyWarning, warn_caller
 from nystrom.kernels import GammaLike, KernelLike
 from nystrom.kmeans.lloyd import assign, kmeans

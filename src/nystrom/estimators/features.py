@@ -11,9 +11,8 @@ from sklearn.utils.validation import check_is_fitted
 from nystrom.checks import check_choice, check_optional_count, check_positive
 from nystrom.errors.trace import NORMS
 from nystrom.estimators.base import KernelMachine
-from nystrom.estimators.parameters import CommonParameters, set_parameters
+from nystrom.estimators.parameters import CommonParameters, ScikitKernel, set_parameters
 from nystrom.estimators.pipeline import MOST_LANDMARKS, GivenSize, GrownSize, ToleranceSize, fit_map
-from nystrom.estimators.scikit_parameters import ScikitKernel
 from nystrom.kernels import GammaLike, KernelLike
 from nystrom.landmarks import make_selector
 from nystrom.nystroem.factor import NystromMap, emit_features

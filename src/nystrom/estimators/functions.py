@@ -11,7 +11,7 @@ from nystrom.errors.measure import NORMS, best_error
 from nystrom.estimators.pipeline import resolve_sizes
 from nystrom.kernels import GammaLike, KernelLike, make_kernel
 from nystrom.landmarks import LandmarksLike, make_selector
-from nystrom.landmarks.in_metric import see
+from nystrom.landmarks.base import see
 from nystrom.nystroem.factor import FACTORS, naive_eigh, orthonormal_eigh
 from nystrom.rows import as_blocks
 from nystrom.types import Array, Emitted, RowsLike

@@ -11,11 +11,10 @@ from sklearn.utils.validation import check_is_fitted
 from nystrom.checks import RandomState, check_count, check_flag, check_positive, check_variance, make_generator
 from nystrom.engine import Engine
 from nystrom.engine.memory import Footprint, cg_footprint, fit_footprint, room_for_values
-from nystrom.estimators.parameters import CommonParameters, set_parameters
+from nystrom.estimators.parameters import CommonParameters, ScikitProcess, given_kernel, set_parameters
 from nystrom.estimators.pipeline import MapFit, fit_map
 from nystrom.estimators.quality import map_beside
 from nystrom.estimators.scikit_kernels import ANYWHERE, Covariance, Variance, fixed, is_scikit_kernel, translate
-from nystrom.estimators.scikit_parameters import ScikitProcess, given_kernel
 from nystrom.estimators.targets import KernelRegressor, require_finite_squares
 from nystrom.kernels import GammaLike, Kernel, KernelLike, make_kernel
 from nystrom.nystroem.factor import NystromMap

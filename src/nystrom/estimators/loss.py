@@ -12,9 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 from nystrom.checks import check_candidates, check_count, check_flag, check_tolerance, make_generator
 from nystrom.engine import Engine
 from nystrom.engine.memory import Footprint, cg_footprint, fit_footprint
-from nystrom.estimators.parameters import Options, TargetParameters, set_parameters
+from nystrom.estimators.parameters import Options, ScikitSVC, ScikitSVM, TargetParameters, set_parameters
 from nystrom.estimators.pipeline import MapFit, Resources, fit_map
-from nystrom.estimators.scikit_parameters import ScikitSVC, ScikitSVM
 from nystrom.estimators.targets import KernelClassifier, KernelRegressor, Link, TargetMachine
 from nystrom.nystroem.factor import NystromMap
 from nystrom.rows import RowBlocks

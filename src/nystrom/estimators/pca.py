@@ -14,9 +14,8 @@ from nystrom.checks import check_flag, check_optional_count, check_tolerance
 from nystrom.engine.memory import fit_footprint
 from nystrom.engine.passes import Passes
 from nystrom.estimators.base import KernelMachine
-from nystrom.estimators.parameters import CommonParameters, set_parameters
+from nystrom.estimators.parameters import CommonParameters, ScikitKernel, ScikitPCA, set_parameters
 from nystrom.estimators.pipeline import fit_map
-from nystrom.estimators.scikit_parameters import ScikitKernel, ScikitPCA
 from nystrom.kernels import GammaLike, KernelLike
 from nystrom.landmarks import Landmarks
 from nystrom.linalg import column_signs, psd_eigh

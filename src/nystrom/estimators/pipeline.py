@@ -15,18 +15,17 @@ from nystrom.engine.base import make_progress
 from nystrom.engine.memory import Footprint, fit_footprint
 from nystrom.engine.passes import Passes
 from nystrom.engine.threads import resolve_n_jobs
-from nystrom.errors.fit_warnings import look_at_rows, warn_if_cut, warn_if_unexplained
-from nystrom.errors.trace import Certificate, ErrorEstimate, certify
+from nystrom.errors.trace import Certificate, ErrorEstimate, certify, look_at_rows, warn_if_cut, warn_if_unexplained
 from nystrom.exceptions import ApproximationWarning, warn_caller
 from nystrom.kernels import Gaussian, Kernel
 from nystrom.landmarks import Landmarks, Selector
 from nystrom.landmarks.auto import Auto
-from nystrom.landmarks.in_metric import View, see
+from nystrom.landmarks.base import View, see
 from nystrom.machine import machine_memory
 from nystrom.nystroem.factor import FACTORS, NystromMap, truncate
 from nystrom.nystroem.fit_pass import Kept
 from nystrom.rows import RowBlocks
-from nystrom.rows.arrays import ArrayRows
+from nystrom.rows.base import ArrayRows
 from nystrom.sizing.growing import Grown, grow_by_components, grow_by_score
 from nystrom.sizing.rare_rows import Apart, can_watch, costs_too_much, count_apart, rows_apart, with_rare_rows
 from nystrom.sizing.tolerance import Sized, cut_rank, find_size, why_not_met

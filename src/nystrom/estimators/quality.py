@@ -10,12 +10,12 @@ import numpy as np
 from nystrom.checks import RandomState, check_choice, make_generator
 from nystrom.engine.passes import Passes
 from nystrom.errors import Certificate, ErrorEstimate, measure_error
-from nystrom.errors.fit_warnings import lost_rows
 from nystrom.errors.measure import NORMS, best_error
+from nystrom.errors.trace import lost_rows
 from nystrom.kernels import Precomputed
 from nystrom.kernels.custom import PrecomputedBeside
 from nystrom.landmarks import make_selector
-from nystrom.landmarks.in_metric import see
+from nystrom.landmarks.base import see
 from nystrom.nystroem.factor import NystromMap, spanning_projection
 from nystrom.rows import Block, RowBlocks, require_finite
 from nystrom.rows.draw import gather

@@ -19,9 +19,8 @@ from nystrom.engine.memory import (
     fit_footprint,
     room_for_values,
 )
-from nystrom.estimators.parameters import Options, TargetParameters, set_parameters
+from nystrom.estimators.parameters import Options, ScikitKernel, TargetParameters, set_parameters
 from nystrom.estimators.pipeline import FitRequest, MapFit, Resources, fit_map
-from nystrom.estimators.scikit_parameters import ScikitKernel
 from nystrom.estimators.targets import KernelClassifier, KernelRegressor, TargetMachine, require_finite_squares
 from nystrom.nystroem.factor import FeatureMap, NystromMap
 from nystrom.rows import Block, RowBlocks, array_rows, require_finite

@@ -15,9 +15,8 @@ from sklearn.utils.validation import check_is_fitted
 from nystrom.checks import check_tolerance
 from nystrom.engine import is_dask_collection
 from nystrom.estimators.base import KernelMachine
-from nystrom.estimators.parameters import SharedParameters, set_parameters
+from nystrom.estimators.parameters import SharedParameters, given_kernel, set_parameters
 from nystrom.estimators.pipeline import GivenSize, GrownSize, ToleranceSize, resolve_sizes
-from nystrom.estimators.scikit_parameters import given_kernel
 from nystrom.kernels import InMetric, Kernel, make_kernel
 from nystrom.landmarks import make_selector
 from nystrom.rows import Block, RowBlocks

@@ -20,8 +20,7 @@ from nystrom.engine.threads import blas_threads
 from nystrom.exceptions import FewerLandmarksWarning, warn_caller
 from nystrom.kernels.pairwise import squared_norms
 from nystrom.kmeans.assignment import ClusterSums, FindFarthest, Nearest, assign, cluster_sums, range_factor
-from nystrom.rows.arrays import array_rows
-from nystrom.rows.base import Block, RowBlocks, ScaledRows, default_block_rows
+from nystrom.rows.base import Block, RowBlocks, ScaledRows, array_rows, default_block_rows
 from nystrom.rows.draw import draw_rows
 from nystrom.rows.sparse import minus_columns, offset_columns, stack_rows
 from nystrom.types import Array, Matrix, issparse, to_dense

@@ -13,10 +13,8 @@ from nystrom.engine.passes import Passes
 from nystrom.engine.threads import one_blas_thread
 from nystrom.kernels import GammaLike, KernelLike, make_kernel
 from nystrom.landmarks.auto import Auto
-from nystrom.landmarks.base import Landmarks, Selector
+from nystrom.landmarks.base import GivenIndices, GivenPoints, Landmarks, Selector, see
 from nystrom.landmarks.clustered import KMeans, SketchedKMeans
-from nystrom.landmarks.fixed import GivenIndices, GivenPoints
-from nystrom.landmarks.in_metric import see
 from nystrom.landmarks.pivoted import KMeansPlusPlus, RPCholesky
 from nystrom.landmarks.sampled import ColumnNorm, Diagonal, Leverage, Uniform
 from nystrom.rows import as_blocks

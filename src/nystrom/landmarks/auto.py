@@ -20,8 +20,7 @@ from nystrom.landmarks.base import Landmarks, Selector, evaluator, kernel_diagon
 from nystrom.landmarks.clustered import cluster, labelled_means, thin_means
 from nystrom.landmarks.pivoted import RPCholesky
 from nystrom.linalg import whiten
-from nystrom.rows.arrays import TakenRows, array_rows
-from nystrom.rows.base import Block, RowBlocks, require_finite
+from nystrom.rows.base import Block, RowBlocks, TakenRows, array_rows, require_finite
 from nystrom.rows.draw import draw_rows, gather, row_weights
 from nystrom.sketch import PCASketch, Sketch
 from nystrom.types import Array, Matrix, issparse, to_dense

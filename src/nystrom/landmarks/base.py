@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -14,11 +15,12 @@ from nystrom.checks import is_whole
 from nystrom.engine.passes import Passes
 from nystrom.engine.threads import blas_threads
 from nystrom.exceptions import FewerLandmarksWarning, NotFiniteError, NotPositiveSemidefiniteError, warn_caller
-from nystrom.kernels import Kernel, Precomputed
+from nystrom.kernels import InMetric, Kernel, Precomputed, to_metric
 from nystrom.kernels.base import Finite, with_room
 from nystrom.linalg import INDEFINITE, least_ritz_share
-from nystrom.rows.base import Block, RowBlocks, require_finite
-from nystrom.rows.draw import draw_rows, gather, row_weights
+from nystrom.rows.base import Block, RowBlocks, array_rows, require_finite
+from nystrom.rows.draw import draw_rows, gather, gather_target, gather_weight, row_weights
+from nystrom.rows.sparse import canonical
 from nystrom.types import Array, Matrix, issparse, to_dense
 
 # Rows of a given kernel matrix that are looked at for a negative eigenvalue: 30 products with them cost little.
@@ -278,3 +280,183 @@ def kernel_diagonal(passes: Passes, kernel: Kernel) -> Array:
             return np.asarray(kernel.diag(block.X, start=block.start), dtype=np.float64)
 
     return np.concatenate([part for _, part in passes.map(step, label="kernel diagonal")])
+
+
+class GivenPoints(Selector):
+    """Use these points, all of them, whatever ``n_landmarks`` says.
+
+    Parameters
+    ----------
+    points : array or sparse matrix, shape (m, p)
+        The landmarks; they need not be rows of X.
+    """
+
+    needs_points = True
+
+    def __init__(self, points: Matrix) -> None:
+        self.points = points
+
+    def count(self, n_landmarks: object, n_rows: int) -> int:
+        return int(np.shape(self.points)[0])
+
+    def _select(self, passes: Passes, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
+        rows = passes.rows
+        points = canonical(self.points, "landmarks") if issparse(self.points) else np.asarray(self.points)
+        if points.ndim != 2 or points.shape[0] < 1 or points.shape[1] != rows.shape[1]:
+            raise ValueError(
+                f"landmarks given as points must have shape (m, {rows.shape[1]}), as many columns as {rows.name}; "
+                f"got shape {points.shape}. Row numbers go in a one-dimensional integer array."
+            )
+        # A copy: a fitted model must not change when the caller's array does.
+        points = points.astype(rows.dtype, order="C") if not issparse(points) else points.astype(rows.dtype)
+        require_finite(points, "landmarks")
+        return Landmarks(smaller_form(points) if rows.is_sparse else _dense(points), None)
+
+
+class GivenIndices(Selector):
+    """Use the rows with these numbers, all of them, whatever ``n_landmarks`` says.
+
+    Parameters
+    ----------
+    indices : array of int, shape (m,)
+        Row numbers of X; negative ones count from the end.
+    """
+
+    def __init__(self, indices: Array) -> None:
+        self.indices = indices
+
+    def count(self, n_landmarks: object, n_rows: int) -> int:
+        return len(np.atleast_1d(self.indices))
+
+    def _select(self, passes: Passes, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
+        n = passes.rows.shape[0]
+        indices = np.asarray(self.indices)
+        if indices.ndim != 1 or indices.size == 0 or indices.dtype.kind not in "iu":
+            raise ValueError(
+                f"landmarks given as row numbers must be a one-dimensional, non-empty integer array; got shape "
+                f"{indices.shape} of {indices.dtype}. For a mask use numpy.flatnonzero(mask)."
+            )
+        outside = indices[(indices < -n) | (indices >= n)]
+        if outside.size:
+            raise ValueError(
+                f"landmarks holds the row number {outside[0]}, but {passes.rows.name} has {n} rows; "
+                f"row numbers go from 0 to {n - 1}."
+            )
+        indices = np.where(indices < 0, indices.astype(np.intp) + n, indices).astype(np.intp)
+        return Landmarks(smaller_form(gather(passes, indices)), indices)
+
+
+# Selectors that choose nothing.
+GIVEN = (GivenPoints, GivenIndices)
+
+
+def _dense(points: Matrix) -> Array:
+    return np.asarray(to_dense(points))
+
+
+@dataclass(frozen=True)
+class View:
+    """Rows and kernel in which landmarks are chosen and widths searched.
+
+    Attributes
+    ----------
+    passes, kernel : Passes, Kernel
+        In the metric: distances there are plain ones.
+    root : array or None
+        The root of the metric; None where there is none.
+    outer : Passes
+        The rows in their own columns.
+    """
+
+    passes: Passes
+    kernel: Kernel
+    root: Array | None
+    outer: Passes
+
+    def over(self, outer: Passes) -> View:
+        """Return the same view with another engine."""
+        if self.root is None:
+            return replace(self, passes=outer, outer=outer)
+        return replace(self, passes=Passes(self.passes.rows, outer.engine), outer=outer)
+
+    def resolved(self) -> Kernel:
+        """Return the kernel of the view with numbers for all its parameters."""
+        return resolve(self.kernel, self.passes)
+
+    def back(self, kernel: Kernel) -> Kernel:
+        """Return a kernel of the view as one of the rows in their own columns."""
+        return kernel if self.root is None else InMetric(kernel, self.root)
+
+    def selector(self, selector: Selector) -> Selector:
+        """Return the selector that does in the view what this one does in the rows' own columns."""
+        if self.root is None or not isinstance(selector, GivenPoints):
+            return selector
+        return GivenPoints(to_metric(selector.points, self.root))
+
+    def select(
+        self, selector: Selector, n_landmarks: int, rng: np.random.Generator, *, announce: bool = True
+    ) -> tuple[Landmarks, Landmarks]:
+        """Return the landmarks in their own columns, and as the view sees them."""
+        if self.root is not None and isinstance(selector, GivenPoints):
+            outer = selector.select(self.outer, n_landmarks, self.kernel, rng, announce=announce)
+            return outer, Landmarks(to_metric(outer.points, self.root), None)
+        inside = selector.select(self.passes, n_landmarks, self.kernel, rng, announce=announce)
+        return self.outside(inside), inside
+
+    def outside(self, inside: Landmarks) -> Landmarks:
+        """Return landmarks of the view as points in the columns of the rows."""
+        if self.root is None:
+            return inside
+        return Landmarks(_in_columns(self.outer, inside, self.root), inside.indices)
+
+
+def see(passes: Passes, kernel: Kernel) -> View:
+    """Return the view of a kernel: the rows themselves, or in its metric, made by one pass and held."""
+    if not isinstance(kernel, InMetric):
+        return View(passes, kernel, None, passes)
+    if not kernel.kernel.has_coordinates:
+        raise ValueError("a metric needs rows with columns of their own; kernel='precomputed' has none.")
+    seen = Passes(_rows_in_metric(passes, kernel.root), passes.engine)
+    return View(seen, kernel.kernel, kernel.root, passes)
+
+
+def _rows_in_metric(passes: Passes, root: Array) -> RowBlocks:
+    """Return the rows times the root of a metric, with their targets and weights: one pass."""
+    rows = passes.rows
+    name = rows.name
+    if rows.is_sparse:
+        if not rows.in_memory:
+            raise ValueError("sparse rows must be in memory for a metric: load the file, or give dense rows.")
+        made = array_rows(to_metric(rows.take(np.arange(rows.shape[0])), root), block_rows=rows.block_rows)
+    else:
+
+        def step(block: Block) -> Array:
+            require_finite(block.X, name, block.start)
+            return to_dense(to_metric(block.X, root))
+
+        q = root.shape[-1]
+        made = passes.engine.map_rows(rows, step, q, np.dtype(np.float64), label="rows in the metric")
+    y, weight = _beside(passes)
+    return made if y is None and weight is None else made.with_target(y, weight)
+
+
+def _beside(passes: Passes) -> tuple[Any, Any]:
+    """Return the targets and weights beside the rows, or inside them."""
+    rows = passes.rows
+    y, weight = getattr(rows, "y", None), getattr(rows, "weight", None)
+    if y is None and rows.has_target:
+        y = gather_target(rows, passes.engine)
+    if weight is None and rows.has_weight:
+        weight = gather_weight(rows, passes.engine)
+    return y, weight
+
+
+def _in_columns(passes: Passes, inside: Landmarks, root: Array) -> Matrix:
+    """Return landmarks chosen in the metric as points in the columns of the rows."""
+    if inside.indices is not None:
+        return gather(passes, inside.indices)
+    dtype = passes.rows.dtype
+    if root.ndim == 1:
+        inverse = np.where(root != 0, 1 / np.where(root != 0, root, 1.0), 0.0)
+        return to_metric(inside.points, inverse).astype(dtype)
+    return np.asarray(to_dense(inside.points) @ np.linalg.pinv(root), dtype=dtype, order="C")

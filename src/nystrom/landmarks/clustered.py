@@ -15,8 +15,7 @@ from nystrom.kernels import Kernel
 from nystrom.kernels.pairwise import squared_norms
 from nystrom.kmeans.lloyd import ClusterSums, KMeansResult, Nearest, cluster_sums, kmeans
 from nystrom.landmarks.base import Landmarks, Selector, smaller_form
-from nystrom.rows.arrays import ArrayRows, array_rows
-from nystrom.rows.base import Block, RowBlocks, first_not_finite, require_finite
+from nystrom.rows.base import ArrayRows, Block, RowBlocks, array_rows, first_not_finite, require_finite
 from nystrom.rows.draw import row_weights, sample_rows
 from nystrom.rows.sparse import minus_columns, offset_columns, stack_rows
 from nystrom.sketch import SignSketch, Sketch, sketch_dimension

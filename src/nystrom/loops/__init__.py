@@ -10,12 +10,18 @@ environment, every function here goes through NumPy, and results differ by round
 """
 
 from nystrom.loops.clusters import NearestColumn, draw_seeds, draw_weighted, first_largest, sum_by_label
-from nystrom.loops.coalitions import coalition_sums
-from nystrom.loops.distances import ManhattanDistances
 from nystrom.loops.extension import instruction_set
-from nystrom.loops.gram import add_gram, panels, rows_per_sum
-from nystrom.loops.normal_equations import normal_product
-from nystrom.loops.products import Exponentials, Product, finish
+from nystrom.loops.products import (
+    Exponentials,
+    ManhattanDistances,
+    Product,
+    add_gram,
+    coalition_sums,
+    finish,
+    normal_product,
+    panels,
+    rows_per_sum,
+)
 from nystrom.loops.sparse import SparseExponentials, SparseProduct, column_sums, heavy_sums, is_canonical, row_squares
 
 __all__ = [

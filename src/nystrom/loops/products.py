@@ -1,12 +1,14 @@
-"""Products of dense rows with prepared columns, and the exponential of squared distances."""
+"""Products of dense rows with prepared columns, distances and their exponential, Gram matrices, and sums over them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import DTypeLike
 
-from nystrom.loops.extension import Columns, by_rows, check_columns, native, takes
+from nystrom.loops.extension import Columns, aligned, by_rows, check_columns, native, takes
 from nystrom.types import Array
 
 if TYPE_CHECKING:
@@ -183,4 +185,213 @@ def _row_dots(A: Array) -> Array:
     return dots
 
 
-__all__ = ["Exponentials", "Product", "finish"]
+# Rows of a k × k matrix that are updated at a time.
+_PANEL = 256
+
+
+def panels(k: int) -> Iterator[slice]:
+    """Yield the rows of a k × k matrix in groups: what is done to one stays in the cache."""
+    for first in range(0, k, _PANEL):
+        yield slice(first, min(first + _PANEL, k))
+
+
+def rows_per_sum(k: int) -> int | None:
+    """Return the rows whose products :func:`add_gram` adds up before float64 does; None for all that it is given."""
+    return native.gram_chain if native is not None and native.suits_gram(k) else None
+
+
+def add_gram(
+    out: Array,
+    F: Array,
+    dtype: DTypeLike | None = None,
+    totals: Array | None = None,
+    space: Callable[[tuple[int, ...], np.dtype], Array] = np.empty,
+) -> None:
+    """Add ``FᵀF`` to ``out`` on and above its diagonal; what is below it has no meaning afterwards.
+
+    Products of :func:`rows_per_sum` rows are added up in ``dtype``, and these sums in float64.
+
+    Parameters
+    ----------
+    out : ndarray of shape (k, k), float64, its rows contiguous
+    F : ndarray of shape (n, k), float32 or float64
+    dtype : dtype, optional
+        That of F by default, or float64.
+    totals : ndarray of shape (k,), float64, optional
+        The sums of the columns are added to it.
+    space : function
+        From a shape and a dtype to memory for the product, where NumPy takes it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> out = np.zeros((2, 2))
+    >>> add_gram(out, np.array([[1.0, 2.0], [0.0, 1.0]]))
+    >>> out[np.triu_indices(2)]
+    array([1., 2., 5.])
+    """
+    k, wide = F.shape[1], dtype is not None and np.dtype(dtype) != F.dtype
+    if native is not None and takes(F.dtype) and native.suits_gram(k):
+        native.add_gram(by_rows(F), out, wide, totals)
+        return
+    F = F.astype(np.float64) if wide else F
+    if totals is not None:
+        totals += np.ones(len(F), F.dtype) @ F
+    product = np.matmul(F.T, F, out=space((k, k), F.dtype))
+    for rows in panels(k):
+        out[rows, rows.start :] += product[rows, rows.start :]
+
+
+class ManhattanDistances:
+    """``X ↦ ‖x − z‖₁`` for dense rows and landmarks ``Z``, in float64; the same bits as SciPy's.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ManhattanDistances(np.array([[1.0, 2.0]]))(np.array([[3.0, 4.0]]))
+    array([[4.]])
+    """
+
+    def __init__(self, Z: Array) -> None:
+        self._columns = Columns(np.asarray(Z, np.float64).T)
+
+    def __call__(self, X: Array) -> Array:
+        values = self._columns.values
+        check_columns(X, values.shape[0])
+        X = by_rows(X)
+        if native is None or not takes(X.dtype):
+            # Imported on use: it takes long.
+            from scipy.spatial.distance import cdist
+
+            return np.asarray(cdist(X, values.T, "cityblock"))
+        out = np.empty((X.shape[0], values.shape[1]))
+        native.distances(X, self._columns.panels(native), out)
+        return out
+
+
+# With more columns of V than this, two products of a small copy in float64 are faster than the loop.
+_MOST_COLUMNS = 4
+# Numbers of C that NumPy copies to float64 at a time.
+_COPIED_NUMBERS = 2**17
+
+
+def normal_product(C: Array, V: Array, out: Array, weights: Array | None = None) -> Array:
+    """Return ``U = C V`` and add ``Cᵀ (w ∘ U)`` to ``out``; all sums in float64, whatever the dtype of C.
+
+    Kernel values in float32 are accurate enough for conjugate gradients, but sums in float32 are not. C is read
+    once. Time O(n m t).
+
+    Parameters
+    ----------
+    C : ndarray of shape (n, m), float32 or float64
+        Kernel values of a block of rows.
+    V : ndarray of shape (m, t) or (m,)
+    out : float64 ndarray of the shape of V, C-contiguous
+        Added to in place.
+    weights : ndarray of shape (n,), optional
+        Ones by default.
+
+    Returns
+    -------
+    U : float64 ndarray of shape (n, t) or (n,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> C, out = np.array([[1.0, 2.0]], np.float32), np.zeros(2)
+    >>> normal_product(C, np.array([3.0, 4.0]), out), out
+    (array([11.]), array([11., 22.]))
+    """
+    V = np.asarray(V, np.float64)
+    if C.ndim != 2 or V.ndim not in (1, 2) or V.shape[0] != C.shape[1]:
+        raise ValueError(f"V must have a row per column of C, of shape {C.shape}; got shape {V.shape}.")
+    if out.dtype != np.float64 or out.shape != V.shape or not out.flags.c_contiguous or not out.flags.writeable:
+        raise ValueError(
+            f"out must be a writeable, contiguous float64 array of shape {V.shape}; "
+            f"got dtype {out.dtype}, shape {out.shape}."
+        )
+    if weights is not None:
+        weights = np.ascontiguousarray(weights, np.float64)
+        if weights.shape != C.shape[:1]:
+            raise ValueError(f"weights must have shape {C.shape[:1]}; got {weights.shape}.")
+    U = np.empty((C.shape[0], *V.shape[1:]))
+    V2, U2, out2 = (A if A.ndim == 2 else A[:, None] for A in (V, U, out))
+    if native is None or not takes(C.dtype) or V2.shape[1] > _MOST_COLUMNS:
+        _by_chunks(C, V2, U2, out2, weights)
+    else:
+        native.normal_product(by_rows(C), by_rows(V2), weights, U2, out2)
+    return U
+
+
+def _by_chunks(C: Array, V: Array, U: Array, out: Array, weights: Array | None) -> None:
+    size = max(_COPIED_NUMBERS // max(C.shape[1], 1), 16)
+    for start in range(0, C.shape[0], size):
+        rows = slice(start, start + size)
+        part = C[rows].astype(np.float64, copy=False)
+        U[rows] = part @ V
+        out += part.T @ (U[rows] if weights is None else weights[rows, None] * U[rows])
+
+
+def coalition_sums(x: Array, background: Array, weights: Array, nodes: Array, parts: Array) -> Array:
+    """Return ``Σ_b w_b (x_j − b_j) Σ_q u_q Π_{i≠j} (b_i + t_q (x_i − b_i))`` for each factor j and landmark.
+
+    For factors that are not negative no term cancels another, and nothing is divided. Time O(B q p m).
+
+    Parameters
+    ----------
+    x : float64 ndarray of shape (p, m)
+        Factors of one row with m landmarks.
+    background : float64 ndarray of shape (B, p, m)
+        Factors of the background rows.
+    weights : ndarray of shape (B,)
+    nodes, parts : ndarrays of shape (q,)
+        Nodes t and weights u of the quadrature on [0, 1].
+
+    Returns
+    -------
+    float64 ndarray of shape (p, m)
+
+    Examples
+    --------
+    With one factor, the difference of the row and the background:
+
+    >>> import numpy as np
+    >>> coalition_sums(np.array([[3.0]]), np.array([[[1.0]]]), np.ones(1), np.array([0.5]), np.ones(1))
+    array([[2.]])
+    """
+    x, background = aligned(x, np.float64), aligned(background, np.float64)
+    weights, nodes, parts = (aligned(values, np.float64) for values in (weights, nodes, parts))
+    if x.ndim != 2 or background.shape != (len(weights), *x.shape):
+        raise ValueError(f"background must have shape {(len(weights), *x.shape)}; got {background.shape}.")
+    if len(nodes) != len(parts):
+        raise ValueError(f"nodes and parts must have the same size; got {len(nodes)} and {len(parts)}.")
+    out = np.zeros(x.shape)
+    if native is None:
+        _by_arrays(x, background, weights, nodes, parts, out)
+    else:
+        native.coalitions(x, background, weights, nodes, parts, out)
+    return out
+
+
+def _by_arrays(x: Array, background: Array, weights: Array, nodes: Array, parts: Array, out: Array) -> None:
+    for b, weight in zip(background, weights, strict=True):
+        slope = x - b
+        # (q, p, m), with ones before the first and behind the last factor.
+        factors = b + nodes[:, None, None] * slope
+        prefix, suffix = np.ones_like(factors), np.ones_like(factors)
+        np.cumprod(factors[:, :-1], axis=1, out=prefix[:, 1:])
+        np.cumprod(factors[:, :0:-1], axis=1, out=suffix[:, -2::-1])
+        out += weight * slope * np.tensordot(parts, prefix * suffix, 1)
+
+
+__all__ = [
+    "Exponentials",
+    "ManhattanDistances",
+    "Product",
+    "add_gram",
+    "coalition_sums",
+    "finish",
+    "normal_product",
+    "panels",
+    "rows_per_sum",
+]

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from nystrom.disk.replace import replacing
+from nystrom.disk import replacing
 from nystrom.exceptions import ModelFileError
 from nystrom.types import Array
 

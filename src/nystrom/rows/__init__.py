@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from nystrom.rows.arrays import ArrayRows, SparseRows, array_rows
-from nystrom.rows.base import Block, RowBlocks, TargetedRows, default_block_rows, require_finite
+from nystrom.rows.base import (
+    ArrayRows,
+    Block,
+    RowBlocks,
+    SparseRows,
+    TargetedRows,
+    array_rows,
+    default_block_rows,
+    require_finite,
+)
 from nystrom.rows.validation import as_blocks
 
 __all__ = [

@@ -16,7 +16,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from nystrom.disk.scratch import Scratch
+from nystrom.disk import Scratch
 from nystrom.exceptions import DataFileError
 from nystrom.rows.base import Block, RowBlocks, blocks_to_join, default_block_rows
 from nystrom.rows.reading import Columns, Stamp, check_dtype, choose_columns, reading, require_target

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from nystrom.checks import check_flag, check_optional_count, is_whole
-from nystrom.disk.scratch import sweep
+from nystrom.disk import sweep
 from nystrom.exceptions import DataFileError
 from nystrom.rows.arrow import ArrowRows, open_table_files
 from nystrom.rows.base import RowBlocks

@@ -13,8 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import DTypeLike
 
 from nystrom.exceptions import DataFileError
-from nystrom.rows.arrays import SparseRows
-from nystrom.rows.base import RowBlocks
+from nystrom.rows.base import RowBlocks, SparseRows
 from nystrom.rows.binary import NPY_HEADER_BYTES, parse_npy_header
 from nystrom.rows.reading import Stamp, check_dtype, reading
 from nystrom.rows.sparse import canonical, csr_rows

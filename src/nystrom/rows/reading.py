@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from nystrom.checks import is_whole
-from nystrom.disk.owner import machine_mark
+from nystrom.disk import machine_mark
 from nystrom.exceptions import DataFileError, NystromError, RowsChangedError
 from nystrom.types import Array
 

@@ -16,8 +16,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import DTypeLike
 
-from nystrom.rows.arrays import TargetedArray, array_rows
-from nystrom.rows.base import RowBlocks, TargetedRows
+from nystrom.rows.base import RowBlocks, TargetedArray, TargetedRows, array_rows
 from nystrom.rows.binary import matrix_rows, memmap_file
 from nystrom.rows.reading import check_dtype, check_weights, require_unmasked
 from nystrom.rows.sparse import canonical, require_room_for_columns

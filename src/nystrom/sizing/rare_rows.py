@@ -14,8 +14,7 @@ import numpy as np
 import scipy.linalg.lapack
 
 from nystrom.engine.passes import Passes
-from nystrom.errors.fit_warnings import lost_rows
-from nystrom.errors.trace import Certificate
+from nystrom.errors.trace import Certificate, lost_rows
 from nystrom.kernels import Kernel
 from nystrom.landmarks.base import Landmarks
 from nystrom.nystroem.factor import NystromMap

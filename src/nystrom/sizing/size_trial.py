@@ -18,7 +18,7 @@ from scipy.special import stdtrit
 from nystrom.engine.base import Engine
 from nystrom.engine.passes import Passes
 from nystrom.engine.threads import blas_threads
-from nystrom.errors.pairs import TILE, TwoEach, degrees_of_freedom, draw_two_each, inclusion, kernel_with
+from nystrom.errors.frobenius import TILE, TwoEach, degrees_of_freedom, draw_two_each, inclusion, kernel_with
 from nystrom.errors.spectral import largest_eigenvalue
 from nystrom.errors.trace import ErrorEstimate, ratio_of
 from nystrom.kernels import Kernel
@@ -26,8 +26,7 @@ from nystrom.kernels.base import near_one
 from nystrom.landmarks.base import Landmarks, kernel_diagonal, smaller_form
 from nystrom.linalg import inverse_cholesky, whiten, whiten_quickly, whitened
 from nystrom.nystroem.factor import bind, landmark_kernel, prepare
-from nystrom.rows.arrays import array_rows
-from nystrom.rows.base import Block, require_finite
+from nystrom.rows.base import Block, array_rows, require_finite
 from nystrom.rows.draw import draw_rows, gather
 from nystrom.types import Array, Matrix
 

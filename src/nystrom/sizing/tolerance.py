@@ -13,9 +13,8 @@ from nystrom.engine.threads import blas_threads
 from nystrom.errors.trace import ErrorEstimate
 from nystrom.kernels import Kernel
 from nystrom.landmarks.auto import Auto, AutoAgain
-from nystrom.landmarks.base import Landmarks, Selector, resolve
-from nystrom.landmarks.fixed import GIVEN
-from nystrom.rows.arrays import array_rows
+from nystrom.landmarks.base import GIVEN, Landmarks, Selector, resolve
+from nystrom.rows.base import array_rows
 from nystrom.rows.draw import draw_rows, gather
 from nystrom.sizing.size_trial import Merging, Trial
 from nystrom.types import Array

@@ -26,8 +26,17 @@ from nystrom.kernels import Kernel
 from nystrom.landmarks.base import Landmarks
 from nystrom.linalg import whiten
 from nystrom.loops import normal_product
-from nystrom.nystroem.factor import FeatureMap, landmark_kernel, prepare, spanning_projection
-from nystrom.nystroem.psd_check import CAUTIONS, exceeded, rounding_tolerance, value_tolerance, warn_or_refuse
+from nystrom.nystroem.factor import (
+    CAUTIONS,
+    FeatureMap,
+    exceeded,
+    landmark_kernel,
+    prepare,
+    rounding_tolerance,
+    spanning_projection,
+    value_tolerance,
+    warn_or_refuse,
+)
 from nystrom.nystroem.statistics import margin_of
 from nystrom.rows.base import Block, RowBlocks, require_finite
 from nystrom.rows.sparse import join_arrays

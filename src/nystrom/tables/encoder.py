@@ -14,8 +14,8 @@ import nystrom
 from nystrom.checks import check_choice
 from nystrom.exceptions import TableWarning, warn_caller
 from nystrom.rows import RowBlocks, array_rows
-from nystrom.rows.arrays import TargetedArray
 from nystrom.rows.arrow import MISSING, Batch, Table
+from nystrom.rows.base import TargetedArray
 from nystrom.tables.columns import COUNTS_ROWS, KINDS, Column, Summary, settle
 from nystrom.tables.rows import MOST_CLASSES, Coding, EncodedRows, Target, near_names, require_names
 from nystrom.tables.source import is_path, open_table

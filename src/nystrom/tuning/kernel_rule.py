@@ -13,7 +13,7 @@ from nystrom.engine.base import Engine
 from nystrom.engine.passes import Passes
 from nystrom.kernels import InMetric, Kernel, Laplacian
 from nystrom.landmarks import Landmarks
-from nystrom.landmarks.in_metric import View, see
+from nystrom.landmarks.base import View, see
 from nystrom.nystroem.factor import NystromMap
 from nystrom.rows import RowBlocks
 from nystrom.tuning.bandwidth import Factorise, search_gamma
