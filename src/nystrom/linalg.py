@@ -190,6 +190,24 @@ def cholesky(A: Array) -> Array:
     return R
 
 
+def shifted_cholesky(A: Array) -> Array:
+    """Return the upper triangular R with ``RᵀR = A + sI``, for A that is positive semidefinite but for rounding.
+
+    The shift s is 0 where that suffices, or else the least multiple by a power of 100 of ``ε m max A_ii`` that does.
+    """
+    shift, level = 0.0, len(A) * float(np.finfo(A.dtype).eps) * float(np.max(np.diag(A), initial=0.0))
+    while np.isfinite(A).all() and shift < np.inf:
+        shifted = A.copy()
+        shifted[np.diag_indices_from(shifted)] += shift
+        try:
+            return cholesky(shifted)
+        except np.linalg.LinAlgError:
+            shift = max(100 * shift, level, float(np.finfo(A.dtype).tiny))
+    raise ValueError(
+        "the sums of the features over the rows are not finite. Divide the weights, or the rows, by a constant."
+    )
+
+
 def whiten_quickly(W: Array, *, block_dtype: DTypeLike, caution: float, most: float) -> QuickWhitening | None:
     """Return a triangular ``T`` with ``Tᵀ W T = I``, or None.
 

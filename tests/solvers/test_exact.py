@@ -182,3 +182,19 @@ def test_with_an_intercept_the_mean_of_the_target_does_not_matter():
         for mean in (0.0, 1e6)
     ]
     np.testing.assert_allclose(models[1].predict(X) - 1e6, models[0].predict(X), atol=1e-7)
+
+
+@pytest.mark.parametrize("n", [400, 700])
+@pytest.mark.parametrize("kernel", [Gaussian(0.5), Gaussian(50.0), Matern(0.5, 0.3)])
+def test_a_few_hundred_rows_are_solved_whatever_the_landmarks(n, kernel):
+    rng = np.random.default_rng(n)
+    X = rng.normal(size=(n, 4))
+    y = np.sin(3 * X[:, 0]) + 0.1 * rng.normal(size=n)
+    weight = rng.integers(1, 5, n)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # ten landmarks explain little of the kernel
+        warnings.simplefilter("error", ConvergenceWarning)
+        model = KernelRidge(1e-5, solver="exact", kernel=kernel, n_landmarks=10, random_state=0)
+        model.fit(X, y, sample_weight=weight)
+    dense = np.linalg.solve(kernel(X, X) + np.diag(1e-5 / weight), y)
+    np.testing.assert_allclose(model.predict(X), kernel(X, X) @ dense, atol=1e-7)

@@ -338,3 +338,32 @@ def test_stopping_early_returns_the_best_step():
     stopped = [judge.has_stalled(step, np.zeros(1)) for step in steps]
     assert stopped == [False] * 6 + [True]
     np.testing.assert_array_equal(judge.best[0], steps[1])
+
+
+@pytest.mark.parametrize("kernel", ["linear", "polynomial", "gaussian"])
+@pytest.mark.parametrize("solver", ["cg", "exact"])
+@pytest.mark.filterwarnings("ignore::nystrom.exceptions.ConvergenceWarning")
+def test_weights_of_very_different_sizes_end_in_a_fit(kernel, solver):
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        X = rng.uniform(-3, 3, (400, 2))
+        y = np.sin(2 * X[:, 0]) * X[:, 1] + rng.normal(size=400)
+        weight = np.where(rng.random(400) < 0.02, 1e6, 1.0)
+        model = KernelRidge(
+            1e-10, solver=solver, kernel=kernel, gamma=0.2, fit_intercept=seed % 2 == 0, n_landmarks=100, random_state=0
+        )
+        assert np.isfinite(model.fit(X, y, sample_weight=weight).predict(X)).all()
+
+
+def test_a_preconditioner_of_a_singular_matrix_is_shifted_and_stays_finite():
+    gram = np.outer(np.arange(1.0, 9.0), np.arange(1.0, 9.0))
+    inner = preconditioner.SamplePreconditioner(np.eye(8), gram - 1e-13 * np.eye(8))
+    inner.regularise(0.0, np.ones(8), centred=False)
+    V = np.arange(8.0)[:, None]
+    np.testing.assert_allclose(inner.rescale(inner.unscale(V)), V, atol=1e-6)
+
+
+def test_weights_whose_sums_overflow_are_named():
+    X, Y, _ = data(50)
+    with pytest.raises(ValueError, match=r"sample_weight must be at most 1e\+154.*row 3 has 1e\+305"):
+        KernelRidge(1.0).fit(X, Y, sample_weight=np.where(np.arange(50) == 3, 1e305, 1.0))

@@ -261,8 +261,12 @@ def require_unmasked(values: object, name: str) -> None:
         )
 
 
+# The square of a larger weight is not finite.
+MOST_WEIGHT = 1e154
+
+
 def check_weights(weight: Array, name: str, start: int = 0) -> None:
-    """Raise ``ValueError`` naming the first weight that is not a finite number of at least 0."""
+    """Raise ``ValueError`` naming the first weight that is not a finite number of at least 0, or overflows in sums."""
     if weight.dtype.kind not in "fiub":
         raise ValueError(f"{name} must be numbers; got {weight.dtype}.")
     bad = np.flatnonzero(~(np.isfinite(weight) & (weight >= 0)))
@@ -270,4 +274,9 @@ def check_weights(weight: Array, name: str, start: int = 0) -> None:
         raise ValueError(
             f"{name} must be finite and not negative (Negative values in data passed to `sample_weight`, NaN or "
             f"infinity); row {start + int(bad[0])} has {weight[bad[0]]}."
+        )
+    if weight.size and not float(np.max(weight)) <= MOST_WEIGHT:
+        raise ValueError(
+            f"{name} must be at most {MOST_WEIGHT:g}, or their sums overflow; row {start + int(np.argmax(weight))} has "
+            f"{np.max(weight):.3g}. Divide them by a constant."
         )

@@ -315,6 +315,7 @@ def check_weight(sample_weight: Any, rows: RowBlocks) -> Array:
     weight = _check_sample_weight(sample_weight, np.empty((n, 1)), dtype=np.float64, ensure_non_negative=True)
     if not weight.sum() > 0:
         raise ValueError("sample_weight must have at least one positive entry; got only zeros.")
+    check_weights(weight, "sample_weight")
     return np.asarray(weight)
 
 

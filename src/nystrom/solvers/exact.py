@@ -1,4 +1,4 @@
-"""The exact kernel ridge answer: conjugate gradients, preconditioned by the low-rank factor.
+"""The exact kernel ridge answer: directly for a few thousand rows, else conjugate gradients with the low-rank factor.
 
 ``(K + λI) α = y`` is solved without forming K: each step needs one product ``K v``, made tile by tile and used by
 symmetry for both of its halves. The factor's ``L Lᵀ + λI``, inverted by Equation 5 of the paper, takes care of the
@@ -16,12 +16,13 @@ import scipy.linalg
 from numpy.typing import DTypeLike
 
 from nystrom.engine import Engine, Sums
+from nystrom.exceptions import ConvergenceWarning, warn_caller
 from nystrom.kernels import Kernel
-from nystrom.linalg import cholesky, gram
+from nystrom.linalg import cholesky, gram, shifted_cholesky
 from nystrom.nystroem.factor import NystromMap
 from nystrom.rows.base import Block, RowBlocks, WrappedRows
 from nystrom.solvers.conjugate import Solution, column_norms, conjugate_gradients, warn_unless_converged
-from nystrom.types import Array, Matrix
+from nystrom.types import Array, Matrix, to_dense
 
 # Rows of a tile: its 512 × 512 values are 2 MiB in float64 and stay in the cache from the exponential to the product.
 TILE_ROWS = 512
@@ -89,6 +90,11 @@ class KernelProduct:
             step = self._given(V) if not self.kernel.has_coordinates else self._symmetric(V)
             (product,) = self.engine.fold(self.tiles, step, label=label)
         return np.asarray(product)
+
+    def matrix(self) -> Array:
+        """Return K: n² values in float64."""
+        X = self.tiles.take(np.arange(self.tiles.shape[0]))
+        return self._prepare(X)(X) if self.kernel.has_coordinates else to_dense(X).copy()
 
     @property
     def holds_all(self) -> bool:
@@ -200,6 +206,10 @@ _HELD_BYTES = 512 * 2**20
 # Values in float32 move the eigenvalues of K by about ε32 √n k(x, x); a regularisation this many times larger keeps the
 # matrix positive definite and each refinement effective.
 _FLOAT32_SAFETY = 30.0
+# Up to so many rows, Cholesky's method takes no more operations than the steps that hard problems need.
+_DIRECT_ROWS = 4096
+# K, its weighted copy, and the factor.
+_MATRICES = 3
 # Each refinement gains at most so many digits: what is beyond is rounding of values in float32.
 _REFINED_TOL = 1e-5
 _REFINED_LEAST_GAIN = 0.5
@@ -241,7 +251,7 @@ class FactorPreconditioner:
         else:
             (inner,) = self.engine.fold(self.rows, lambda b: Sums(gram(self._features(b))), label="features")
         inner[np.diag_indices_from(inner)] += self.alpha
-        return cholesky(inner), False
+        return shifted_cholesky(inner), False
 
     def __call__(self, V: Array) -> Array:
         L = self._held
@@ -299,10 +309,13 @@ def solve_exactly(
     if fitted is not None:
         precondition = FactorPreconditioner(fitted, rows, product.engine, alpha, roots)
     start, before = None, np.empty(0)
+    direct = len(Y) <= _DIRECT_ROWS and _MATRICES * 8 * len(Y) ** 2 <= product.room and product.holds_all
     cheap = None if product.holds_all else _cheaper(product, alpha)
     if cheap is not None:
         start, before = _refine(weighted, cheap, column, alpha, column * Y, precondition, tol, max_iter)
-    if start is not None and before[-1] <= tol:
+    if direct:
+        found = _directly(product, column, alpha, column * Y, tol)
+    elif start is not None and before[-1] <= tol:
         # The last residual is the true one: nothing is left to do.
         found = Solution(start, before, True)
     else:
@@ -316,11 +329,47 @@ def solve_exactly(
         )
         # Its first residual is the last of those before.
         found = replace(found, residuals=np.concatenate([before[:-1], found.residuals]))
-    advice = (
-        "Raise max_iter, alpha or n_landmarks (a closer factor); rounding allows no residual below about ε‖K‖/alpha."
-    )
-    warn_unless_converged(found.residuals, found.converged, tol, advice)
+    if direct and not found.converged:
+        warn_caller(
+            f"the rounding of K exceeds alpha={alpha:.3g}: the equations are solved to a relative residual of "
+            f"{found.residuals[-1]:.2g}, above tol={tol:.2g}. Raise alpha, or take solver='factor'.",
+            ConvergenceWarning,
+        )
+    elif not direct:
+        advice = (
+            "Raise max_iter, alpha or n_landmarks (a closer factor); rounding allows no residual below about "
+            "ε‖K‖/alpha."
+        )
+        warn_unless_converged(found.residuals, found.converged, tol, advice)
     return replace(found, coefficients=column * found.coefficients)
+
+
+def _directly(product: KernelProduct, column: Array, alpha: float, Y: Array, tol: float) -> Solution:
+    """Return the solution by Cholesky's method, refined once.
+
+    Where rounding of K exceeds λ, by the eigenvectors: those below that rounding are left out, for they would drown
+    the others in what is made of the coefficients.
+    """
+    K = column * product.matrix() * column.T
+    A = K.copy()
+    A[np.diag_indices_from(A)] += alpha
+    norm = column_norms(Y)
+
+    def solved(X: Array) -> Solution:
+        left = float(np.max(np.linalg.norm((Y - A @ X) / norm, axis=0)))
+        return Solution(X, np.array([1.0, left]), left <= tol)
+
+    try:
+        factor = (cholesky(A), False)
+        X = scipy.linalg.cho_solve(factor, Y, check_finite=False)
+        found = solved(X + scipy.linalg.cho_solve(factor, Y - A @ X, check_finite=False))
+        if found.converged:
+            return found
+    except np.linalg.LinAlgError:
+        pass
+    values, V = np.linalg.eigh(K)
+    kept = values > len(K) * float(np.finfo(np.float64).eps) * values[-1]
+    return solved(V[:, kept] @ ((V[:, kept].T @ Y) / (values[kept] + alpha)[:, None]))
 
 
 def _cheaper(product: KernelProduct, alpha: float) -> KernelProduct | None:

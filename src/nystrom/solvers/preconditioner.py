@@ -16,10 +16,10 @@ from numpy.typing import DTypeLike
 from scipy.linalg import blas
 
 from nystrom.engine.threads import blas_threads
-from nystrom.exceptions import NotPositiveSemidefiniteError
+from nystrom.exceptions import NotPositiveSemidefiniteError, NystromError
 from nystrom.kernels import Kernel
 from nystrom.landmarks.base import Landmarks
-from nystrom.linalg import cholesky_in_place
+from nystrom.linalg import cholesky_in_place, shifted_cholesky
 from nystrom.nystroem.factor import prepare
 from nystrom.types import Array
 
@@ -118,19 +118,29 @@ class FalkonPreconditioner(Preconditioner):
 
     def regularise(self, alpha: float, sizes: Array, *, centred: bool) -> None:
         B, m = self._both, len(self._both)
-        if self._gram is None:
-            diagonal = self._near_landmarks(sizes, centred=centred)
-        else:
-            for start in range(0, m, _PANEL):
-                self._write_below(start, self._gram[start : start + _PANEL, : start + _PANEL])
-            diagonal = self._gram.diagonal()
-        B[np.diag_indices(m)] = diagonal + alpha
-        # The lower triangle is the upper one of the transpose.
-        if not cholesky_in_place(B.T):
-            raise np.linalg.LinAlgError(
-                f"the preconditioner cannot be factorised at alpha={alpha:.3g}: raise alpha, or take fewer landmarks."
-            )
+        level, shift = float(np.finfo(np.float64).eps) * m, 0.0
+        while True:
+            diagonal = self._near_rows(sizes, centred=centred)
+            B[np.diag_indices(m)] = diagonal + (alpha + shift * float(np.max(diagonal, initial=0.0)))
+            # The lower triangle is the upper one of the transpose.
+            if cholesky_in_place(B.T):
+                break
+            if not shift < 1:
+                raise NystromError(
+                    f"the preconditioner cannot be factorised at alpha={alpha:.3g}: raise alpha, divide the weights by "
+                    f"a constant, or take solver='factor'."
+                )
+            # Weights of very different sizes leave rounding that exceeds λ.
+            shift = max(100 * shift, level)
         self._lower_diagonal = B.diagonal().copy()
+
+    def _near_rows(self, sizes: Array, *, centred: bool) -> Array:
+        """Write what ``FᵀDF`` is taken to be below the diagonal, and return its diagonal."""
+        if self._gram is None:
+            return self._near_landmarks(sizes, centred=centred)
+        for start in range(0, len(self._gram), _PANEL):
+            self._write_below(start, self._gram[start : start + _PANEL, : start + _PANEL])
+        return self._gram.diagonal()
 
     def _near_landmarks(self, sizes: Array, *, centred: bool) -> Array:
         """Write ``T N Tᵀ`` below the diagonal, and return its diagonal."""
@@ -206,7 +216,7 @@ class SamplePreconditioner(Preconditioner):
     def regularise(self, alpha: float, sizes: Array, *, centred: bool) -> None:
         shifted = self._gram.copy()
         shifted[np.diag_indices_from(shifted)] += alpha
-        self._lower = scipy.linalg.cholesky(shifted, lower=True)
+        self._lower = shifted_cholesky(shifted).T
 
     def scale(self, U: Array) -> Array:
         return np.asarray(scipy.linalg.solve_triangular(self._lower, U, lower=True))
