@@ -92,6 +92,43 @@ def test_the_optimum_is_no_worse_than_its_neighbours(data, given):
             assert other.likelihood_bound_ <= best + 1e-6 * abs(best)
 
 
+@pytest.mark.parametrize("size", [1e-6, 1e-3, 1.0, 1e4])
+@pytest.mark.parametrize(
+    "given", [{"amplitude": 1.0}, {"amplitude": 1e-4}, {"amplitude": 1e6}, {"alpha": 1.0}, {"alpha": 1e-6}, {}]
+)
+def test_noise_and_amplitude_are_optima_whatever_the_units_of_the_target(size, given):
+    rng = np.random.default_rng(4)
+    x = np.sort(rng.uniform(0, 10, 100))[:, None]
+    y = size * (np.sin(x[:, 0]) + 0.1 * rng.normal(size=100))
+    # Rough enough that every direction is far above rounding.
+    model = GaussianProcessRegressor("laplacian", gamma=0.3, landmarks=x, **given).fit(x, y)
+    K = np.exp(-0.3 * abs(x - x.T))
+    values, vectors = np.linalg.eigh(K)
+    squares = (vectors.T @ y) ** 2
+
+    def likelihood(alpha, amplitude):
+        spectrum = amplitude * values + alpha
+        return -0.5 * (squares / spectrum + np.log(2 * np.pi * spectrum)).sum()
+
+    free = np.geomspace(1e-24, 1e24, 2000)
+    if "amplitude" in given:
+        best = max(likelihood(alpha, given["amplitude"]) for alpha in free)
+    elif "alpha" in given:
+        best = max(likelihood(given["alpha"], amplitude) for amplitude in free)
+    else:
+        best = max(likelihood(size**2 * a, size**2 * s) for a in np.geomspace(1e-6, 1, 61) for s in free[900:1100])
+    assert likelihood(model.alpha_, model.amplitude_) >= best - 1e-6 * abs(best)
+
+
+def test_a_target_of_one_column_is_one_target(data):
+    X, y, new = data
+    model = GaussianProcessRegressor(gamma=0.5, alpha=0.1, n_landmarks=20).fit(X, y[:, :1])
+    mean, std = model.predict(new, return_std=True)
+    assert mean.shape == std.shape == (40,)
+    assert model.predict(new, return_cov=True)[1].shape == (40, 40)
+    assert model.sample_y(new, 3).shape == (40, 3)
+
+
 def test_parameters_of_a_known_process_are_found():
     rng = np.random.default_rng(3)
     X = rng.uniform(0, 10, size=(1500, 1))

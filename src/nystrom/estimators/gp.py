@@ -191,8 +191,8 @@ class GaussianProcessRegressor(KernelRegressor):
         results = self._solved(fit.factored)
         if many:
             results |= _mean_apart(fit, rows, results)
-        one = checked.y.ndim == 1 if checked.y is not None else results["landmark_coef_"].shape[1] == 1
-        return self._store(checked.rows, fit, **results, _one_target=one)
+        # scikit-learn's process drops the axis of a single target too.
+        return self._store(checked.rows, fit, **results, _one_target=results["landmark_coef_"].shape[1] == 1)
 
     def _criterion(self, fitted: NystromMap, rows: RowBlocks, engine: Engine, count: float) -> float:
         return self._optimum(fitted, self._normalised(fitted)[0]).objective
@@ -371,8 +371,10 @@ class GaussianProcessRegressor(KernelRegressor):
 
 
 def unexplained_trace(fitted: NystromMap) -> float:
-    """Return ``tr(K − L Lᵀ)``."""
-    return max(fitted.statistics.trace - float(fitted.eigenvalues.sum()), 0.0)
+    """Return ``tr(K − L Lᵀ)``, 0 where it is rounding."""
+    trace = fitted.statistics.trace
+    left = trace - float(fitted.eigenvalues.sum())
+    return left if left > 64 * np.finfo(np.float64).eps * trace else 0.0
 
 
 def _many_footprint(rows: RowBlocks, m: int, held: int, per_thread: int) -> Footprint:

@@ -383,8 +383,7 @@ class KernelSVR(KernelRegressor):
         given = LossTarget(rows, values, weight, values, np.zeros(rows.shape[0], dtype=np.int8))
         fit, results = LossFit.of(self, loss).fit(self, given)
         results["intercept_"] = results["intercept_"] + offset
-        one = found.ndim == 1 or (values.shape[1] == 1 and rows.has_target)
-        return self._store(rows, fit, **results, _one_target=one)
+        return self._store(rows, fit, **results, _one_target=values.shape[1] == 1)
 
 
 def _probabilities(scores: Array) -> Array:

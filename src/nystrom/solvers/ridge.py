@@ -75,17 +75,36 @@ def optimum(problem: RidgeProblem, unexplained: float, alpha: float | None, ampl
     if alpha is not None and amplitude is not None:
         ratios = np.array([alpha / amplitude])
     else:
-        ratios = auto_alphas(problem.values)
-        best = int(np.argmin(objective(ratios)))
+        ratios = _likely_ratios(problem, unexplained, alpha, amplitude)
+        values = objective(ratios)
+        # Of equal values the last: the most noise that explains the target as well.
+        best = len(values) - 1 - int(np.argmin(values[::-1]))
         bounds = np.log(ratios[[max(best - 1, 0), min(best + 1, len(ratios) - 1)]])
         from scipy.optimize import minimize_scalar
 
         found = minimize_scalar(
             lambda log_ratio: float(objective(np.exp([log_ratio]))[0]), bounds=bounds, method="bounded"
         )
-        ratios = np.exp([found.x])
+        ratios = np.exp([found.x]) if found.fun < values[best] else ratios[[best]]
     scale = float(amplitudes(ratios)[0])
     return Optimum(float(ratios[0]) * scale, scale, float(objective(ratios)[0]))
+
+
+def _likely_ratios(problem: RidgeProblem, unexplained: float, alpha: float | None, amplitude: float | None) -> Array:
+    """Return ratios λ of noise and amplitude, ten per decade, between which the optimum lies, whatever the units of y.
+
+    Beyond the largest eigenvalue there is only noise. Below the rounding of the eigenvalues nothing changes, but where
+    a variance is given and the target asks for less noise, or more amplitude, than that.
+    """
+    n, largest = problem.count, max(float(np.max(problem.values, initial=0.0)), _TINY)
+    low, high = _EPS * largest, 1e8 * largest
+    outside, power = (max(float(np.mean(each)) / n, _TINY) for each in (problem._parts[1], problem.squares))
+    if amplitude is not None:
+        low, high = min(low, 0.01 * outside / amplitude), max(high, 100 * (power / amplitude + unexplained / n))
+    elif alpha is not None:
+        low = min(low, 0.01 * alpha * low / power)
+    low = max(low, _EPS**2 * largest)
+    return np.geomspace(low, high, 2 + int(10 * np.log10(high / low)))
 
 
 N_AUTO = 100
