@@ -10,8 +10,7 @@ if not (ROOT / "benchmarks").is_dir():
     pytest.skip("installed without its benchmarks", allow_module_level=True)
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import ratios  # noqa: E402
-from benchmarks.limits import FLOP_BOUND  # noqa: E402
+from benchmarks import records  # noqa: E402
 from benchmarks.measure import Result, contest  # noqa: E402
 
 
@@ -22,55 +21,61 @@ def results(ours, theirs=(1.0, 1.1, 0.9), case="rows, m=100"):
     ]
 
 
+def store(suite, found):
+    records.store(suite, records.describe(found), {"cores": 2}, "0.2.0")
+
+
 @pytest.fixture(autouse=True)
 def stored(tmp_path, monkeypatch):
-    monkeypatch.setattr(ratios, "STORED", tmp_path / "ratios.json")
-    return tmp_path / "ratios.json"
+    monkeypatch.setattr(records, "RESULTS", tmp_path / "results")
 
 
 def test_a_repeat_passes_and_a_slower_line_is_named():
-    ratios.store("shapes", results((0.5, 0.55, 0.45)) + results((0.7, 0.8, 0.6), case="other"), {"cores": 2})
+    store("shapes", results((0.5, 0.55, 0.45)) + results((0.7, 0.8, 0.6), case="other"))
     again = results((0.52, 0.54, 0.47)) + results((0.7, 0.7, 0.6), case="other")
-    assert ratios.check("shapes", again) == []
+    assert records.check("shapes", again) == []
     slower = results((0.8, 0.88, 0.72)) + results((0.7, 0.7, 0.6), case="other")
-    (line,) = ratios.check("shapes", slower)
+    (line,) = records.check("shapes", slower)
     assert line.startswith("shapes, rows, m=100: nystrom auto ÷ scikit-learn uniform: 0.80, stored 0.50")
 
 
 def test_what_is_no_longer_measured_is_named():
-    ratios.store("shapes", results((0.5,)) + results((0.7,), case="other"), {})
-    assert ratios.check("shapes", results((0.5,))) == [
+    store("shapes", results((0.5,)) + results((0.7,), case="other"))
+    assert records.check("shapes", results((0.5,))) == [
         "shapes, other: nystrom auto ÷ scikit-learn uniform: stored, but not measured now"
     ]
 
 
 def test_without_stored_ratios_the_check_says_how_to_store_them():
-    (line,) = ratios.check("shapes", results((0.5,)))
+    (line,) = records.check("shapes", results((0.5,)))
     assert "python -m benchmarks shapes --store" in line
 
 
-def test_the_table_is_written_between_its_marks(tmp_path):
+def test_the_newest_run_of_each_case_counts_and_older_ones_stay_in_the_file(tmp_path):
+    store("shapes", results((0.5,)) + results((0.7,), case="other"))
+    records.store("shapes", records.describe(results((0.4,))), {"cores": 2}, "0.3.0")
+    found = records.newest("shapes")
+    assert [(r["case"], r["version"]) for r in found[::2]] == [("rows, m=100", "0.3.0"), ("other", "0.2.0")]
+    assert found[0]["rounds"] == [0.4]
+    assert len((tmp_path / "results" / "shapes.jsonl").read_text().splitlines()) == 6
+
+
+def test_tables_are_written_between_their_marks(tmp_path):
+    store("shapes", results((0.5, 0.55, 0.45)) + results((0.7,), case="other"))
     page = tmp_path / "page.md"
-    page.write_text("before\n\n<!-- shapes -->\nold\n<!-- end of shapes -->\n\nafter\n")
+    page.write_text("before\n\n<!-- records: shapes: rows -->\nold\n<!-- end of records -->\n\nafter\n")
     for _ in range(2):
-        ratios.write("shapes", ratios.summary(results((0.5, 0.55, 0.45))), page)
+        records.write_pages([page])
     text = page.read_text()
     assert text.startswith("before\n")
-    assert text.endswith("<!-- end of shapes -->\n\nafter\n")
+    assert text.endswith("<!-- end of records -->\n\nafter\n")
     assert "old" not in text
-    assert text.count("| rows, m=100 | 0.50 | 0.50 … 0.50 |") == 1
-    with pytest.raises(ValueError, match="no marks for features"):
-        ratios.write("features", "", page)
-
-
-def test_the_table_gives_processor_seconds_memory_and_the_flop_bound_of_each_line():
-    bound = Result("rows, m=100", FLOP_BOUND, 0.36, 0.0, None)
-    other = Result("rows, m=100", "another", 0.1, 0.0, None)
-    *_, line = ratios.summary([*results((0.5, 0.55, 0.45)), other, bound]).splitlines()
-    assert line == (
-        "| rows, m=100 | 0.50 | 0.50 … 0.50 | 0.450 / 0.900 | 0.900 / 0.900 | 3 / 5 | 0.1 / 0.2 | 0.50 | 80% |"
-    )
-    assert ratios.summary(results((0.5,))).endswith("| 0.50 |  |")
+    assert "other" not in text
+    assert text.count("| rows, m=100 | scikit-learn uniform | 0.9 | 0.9 | 0.5 | 5 | 0.2 | 0.5 | 0.2.0 |") == 1
+    assert "rounds" not in text
+    page.write_text("<!-- records: features -->\n<!-- end of records -->\n")
+    with pytest.raises(ValueError, match="nothing is stored for 'features'"):
+        records.write_pages([page])
 
 
 def test_every_round_is_judged_if_asked():
