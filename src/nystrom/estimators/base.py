@@ -164,6 +164,15 @@ class KernelMachine(BaseEstimator):
                 raise AttributeError(f"{type(self).__name__} has no {name}: {ABSENT[name]}")
             return super().__getattribute__(name)  # raises, in a property's own words
 
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name; those of a kernel object, as ``kernel__left__gamma``, make another kernel."""
+        kernel = params.get("kernel", getattr(self, "kernel", None))
+        inner = {name: value for name, value in params.items() if name.startswith("kernel__")}
+        if inner and isinstance(kernel, Kernel):
+            params = {name: value for name, value in params.items() if name not in inner}
+            params["kernel"] = kernel.with_params(**{name[len("kernel__") :]: inner[name] for name in inner})
+        return super().set_params(**params)
+
     def _kernel(self) -> Kernel:
         return make_kernel(given_kernel(self), gamma=self.gamma, degree=self.degree, coef0=self.coef0)
 

@@ -94,14 +94,19 @@ class Kernel(ABC):
         return found
 
     def with_params(self, **params: Any) -> Kernel:
-        """Return this kernel with other parameters, named as :meth:`get_params` does; this one stays as it is."""
+        """Return this kernel with other parameters, named as :meth:`get_params` does; this one stays as it is.
+
+        The name of a single kernel inside may be left out: ``gamma`` of ``2 * Gaussian()`` is the Gaussian's.
+        """
         known = self.get_params(deep=False)
         parts = self._parts()
         changed = {name: value for name, value in params.items() if name in known}
         for name in params:
-            head, _, inner = name.partition("__")
             if name in known:
                 continue
+            head, _, inner = name.partition("__")
+            if head not in parts and len(parts) == 1:
+                head, inner = next(iter(parts)), name
             if not inner or head not in parts:
                 raise ValueError(f"{self!r} has no parameter {name!r}; it has {', '.join(self.get_params())}.")
             changed[head] = changed.get(head, parts[head]).with_params(**{inner: params[name]})
@@ -437,6 +442,8 @@ def reciprocal(spread: float) -> float:
 
 # Kernel values outside this range are taken in float64 also of float32 rows.
 _FLOAT32_KERNEL = (1e-30, 1e30)
+# So are sums with a part this much smaller than another: float32 would round it away.
+_UNEVEN = 2.0**-10
 # Kernel values in these ranges can be squared, and their squares summed.
 _SQUARABLE = {"float32": (1e-15, 1e15), "float64": (1e-140, 1e140)}
 
@@ -446,9 +453,20 @@ def kernel_dtype(kernel: Kernel, points: Matrix, dtype: np.dtype) -> np.dtype:
     if dtype != np.float32 or not kernel.has_coordinates:
         return np.dtype(dtype)
     with np.errstate(over="ignore"):
-        largest = float(np.max(kernel.diag(points), initial=0.0))
-    inside = largest == 0 or _FLOAT32_KERNEL[0] < largest < _FLOAT32_KERNEL[1]
+        sizes = _sizes(kernel, points)
+    low, high = _FLOAT32_KERNEL
+    inside = not sizes or (low < sum(sizes) < high and min(sizes) > _UNEVEN * max(sizes))
     return np.dtype(np.float32 if inside else np.float64)
+
+
+def _sizes(kernel: Kernel, points: Matrix) -> list[float]:
+    """Return the largest k(x, x) of each part of a sum, but for parts that are zero."""
+    if isinstance(kernel, Sum):
+        return _sizes(kernel.left, points) + _sizes(kernel.right, points)
+    if isinstance(kernel, Scaled):
+        return [kernel.factor * size for size in _sizes(kernel.kernel, points)]
+    largest = float(np.max(kernel.diag(points), initial=0.0))
+    return [largest] if largest else []
 
 
 def with_room(evaluate: Prepared, kernel: Kernel, points: Matrix) -> Prepared:

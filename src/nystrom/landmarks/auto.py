@@ -18,6 +18,7 @@ from nystrom.kmeans.assignment import largest_magnitude
 from nystrom.kmeans.lloyd import KMeansResult
 from nystrom.landmarks.base import Landmarks, Selector, evaluator, kernel_diagonal, resolve
 from nystrom.landmarks.clustered import cluster, labelled_means, thin_means
+from nystrom.landmarks.in_kernel import clusters_in_kernel, has_means, sample_size
 from nystrom.landmarks.pivoted import RPCholesky
 from nystrom.linalg import whiten
 from nystrom.rows.base import Block, RowBlocks, TakenRows, array_rows, require_finite
@@ -29,12 +30,6 @@ _SKETCH_DIM = 20
 _SKETCH_ROWS = 500
 # Up to this many columns a sketch saves little time, and where no few directions hold the variance it costs accuracy.
 _FEW_COLUMNS = 64
-# Twice the rows and one more step took 1 % off the error on mnist, and as much time as a tenth of the fit.
-_SAMPLE_ROWS = 4096
-_SAMPLE_ROWS_PER_LANDMARK = 32
-# Clustering takes O(rows · m) time. With thousands of landmarks fewer rows for each keep it below the fit's own cost.
-_MANY_SAMPLE_ROWS = 2**16
-_FEW_ROWS_PER_LANDMARK = 8
 # With so few rows per cluster, two more Lloyd steps changed the error by 0.25 % at most on four sets of 2,000 rows.
 _FEW_ROWS_PER_CLUSTER = 16
 # With fewer, seeds are outliers more often, and so are clusters of one or two rows.
@@ -68,12 +63,6 @@ _TRIAL_LANDMARKS = 4096
 _LIKENESS_ROWS = 128
 
 
-def sample_size(m: int) -> int:
-    """Return the number of rows that are clustered for m landmarks."""
-    enough = min(_SAMPLE_ROWS_PER_LANDMARK * m, _MANY_SAMPLE_ROWS)
-    return max(_SAMPLE_ROWS, enough, _FEW_ROWS_PER_LANDMARK * m)
-
-
 def sketch_columns(n_features: int) -> int:
     """Return the columns that k-means sees of rows with so many."""
     return n_features if n_features <= _FEW_COLUMNS else _SKETCH_DIM
@@ -98,7 +87,9 @@ class Auto(Selector):
        Then, with at most 4,096 landmarks, cluster once more with each row weighted by its mean kernel value with the
        others, and keep whichever of the two leaves the smaller part of the diagonal unexplained on 1,000 rows.
 
-    A precomputed kernel has no coordinates, and goes to :class:`RPCholesky`.
+    A precomputed kernel has no coordinates, and goes to :class:`RPCholesky`. Where the kernel has columns without means
+    (codes of categories), k-means runs on features of the sample in the kernel's own space, and the landmarks are the
+    rows nearest to its centres.
 
     Cost: O(m² p') time per Lloyd step, whatever the number of rows; no pass over them by itself.
 
@@ -127,6 +118,8 @@ class Auto(Selector):
         if not kernel.has_coordinates:
             return RPCholesky()._select(passes, m, kernel, rng)
         check_count(self.n_iter, "n_iter", least=0)
+        if not has_means(passes, kernel):
+            return clusters_in_kernel(passes, m, kernel, rng, self.n_iter)
         with passes.moments_meanwhile() if kernel.needs_moments else nullcontext():
             return self._cluster(passes, m, kernel, rng)
 

@@ -100,7 +100,7 @@ class Selector(BaseEstimator, ABC):
             Fewer than m, with a :class:`~nystrom.exceptions.FewerLandmarksWarning`, where X has fewer distinct rows.
         """
         if self.needs_moments or kernel.needs_moments:
-            passes.want_moments()
+            passes.want_moments(by_column=kernel.moments_by_column)
         weight = row_weights(passes)
         n = passes.rows.shape[0] if weight is None else int(np.count_nonzero(weight))
         wanted = self.count(n_landmarks, n)
@@ -262,7 +262,10 @@ def _mark(block: Block) -> Array:
 
 def resolve(kernel: Kernel, passes: Passes) -> Kernel:
     """Return the kernel with numbers for all its parameters; a pass only if it needs moments not taken yet."""
-    return kernel.resolve(passes.moments) if kernel.needs_moments else kernel
+    if not kernel.needs_moments:
+        return kernel
+    passes.want_moments(by_column=kernel.moments_by_column)
+    return kernel.resolve(passes.moments)
 
 
 def evaluator(kernel: Kernel, points: Matrix, indices: Array) -> Callable[[Matrix], Array]:
@@ -411,7 +414,12 @@ class View:
 
 
 def see(passes: Passes, kernel: Kernel) -> View:
-    """Return the view of a kernel: the rows themselves, or in its metric, made by one pass and held."""
+    """Return the view of a kernel: the rows themselves, or in its metric, made by one pass and held.
+
+    Columns that the kernel names become numbers here.
+    """
+    rows = passes.rows
+    kernel = kernel.bind(rows.feature_names, rows.n_columns, rows.frame)
     if not isinstance(kernel, InMetric):
         return View(passes, kernel, None, passes)
     if not kernel.kernel.has_coordinates:

@@ -15,6 +15,7 @@ from nystrom.kernels import Kernel
 from nystrom.kernels.pairwise import squared_norms
 from nystrom.kmeans.lloyd import ClusterSums, KMeansResult, Nearest, cluster_sums, kmeans
 from nystrom.landmarks.base import Landmarks, Selector, smaller_form
+from nystrom.landmarks.in_kernel import clusters_in_kernel, has_means
 from nystrom.rows.base import ArrayRows, Block, RowBlocks, array_rows, first_not_finite, require_finite
 from nystrom.rows.draw import row_weights, sample_rows
 from nystrom.rows.sparse import minus_columns, offset_columns, stack_rows
@@ -114,6 +115,8 @@ class SketchedKMeans(Selector):
         self.sample = sample
 
     def _select(self, passes: Passes, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
+        if not has_means(passes, kernel):
+            return clusters_in_kernel(passes, m, kernel, rng, self.n_iter)
         rows = passes.rows
         n, p = rows.shape
         dim = sketch_dimension(p, None if self.compression is not None else self.sketch_dim, self.compression)
@@ -263,6 +266,8 @@ class KMeans(Selector):
         return True
 
     def _select(self, passes: Passes, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
+        if not has_means(passes, kernel):
+            return clusters_in_kernel(passes, m, kernel, rng, self.n_iter)
         # Lloyd steps over all rows need them; taken first, they also keep NaN from the seeds.
         _ = passes.moments
         if self.sample is None and passes.rows.random_access:

@@ -18,6 +18,7 @@ from nystrom.kernels.base import near_one
 from nystrom.kernels.pairwise import Exponents
 from nystrom.landmarks.base import Landmarks, Selector, evaluator, kernel_diagonal, resolve, smaller_form
 from nystrom.landmarks.clustered import lloyd
+from nystrom.landmarks.in_kernel import clusters_in_kernel, has_means
 from nystrom.rows.base import Block, RowBlocks
 from nystrom.rows.draw import gather, row_weights
 from nystrom.types import Array, Matrix
@@ -67,6 +68,8 @@ class RPCholesky(Selector):
                 f"lloyd={steps} moves landmarks in the space of the rows, and kernel='precomputed' has no coordinates; "
                 f"use landmarks='rpcholesky' (lloyd=0)."
             )
+        if steps and not has_means(passes, kernel):
+            return clusters_in_kernel(passes, m, kernel, rng, steps)
         indices = cholesky_pivots(passes, resolve(kernel, passes), m, rng, self.block_size)
         points = gather(passes, indices)
         if steps == 0:

@@ -73,6 +73,8 @@ class RowBlocks(ABC):
     has_weight: bool = False
     # The names of the columns, where the source has them.
     feature_names: tuple[str, ...] | None = None
+    # The data frame that the rows came from, or its empty likeness: what callables choose columns from.
+    frame: Any = None
     # Whether the rows are in memory already, so that a block costs none.
     in_memory: bool = False
     # What the source holds while it is read, beside the blocks: a decoded chunk, a piece of text.
@@ -180,6 +182,7 @@ class WrappedRows(RowBlocks):
     has_target = _of_wrapped()
     has_weight = _of_wrapped()
     feature_names = _of_wrapped()
+    frame = _of_wrapped()
     in_memory = _of_wrapped()
     held_bytes = _of_wrapped()
     on_cluster = _of_wrapped()
@@ -314,6 +317,7 @@ class MappedRows(BlockwiseRows):
     is_sparse = False
     in_memory = False
     feature_names = None
+    frame = None
 
     def __init__(
         self,
@@ -429,14 +433,15 @@ class ArrayRows(RowBlocks):
 
 
 class TargetedArray(np.ndarray):
-    """A dense array that holds the target of its rows; parts and copies of it do not."""
+    """A dense array that holds the target of its rows, or the names of its columns; parts and copies of it do not."""
 
     target: Array | None = None
+    column_names: tuple[str, ...] | None = None
 
     @classmethod
-    def of(cls, X: Array, target: Array) -> TargetedArray:
+    def of(cls, X: Array, target: Array | None, column_names: tuple[str, ...] | None = None) -> TargetedArray:
         held = np.asarray(X).view(cls)
-        held.target = target
+        held.target, held.column_names = target, column_names
         return held
 
 

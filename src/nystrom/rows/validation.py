@@ -99,7 +99,7 @@ def _rows_of(X: Any, block_rows: int | None, dtype: DTypeLike | None, name: str,
     if dtype is not None and kind != matrix.dtype:
         matrix = matrix.astype(kind)
     rows = array_rows(matrix, block_rows=block_rows, name=name)
-    rows.feature_names = names
+    rows.feature_names, rows.frame = names, None if names is None else X
     return rows.with_target(X.target) if isinstance(X, TargetedArray) and X.target is not None else rows
 
 

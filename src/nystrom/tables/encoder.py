@@ -245,12 +245,17 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             return EncodedRows(self.coding, table, has_target=has_target, keep_all=True)
         if not has_target:
             parts = [self.encode(batch, table.name, start) for start, batch in self.batches(table)]
-            return np.concatenate(parts) if parts else np.empty((0, self.coding.width))
+            return self._named(np.concatenate(parts) if parts else np.empty((0, self.coding.width)))
         rows = EncodedRows(self.coding, table, has_target=True, keep_all=True)
         if not rows.has_target:
-            return rows.whole()
+            return self._named(np.asarray(rows.whole()))
         held = _in_memory(rows)
-        return TargetedArray.of(np.asarray(held.whole()), np.asarray(held.target()))
+        return self._named(np.asarray(held.whole()), np.asarray(held.target()))
+
+    def _named(self, X: Array, target: Array | None = None) -> Array:
+        """Return rows with their target, and with the names by which kernels of codes know their columns."""
+        names = self.coding.feature_names
+        return X if target is None and names is None else TargetedArray.of(X, target, names)
 
     def fit_transform(self, X: RowsLike, y: TargetLike = None) -> Any:
         """Fit and return the rows; with ``target``, as :class:`~nystrom.rows.RowBlocks` with the target beside them."""
@@ -345,6 +350,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 def _in_memory(rows: EncodedRows) -> RowBlocks:
     parts = list(rows.pieces())
     held = array_rows(np.concatenate([part.X for part in parts]))
+    held.feature_names = rows.feature_names
     return held.with_target(np.concatenate([np.asarray(part.y) for part in parts])) if rows.has_target else held
 
 

@@ -100,6 +100,13 @@ class Coding:
         """How many columns the rows have."""
         return sum(len(column.features) for column in self.used)
 
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """The names of the encoded columns where some are codes, which a kernel finds by name; else None."""
+        if not any(column.codes for column in self.used):
+            return None
+        return tuple(name for column in self.used for name in column.features)
+
     def require_columns(self, table: Table) -> None:
         """Raise unless a table has every column that is encoded."""
         require_names(table, self.names)
@@ -167,6 +174,7 @@ class EncodedRows(StreamRows):
         self.table = table
         self.name = table.name
         self.stamp = table.stamp
+        self.feature_names = coding.feature_names
         self.has_target = has_target and coding.target is not None
         self.dtype = np.dtype(np.float64)
         self.held_bytes = table.held_bytes

@@ -152,7 +152,7 @@ class DaskRows(RowBlocks):
             name=self.name,
             held=self.held,
         )
-        rows.feature_names = self.feature_names
+        rows.feature_names, rows.frame = self.feature_names, self.frame
         return rows
 
     def _with_lengths(self) -> Collection:
@@ -189,7 +189,7 @@ class DaskRows(RowBlocks):
             name=self.name,
             held=self.held,
         )
-        rows.feature_names = self.feature_names
+        rows.feature_names, rows.frame = self.feature_names, self.frame
         return rows
 
     def target_dtype(self) -> np.dtype | None:
@@ -266,16 +266,17 @@ def as_dask_array(X: Collection) -> Collection:
 def collection_rows(X: Collection, *, name: str = "X") -> DaskRows:
     """Return the rows of a Dask array or dataframe."""
     names = None if isinstance(X, da.Array) else column_names(X)
-    if hasattr(X, "dtypes"):
+    likeness = X._meta if hasattr(X, "dtypes") else None
+    if likeness is not None:
         # Dask's meta frame has no rows, so it cannot show whether object columns hold numbers.
-        require_number_columns(X._meta, name, objects=False)
+        require_number_columns(likeness, name, objects=False)
     X = as_dask_array(X)
     if X.ndim != 2:
         raise ValueError(f"{name} must have two dimensions (rows and columns); got shape {X.shape}.")
     if X.dtype.kind not in "fiub":
         raise ValueError(f"{name} must hold numbers; got dtype {X.dtype}. Encode or drop the columns that do not.")
     rows = DaskRows(X.rechunk({1: -1}) if X.numblocks[1] > 1 else X, name=name)
-    rows.feature_names = names
+    rows.feature_names, rows.frame = names, likeness
     return rows
 
 
@@ -306,7 +307,7 @@ def ship_rows(rows: RowBlocks) -> DaskRows:
     meta = sp.csr_matrix((0, 0), dtype=rows.dtype) if rows.is_sparse else np.empty((0, 0), rows.dtype)
     X = da.Array(layer, name, (lengths, (p,)), meta=meta)
     shipped = DaskRows(hold_chunks(X) if in_memory else X, name=rows.name, held=in_memory)
-    shipped.feature_names = rows.feature_names
+    shipped.feature_names, shipped.frame = rows.feature_names, rows.frame
     if rows.has_target or rows.has_weight:
         # What the blocks of a file hold beside the rows is a number or two per row: read here, sent along.
         beside = [(block.y, block.weight) for block in rows.iterate()]
