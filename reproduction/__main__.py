@@ -11,7 +11,7 @@ from pathlib import Path
 from nystrom.commands.data_out import print_json
 from nystrom.commands.options import Parser, parse_count, require_package
 from nystrom.commands.terminal import print_table
-from nystrom.engine.base import make_progress
+from nystrom.engine.progress import make_progress
 from nystrom.exceptions import NystromError
 from reproduction.catalogue import QUICK_TRIALS, TRIALS, Experiment, quick, select
 from reproduction.claims import check_all

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from nystrom.engine import LocalEngine, blas_threads
-from nystrom.engine.base import Progress, Silent
 from nystrom.engine.passes import Passes
+from nystrom.engine.progress import Progress, Silent
 from nystrom.exceptions import AccuracyWarning, FewerLandmarksWarning, silenced
 from nystrom.landmarks import KMeans, Landmarks, SketchedKMeans, Uniform
 from nystrom.landmarks.sampled import column_norms, draw_weighted

@@ -21,9 +21,10 @@ from numpy.typing import DTypeLike
 
 from nystrom.checks import check_choice, check_count, check_optional_count, check_positive
 from nystrom.engine import LocalEngine
-from nystrom.engine.base import M, format_seconds
+from nystrom.engine.base import M
 from nystrom.engine.memory import Footprint, cg_footprint, fit_footprint, parse_memory, room_for_values
 from nystrom.engine.passes import Passes
+from nystrom.engine.progress import format_seconds
 from nystrom.engine.threads import blas_threads, one_blas_thread, resolve_n_jobs
 from nystrom.kernels import Gaussian
 from nystrom.landmarks.auto import Auto, cluster_sample, sketch_columns

@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 from nystrom import __version__
 from nystrom.checks import RandomState, check_count, make_generator
 from nystrom.disk import replacing
-from nystrom.engine.base import make_progress
+from nystrom.engine.progress import make_progress
 from nystrom.exceptions import ApproximationWarning, FewerLandmarksWarning, MissingDependencyError, silenced
 from nystrom.explanation import MOST_ROWS, Dependence, Opened, answer, dependence_of, importance_of, open_model
 from nystrom.plotting import (

@@ -9,8 +9,8 @@ import scipy.sparse as sp
 
 from nystrom import select_landmarks
 from nystrom.engine import LocalEngine
-from nystrom.engine.base import make_progress
 from nystrom.engine.passes import Passes
+from nystrom.engine.progress import make_progress
 from nystrom.kernels import Gaussian
 from nystrom.rows import as_blocks
 

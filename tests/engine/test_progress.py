@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nystrom.engine import LocalEngine, Silent, Sums
-from nystrom.engine.base import BarProgress, LineProgress, format_rate, format_seconds, make_progress
+from nystrom.engine.progress import BarProgress, LineProgress, format_rate, format_seconds, make_progress
 from nystrom.rows import as_blocks
 
 

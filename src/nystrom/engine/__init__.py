@@ -5,8 +5,9 @@ Dask is imported only if it is asked for, or a Dask collection is given.
 
 from __future__ import annotations
 
-from nystrom.engine.base import Engine, Mergeable, Progress, Silent, Sums, TreeMerger
+from nystrom.engine.base import Engine, Mergeable, Sums, TreeMerger
 from nystrom.engine.local import LocalEngine
+from nystrom.engine.progress import Progress, Silent
 from nystrom.engine.threads import blas_threads
 from nystrom.rows.base import RowBlocks
 from nystrom.rows.validation import register_reader

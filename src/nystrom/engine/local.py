@@ -13,8 +13,9 @@ from typing import Any, Generic
 import numpy as np
 from numpy.typing import DTypeLike
 
-from nystrom.engine.base import M, Mergeable, Progress, Silent, T, TreeMerger, Writing
+from nystrom.engine.base import M, Mergeable, T, TreeMerger, Writing
 from nystrom.engine.memory import hold
+from nystrom.engine.progress import Progress, Silent
 from nystrom.engine.threads import blas_threads, resolve_n_jobs
 from nystrom.exceptions import judged_by_value
 from nystrom.rows.base import Block, RowBlocks

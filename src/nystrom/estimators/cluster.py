@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from nystrom.checks import check_count, check_tolerance, make_generator
 from nystrom.engine import Sums
 from nystrom.engine.memory import Footprint, cluster_footprint, fit_footprint
+from nystrom.engine.progress import stage
 from nystrom.estimators.base import KernelMachine
 from nystrom.estimators.parameters import (
     CommonParameters,
@@ -112,6 +113,7 @@ class ClusterMachine(ClusterMixin, KernelMachine, ABC):
         later = cluster_footprint(rows, m, min(self.n_components or m, m), self.n_clusters)
         return fit_footprint(rows, m, held, per_thread).joined(later)
 
+    @stage("clusters")
     def _clusters(self, rows: RowBlocks, embed: Embedding, m: int, n_columns: int) -> dict[str, Any]:
         """Return the clusters of the rows, by k-means where ``embed`` puts them."""
         engine = self._engine(rows, cluster_footprint(rows, m, n_columns, self.n_clusters))

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from nystrom.checks import check_candidates, check_count, check_flag, check_tolerance, make_generator
 from nystrom.engine import Engine
 from nystrom.engine.memory import Footprint, cg_footprint, fit_footprint
+from nystrom.engine.progress import stage
 from nystrom.estimators.parameters import Options, ScikitSVC, ScikitSVM, TargetParameters, set_parameters
 from nystrom.estimators.pipeline import MapFit, Resources, fit_map
 from nystrom.estimators.targets import KernelClassifier, KernelRegressor, Link, TargetMachine
@@ -107,7 +108,12 @@ class LossFit:
             footprint=self._many_footprint if many else fit_footprint,
         )
         fit = fit_map(targeted, request)
-        problem = self._problem(fit, target)
+        return fit, self._solve(fit, target)
+
+    @stage("solve")
+    def _solve(self, fit: MapFit, target: LossTarget) -> dict[str, Any]:
+        """Choose C, and return it with the coefficients."""
+        problem, n = self._problem(fit, target), target.rows.shape[0]
         costs, start, scores = self.costs, None, {}
         if costs is None or len(costs) > 1:
             path = self._cost_path(problem, target)
@@ -119,7 +125,7 @@ class LossFit:
             best = float(costs[0])
         found = minimise(problem, best, tol=self.options.tol, max_iter=self.options.max_iter, start=start)
         coefficients, intercept = problem.coefficients(found.x)
-        return fit, scores | {
+        return scores | {
             "Cs_": costs,
             "C_": best,
             "landmark_coef_": problem.basis.spread(coefficients),

@@ -11,9 +11,9 @@ import numpy as np
 
 from nystrom.checks import RandomState, check_optional_count, make_generator
 from nystrom.engine import Engine, make_engine
-from nystrom.engine.base import make_progress
 from nystrom.engine.memory import Footprint, fit_footprint
 from nystrom.engine.passes import Passes
+from nystrom.engine.progress import make_progress, stage
 from nystrom.engine.threads import resolve_n_jobs
 from nystrom.errors.trace import Certificate, ErrorEstimate, certify, look_at_rows, warn_if_cut, warn_if_unexplained
 from nystrom.exceptions import ApproximationWarning, warn_caller
@@ -257,9 +257,11 @@ def fit_map(rows: RowBlocks, request: FitRequest) -> MapFit:
 def _run(rows: RowBlocks, request: FitRequest) -> MapFit:
     began = time.perf_counter()
     passes, rng = request.passes(rows, request.size.most), make_generator(request.seed)
-    metric = request.kernel_rule.in_metric(passes, request.kernel, rng)
+    with stage("metric"):
+        metric = request.kernel_rule.in_metric(passes, request.kernel, rng)
     view = see(passes, metric.kernel)
-    size = request.size(view, request.selector, request.seed)
+    with stage("number of landmarks"):
+        size = request.size(view, request.selector, request.seed)
     if metric.n_landmarks is not None and isinstance(request.size, GivenSize) and request.size.is_default:
         size = Size(request.resources.most_landmarks(rows, request.selector, metric.n_landmarks))
     if size.m != request.size.most and size.sized is None and request.resources.max_memory is not None:
@@ -268,10 +270,12 @@ def _run(rows: RowBlocks, request: FitRequest) -> MapFit:
     if size.sized is not None:
         landmarks, kernel = view.outside(size.sized.landmarks), view.back(view.resolved())
     else:
-        landmarks, inside = view.select(request.selector, size.m, rng, announce=request.announce)
-        kernel = view.back(request.kernel_rule.width(view, inside, rng, request.kernel, request.factorise))
-    stage = "landmarks" if size.sized is None else "search"
-    stages = [StageRecord(stage, passes.n_passes, time.perf_counter() - began)]
+        with stage("landmarks"):
+            landmarks, inside = view.select(request.selector, size.m, rng, announce=request.announce)
+        with stage("bandwidth"):
+            kernel = view.back(request.kernel_rule.width(view, inside, rng, request.kernel, request.factorise))
+    name = "landmarks" if size.sized is None else "search"
+    stages = [StageRecord(name, passes.n_passes, time.perf_counter() - began)]
     fitted, apart, keep = _factorise(passes, kernel, landmarks, request)
     if isinstance(request.size, ToleranceSize) and size.sized is not None and isinstance(fitted, NystromMap):
         fitted = request.size.cut(fitted, size.sized, request.selector)
@@ -284,6 +288,7 @@ def _run(rows: RowBlocks, request: FitRequest) -> MapFit:
     return MapFit(fitted, landmarks, kernel, passes, certificate, tuple(stages), keep, size.tried, error, metric.losses)
 
 
+@stage("factor")
 def _factorise(
     passes: Passes, kernel: Kernel, landmarks: Landmarks, request: FitRequest
 ) -> tuple[NystromMap | UnfactoredMap, Apart | None, Kept]:

@@ -19,6 +19,7 @@ from nystrom.engine.memory import (
     fit_footprint,
     room_for_values,
 )
+from nystrom.engine.progress import stage
 from nystrom.estimators.parameters import Options, ScikitKernel, TargetParameters, set_parameters
 from nystrom.estimators.pipeline import FitRequest, MapFit, Resources, fit_map
 from nystrom.estimators.targets import KernelClassifier, KernelRegressor, TargetMachine, require_finite_squares
@@ -207,6 +208,7 @@ class Ridge:
             engine = self.resources.engine(rows, work)
         return leave_one_out(problem, fitted, rows, engine, alphas, _unit(self.class_weights))
 
+    @stage("regularisation")
     def solve(self, fitted: NystromMap, rows: RowBlocks | None) -> dict[str, Any]:
         """Choose the regularisation and solve from the statistics of the map; only leave-one-out reads the rows."""
         problem = self._problem(fitted)
@@ -221,6 +223,7 @@ class Ridge:
         found = {"alpha_": float(alphas[best]), "landmark_coef_": coefficients, "intercept_": intercept}
         return results | found | {"_dual_coef": None}
 
+    @stage("solve")
     def _solve_on_landmarks(self, fit: MapFit, rows: RowBlocks, rng: np.random.Generator) -> dict[str, Any]:
         """Solve for the coefficients of the landmarks by conjugate gradients, without a factor."""
         engine, tol = fit.passes.engine, self.options.tol
@@ -250,6 +253,7 @@ class Ridge:
             "n_iter_": len(solution.residuals) - 1,
         }
 
+    @stage("solve")
     def _solve_exactly(self, fit: MapFit, checked: Checked, found: dict[str, Any]) -> dict[str, Any]:
         """Solve for one coefficient per row, preconditioned by the factor."""
         fitted, bare = fit.factored, checked.rows

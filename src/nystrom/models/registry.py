@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from nystrom.engine.base import make_progress
+from nystrom.engine.progress import make_progress
 from nystrom.models.values import Kind, LeftOut, dataclass_kind
 from nystrom.types import Array, issparse
 

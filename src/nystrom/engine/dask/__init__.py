@@ -30,7 +30,7 @@ except ImportError as missing:
         "dask", "dask", "engine='dask'", install='"dask[distributed]" pandas pyarrow'
     ) from missing
 
-from nystrom.engine.base import M, Progress, Silent, T, TreeMerger
+from nystrom.engine.base import M, T, TreeMerger
 from nystrom.engine.dask.cluster import (
     Graph,
     Key,
@@ -45,6 +45,7 @@ from nystrom.engine.dask.cluster import (
 )
 from nystrom.engine.dask.rows import ChunkForm, DaskRows, collection_rows, held_rows, ship_rows
 from nystrom.engine.local import LocalEngine, merge_two
+from nystrom.engine.progress import Progress, Silent
 from nystrom.engine.threads import blas_threads
 from nystrom.exceptions import judged_by_value
 from nystrom.rows.base import Block, BlockwiseRows, RowBlocks
