@@ -7,7 +7,7 @@ import pytest
 from sklearn import metrics
 
 import nystrom
-from nystrom.scoring import make_scores
+from nystrom.scoring import hold_out, judge, make_scores
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(900, 3))
@@ -89,3 +89,35 @@ def test_numbers():
     assert found["root mean square error"] == pytest.approx(
         metrics.root_mean_squared_error(NOISY + 5, model.predict(ROWS))
     )
+
+
+@pytest.mark.parametrize("classes", [False, True])
+def test_intervals_of_held_out_scores_cover_the_score_of_many_rows(classes: bool) -> None:
+    rng = np.random.default_rng(0)
+
+    def draw(n: int) -> tuple[np.ndarray, np.ndarray]:
+        truth = rng.normal(size=n)
+        guess = 0.8 * truth + 0.5 * rng.normal(size=n)
+        return (truth > 1, guess > 1) if classes else (truth, guess)
+
+    expected = judge(*draw(1_000_000), classes=classes).value
+    found = [judge(*draw(200), classes=classes) for _ in range(400)]
+    inside = np.mean([each.low <= expected <= each.high for each in found])
+    assert 0.91 < inside < 0.99
+    assert found[0].value == pytest.approx(1 - found[0].losses.mean())
+
+
+def test_the_score_of_a_constant_is_that_of_scikit_learn() -> None:
+    for guess, value in ((np.ones(5), 1.0), (np.zeros(5), 0.0)):
+        found = judge(np.ones(5), guess, classes=False)
+        assert (found.value, found.low, found.high) == (value, value, value)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.25, 0.5, 0.9])
+def test_held_out_rows_are_the_same_share_of_each_class_and_never_a_whole_class(share: float) -> None:
+    codes = np.random.default_rng(1).permutation(np.repeat([0, 1, 2, 3], [1, 2, 40, 957]))
+    held = hold_out(codes, share, np.random.default_rng(2))
+    for label in range(4):
+        of_class = codes == label
+        assert abs(held[of_class].sum() - share * of_class.sum()) < 1
+        assert not held[of_class].all()

@@ -1,8 +1,9 @@
-"""How predictions agree with the truth, summed chunk by chunk: nothing is held but counts and sums."""
+"""How predictions agree with the truth: summed chunk by chunk, or on held-out rows with an interval."""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,6 +14,86 @@ from nystrom.types import Array
 _RANKS = 2**16
 _CALIBRATION_BINS = 10
 _EPSILON = float(np.finfo(np.float64).eps)
+# Standard deviations of a normal distribution on each side of an interval of 95 %.
+DEVIATIONS = 1.96
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A score on rows that a fit has not seen.
+
+    Attributes
+    ----------
+    name : str
+        "R²" or "accuracy".
+    value, low, high : float
+        The score and its interval of 95 %: of an accuracy Wilson's, of R² by the delta method.
+    losses : array
+        The loss of each row; their mean is 1 minus the score.
+    """
+
+    name: str
+    value: float
+    low: float
+    high: float
+    losses: Array
+
+    @property
+    def noise(self) -> float:
+        """The standard error of the score."""
+        return (self.high - self.low) / (2 * DEVIATIONS)
+
+
+def judge(truth: Array, guess: Array, *, classes: bool) -> HeldOut:
+    """Return the score of predictions for held-out rows.
+
+    Examples
+    --------
+    >>> judge(np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 2.0, 3.0, 3.0]), classes=False).value
+    0.8
+    """
+    n = len(truth)
+    if classes:
+        losses = (np.asarray(guess) != truth).astype(np.float64)
+        value, z = 1 - float(losses.mean()), DEVIATIONS
+        middle = (value + z * z / (2 * n)) / (1 + z * z / n)
+        half = z / (1 + z * z / n) * float(np.sqrt(value * (1 - value) / n + z * z / (4 * n * n)))
+        return HeldOut("accuracy", value, max(0.0, middle - half), min(1.0, middle + half), losses)
+    truth, guess = (np.asarray(values, dtype=np.float64).reshape(n, -1) for values in (truth, guess))
+    losses = np.square(guess - truth).sum(axis=1)
+    deviations = np.square(truth - truth.mean(axis=0)).sum(axis=1)
+    spread = float(deviations.mean())
+    if spread == 0:
+        # R² of a constant, as scikit-learn has it.
+        value = float(not losses.any())
+        return HeldOut("R²", value, value, value, losses)
+    value = 1 - float(losses.mean()) / spread
+    half = DEVIATIONS * float((losses - (1 - value) * deviations).std()) / spread / float(np.sqrt(n))
+    return HeldOut("R²", value, value - half, min(1.0, value + half), losses / spread)
+
+
+def hold_out(codes: Array, share: float, rng: np.random.Generator) -> Array:
+    """Return which rows to hold out: at random, the same share of each class, and never all rows of one.
+
+    Parameters
+    ----------
+    codes : array
+        The class of each row; zeros where there are none.
+    share : float
+        Between 0 and 1.
+
+    Examples
+    --------
+    >>> hold_out(np.repeat([0, 1], [10, 1]), 0.2, np.random.default_rng(0)).sum()
+    np.int64(2)
+    """
+    order = rng.permutation(len(codes))
+    order = order[np.argsort(codes[order], kind="stable")]
+    _, first, counts = np.unique(codes[order], return_index=True, return_counts=True)
+    rank = np.arange(len(codes)) - np.repeat(first, counts)
+    held = np.empty(len(codes), dtype=bool)
+    held[order] = np.floor((rank + 1) * share) > np.floor(rank * share)
+    return held
 
 
 class Scores(Protocol):

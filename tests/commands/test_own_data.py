@@ -293,7 +293,7 @@ def test_words_for_a_gap_and_decimal_commas(folder: Path, capsys: pytest.Capture
     rows = [f"{rng.normal():.4f}".replace(".", ",") for _ in range(60)]
     lines = [f"{a};{'unknown' if i % 9 == 0 else i % 7};{a}" for i, a in enumerate(rows)]
     (folder / "t.csv").write_text("a;b;y\n" + "\n".join(lines))
-    assert run("fit", "t.csv", "--target", "y", "--missing", "unknown", "--out", "m", "--json") == 0
+    assert run("fit", "t.csv", "--target", "y", "--missing", "unknown", "--holdout", "0", "--out", "m", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["model"] == "KernelRidge"
     assert [column["kind"] for column in found["encoding"]] == ["number", "number"]
@@ -433,12 +433,81 @@ def test_an_empty_standard_input_is_told(
 
 
 def test_progress_is_told_of_the_fit_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--target", "price", "--drop", "kind", "--n-landmarks", "20", "--verbose"]
-    assert run("fit", "houses.csv", *words, "--out", "m.nys") == 0
-    shown = "".join(capsys.readouterr())
-    assert "400 of 400 rows" in shown
-    assert "predict" not in shown
+    words = ["--target", "price", "--drop", "kind", "--n-landmarks", "20", "--out", "m.nys"]
+    assert run("fit", "houses.csv", *words) == 0
+    shown = capsys.readouterr().err.splitlines()
+    assert [line for line in shown if "fit to" in line] == [
+        "first fit to 320 rows; 80 are held out",
+        "fit to all 400 rows",
+    ]
+    for name in ("metric", "landmarks", "factor", "regularisation"):  # one line per stage and fit
+        assert [line.split(": ")[1].split(" ")[0] for line in shown if line.startswith(f"{name}: ")] == ["320", "400"]
+    assert not any("predict" in line for line in shown)
     assert nystrom.load("m.nys")[1].verbose == 0
+    assert run("fit", "houses.csv", *words, "--quiet") == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_fit_ends_with_a_verdict_on_held_out_rows(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_table(folder / "more.csv", 1_000)
+    write_table(folder / "later.csv", 2_000, seed=7)
+    words = ["--target", "price", "--drop", "kind", "--metric", "none", "--n-landmarks", "100", "--out", "m", "--json"]
+    assert run("fit", "more.csv", *words) == 0
+    fitted = json.loads(capsys.readouterr().out)
+    score = fitted["score"]
+    assert (score["name"], score["rows"], score["fitted to"]) == ("R2", 200, 800)
+    assert score["low"] < score["value"] < score["high"] <= 1
+    assert score["baseline"] <= 0 < score["low"]
+    assert set(fitted["leading"]) == {"rooms", "town", "built"}
+    assert nystrom.load("m")[1].held_out_["value"] == score["value"]
+    assert run("score", "m", "later.csv", "--json") == 0
+    assert score["low"] < json.loads(capsys.readouterr().out)["R2"] < score["high"]
+    words = ["--target", "kind", "--drop", "price", "--out", "m"]
+    assert run("fit", "houses.csv", *words, "--quiet") == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"score +accuracy 0\.\d+ \(95 % interval .* on 80 rows held out from a first fit to 320", shown)
+    assert "always naming 'dear'" in shown or "always naming 'cheap'" in shown
+    assert run("fit", "houses.csv", *words, "--holdout", "0", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["score"]["on"] == "the rows of the fit"
+
+
+def test_advice_names_rare_classes_and_what_was_not_tried(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(600, 2))
+    rare = rng.permutation(600) < 30
+    lines = [f"{a:.3f},{b:.3f},{'rare' if r else 'usual'}" for (a, b), r in zip(x, rare, strict=True)]
+    (folder / "rare.csv").write_text("a,b,y\n" + "\n".join(lines))
+    assert run("fit", "rare.csv", "--target", "y", "--metric", "none", "--n-landmarks", "30", "--out", "m") == 0
+    shown = capsys.readouterr().out
+    assert "no better than the baseline" in shown
+    assert "--class-weight balanced finds more of the rare classes; missed now: rare (0 of 6 rows)" in shown
+    assert "--n-landmarks" not in shown  # it was given
+    words = ["--target", "y", "--class-weight", "balanced", "--kernel", "matern", "--out", "m", "--json"]
+    assert run("fit", "rare.csv", *words) == 0
+    fitted = json.loads(capsys.readouterr().out)
+    assert fitted["advice"] == []
+    assert fitted["score"]["classes"]["rare"]["rows"] == 6
+    model = nystrom.load("m")[1]
+    assert (model.class_weight, model.metric, model.kernel) == ("balanced", "auto", "matern")
+
+
+def test_few_rows_are_fitted_without_a_verdict(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "few.csv").write_text("x,y\n" + "\n".join(f"{i},{i * i}.5" for i in range(12)))
+    assert run("fit", "few.csv", "--target", "y", "--out", "m", "--json") == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["score"]["on"] == "the rows of the fit"
+    assert "12 are too few" in shown.err
+
+
+def test_dates_of_each_column_have_their_form(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [f"{1 + i % 28:02d}/0{1 + i % 9}/2020,0{1 + i % 9}-{1 + i % 28:02d}-21,{i}.5" for i in range(60)]
+    (folder / "dates.csv").write_text("start,end,y\n" + "\n".join(lines))
+    words = ["--target", "y", "--date-format", "start=%d/%m/%Y", "--date-format", "end=%m-%d-%y", "--out", "m"]
+    assert run("fit", "dates.csv", *words, "--json") == 0
+    fitted = json.loads(capsys.readouterr().out)
+    assert [column["kind"] for column in fitted["encoding"]] == ["date", "date"]
+    assert run("fit", "dates.csv", *words, "--date-format", "%d/%m/%Y") == 2
+    assert "name the column of each format" in capsys.readouterr().err
 
 
 def test_a_limit_of_memory_does_not_change_the_fit(folder: Path) -> None:

@@ -8,8 +8,9 @@ import sys
 import numpy as np
 import pytest
 
+import nystrom
 from nystrom.engine import LocalEngine, Silent, Sums
-from nystrom.engine.progress import BarProgress, LineProgress, format_rate, format_seconds, make_progress
+from nystrom.engine.progress import BarProgress, LineProgress, format_rate, format_seconds, make_progress, stage
 from nystrom.rows import as_blocks
 
 
@@ -146,3 +147,69 @@ def test_rates_have_three_digits_and_a_unit(value: float, text: str) -> None:
 )
 def test_durations_read_as_a_person_would_say_them(value: float, text: str) -> None:
     assert format_seconds(value) == text
+
+
+def test_the_passes_of_a_stage_share_one_line() -> None:
+    stream, clock = io.StringIO(), Clock()
+    progress = LineProgress(stream, clock=clock)
+    with stage("landmarks"):
+        for label in ("k-means", "k-means", "assign", "pivots, 20 of 100", "pivots, 40 of 100", "Lloyd step 3 of 10"):
+            progress.start(label, total=200)
+            clock.now += 0.5
+            progress.advance(200)
+            progress.stop()
+    assert stream.getvalue() == "landmarks: 200 rows, k-means × 2, assign, pivots × 2, Lloyd, 3.0 s\n"
+
+
+def test_a_long_stage_says_what_it_is_doing() -> None:
+    stream, clock = io.StringIO(), Clock()
+    with stage("solve"):
+        for step in (1, 2):
+            progress = LineProgress(stream, every=5.0, clock=clock)  # each engine makes its own
+            progress.start(f"conjugate gradients, step {step}", total=1000)
+            for _ in range(4):
+                clock.now += 1.0
+                progress.advance(250)
+            progress.stop()
+    assert stream.getvalue().splitlines() == [
+        "solve, conjugate gradients, step 2: 250 of 1,000 rows (25%), 250 rows/s, 3.0 s left",
+        "solve: 1,000 rows, conjugate gradients × 2, 8.0 s",
+    ]
+
+
+def test_a_stage_inside_another_belongs_to_it_and_a_silent_one_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    stream, clock = io.StringIO(), Clock()
+    with stage("metric"), stage("factor"):
+        run_pass(LineProgress(stream, clock=clock), clock, seconds_a_block=0.1)
+        run_pass(Silent(), clock, seconds_a_block=0.1)  # type: ignore[arg-type]
+    assert stream.getvalue() == "metric: 1,000 rows, sketch, 2.0 s\n"
+    with stage("factor"):
+        run_pass(Silent(), clock, seconds_a_block=0.1)  # type: ignore[arg-type]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_fit_writes_one_line_per_stage(capsys: pytest.CaptureFixture[str]) -> None:
+    X = np.random.default_rng(0).normal(size=(500, 3))
+    for machine, stages in (
+        (nystrom.KernelRidge(alpha="auto"), ["landmarks", "factor", "regularisation"]),
+        (nystrom.KernelRidge(alpha=1e-2, solver="cg"), ["landmarks", "solve"]),
+        (nystrom.KernelSVR(C=1.0), ["landmarks", "factor", "solve"]),
+        (nystrom.KernelKMeans(3), ["landmarks", "factor", "clusters"]),
+    ):
+        machine.set_params(n_landmarks=20, random_state=0, verbose=1).fit(X, X[:, 0])
+        shown = [line.split(":")[0] for line in capsys.readouterr().err.splitlines()]
+        assert [name for name in shown if name != "bandwidth"] == stages
+
+
+def test_a_stage_has_one_bar() -> None:
+    console = pytest.importorskip("rich.console")
+    stream = io.StringIO()
+    shown = console.Console(file=stream, force_terminal=True, width=120)
+    with stage("landmarks"):
+        for label in ("k-means", "assign"):
+            progress = BarProgress(shown)
+            progress.start(label, total=2000)
+            progress.advance(2000)
+            progress.stop()
+    assert "landmarks, assign" in stream.getvalue()
+    assert stream.getvalue().count("\n") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import sys
 import tempfile
@@ -14,7 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from nystrom.commands.options import require_package
+from nystrom.commands.options import (
+    parse_count,
+    parse_date_format,
+    parse_names,
+    parse_words,
+    require_package,
+)
 from nystrom.exceptions import TableWarning, warn_caller
 from nystrom.rows.arrow import import_arrow
 from nystrom.rows.base import RowBlocks
@@ -69,6 +76,49 @@ def open_source(text: str) -> Iterator[Source]:
         if suffix != ".npy":
             require_package("pyarrow", "io", "Reading tables")
         yield Source(str(named), "standard input", suffix != ".npy")
+
+
+def add_table_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what a table does not say itself."""
+    table = parser.add_argument_group("the table")
+    table.add_argument("--drop", type=parse_names, default=[], metavar="COLS", help="columns to leave out: a,b,c")
+    table.add_argument(
+        "--category", type=parse_names, default=[], metavar="COLS", help="columns of numbers that are codes, or classes"
+    )
+    table.add_argument(
+        "--max-categories", type=parse_count, default=30, metavar="N", help="columns per text column (30)"
+    )
+    table.add_argument(
+        "--date-format",
+        type=parse_date_format,
+        action="append",
+        default=[],
+        metavar="[COL=]FORMAT",
+        help="of dates in text, such as built=%%d/%%m/%%Y (default: ISO 8601); may be repeated",
+    )
+    table.add_argument("--missing", type=parse_words, metavar="WORDS", help="words for a gap, such as NA,-999,unknown")
+    table.add_argument(
+        "--decimal", choices=[".", ","], help="sign before decimals (default: , where ; is between the values)"
+    )
+
+
+def make_encoder(args: argparse.Namespace) -> Any:
+    """Return the encoder that the options of a table ask for."""
+    from nystrom.rows.arrow import MISSING
+    from nystrom.tables import TableEncoder
+
+    formats = dict(args.date_format)
+    if None in formats and len(args.date_format) > 1:
+        raise ValueError("--date-format: name the column of each format, as in --date-format built=%d/%m/%Y.")
+    return TableEncoder(
+        args.target,
+        max_categories=args.max_categories,
+        types=dict.fromkeys(args.category, "category") or None,
+        drop=args.drop or None,
+        date_format=formats.get(None, formats or None),
+        missing_values=None if args.missing is None else [*MISSING, *args.missing],
+        decimal=args.decimal,
+    )
 
 
 def split_model(model: Any) -> tuple[Any, Any]:

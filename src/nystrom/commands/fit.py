@@ -5,30 +5,46 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import shutil
+import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nystrom.commands.data_in import Source, matrix_rows, open_source, open_table_of
+from nystrom.commands.data_in import (
+    Source,
+    add_table_options,
+    make_encoder,
+    matrix_rows,
+    open_source,
+    open_table_of,
+)
 from nystrom.commands.data_out import print_json
 from nystrom.commands.options import (
     Subparsers,
     check_output,
     parse_count,
     parse_count_or_auto,
-    parse_names,
     parse_number_or_word,
     parse_setting,
-    parse_words,
+    parse_share,
 )
 from nystrom.exceptions import FewerLandmarksWarning, silenced
 from nystrom.rows.arrow import release_arrow
 from nystrom.scoring import make_scores
+from nystrom.types import Array
+
+if TYPE_CHECKING:
+    from nystrom.commands import trial
+    from nystrom.rows.base import RowBlocks
 
 MODELS = {
     "ridge": "KernelRidge",
@@ -46,6 +62,16 @@ _UNSUPERVISED = ("pca", "cluster", "spectral", "features")
 _CLASSIFIERS = ("classifier", "logistic", "svc")
 # Tried in turn where --max-memory is too small for the default of 1,000.
 _FEWER_LANDMARKS = (500, 250, 100, 50)
+# Parameters of estimators that are options of their own.
+_PARAMETERS = (
+    *("n_landmarks", "n_components", "n_clusters", "kernel", "gamma", "degree", "coef0", "metric", "alpha", "C"),
+    *("epsilon", "class_weight", "landmarks", "solver", "tol", "max_iter"),
+)
+# Kernels whose metric can be learned, and how many columns that is cheap for.
+_METRIC_KERNELS = ("gaussian", "rbf", "matern", "laplacian", "auto")
+_METRIC_COLUMNS = 300
+# Columns that the summary says lead.
+_MOST_LEADING = 5
 # Columns that are listed one by one in the summary.
 _MOST_LINES = 30
 # Encoded rows up to this many bytes (or a quarter of --max-memory) are held; more are spooled to a temporary file.
@@ -71,14 +97,47 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
         default="auto",
         help="auto: classifier if the target is text or whole numbers of at most 20 values, else ridge",
     )
-    machine = parser.add_argument_group("the machine")
+    parser.add_argument(
+        "--holdout",
+        type=parse_share,
+        default=0.2,
+        metavar="SHARE",
+        help="of the rows to judge a first fit by, before all rows are fitted (default: 0.2; 0 for none)",
+    )
+    _add_machine_options(parser.add_argument_group("the machine"))
+    add_table_options(parser)
+    run_group = parser.add_argument_group("the run")
+    run_group.add_argument("--max-memory", metavar="SIZE", help="what the fit may take, such as 2GB")
+    run_group.add_argument("--n-jobs", type=int, metavar="N", help="threads (default: all cores)")
+    run_group.add_argument("--seed", type=int, default=0, help="of all random choices (default: 0)")
+    run_group.add_argument("--full", action="store_true", help="save what partial_fit and merge need, too")
+    run_group.add_argument("--quiet", action="store_true", help="show no progress")
+    run_group.add_argument("--json", action="store_true", help="print the summary as JSON")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _add_machine_options(machine: Any) -> None:
     machine.add_argument("--n-landmarks", type=parse_count_or_auto, metavar="M", help="number, or auto (default: 1000)")
     machine.add_argument("--n-components", type=parse_count, metavar="R", help="rank; components of pca and features")
     machine.add_argument("--n-clusters", type=parse_count, metavar="C", help="clusters of cluster and spectral")
-    machine.add_argument("--kernel", help="gaussian, laplacian, matern, polynomial, linear, cosine, ...")
+    machine.add_argument("--kernel", help="gaussian, laplacian, matern, polynomial, linear, cosine, auto, ...")
     machine.add_argument("--gamma", type=parse_number_or_word, help="bandwidth: a number, scale or auto")
+    machine.add_argument("--degree", type=float, help="of the polynomial kernel")
+    machine.add_argument("--coef0", type=float, help="constant of the polynomial kernel")
+    machine.add_argument(
+        "--metric",
+        type=parse_number_or_word,
+        help="how much each column counts: none, diagonal, full or auto (default: auto where that is cheap)",
+    )
     machine.add_argument("--alpha", type=parse_number_or_word, help="regularisation: a number or auto (the default)")
-    machine.add_argument("--C", type=float, help="inverse regularisation of logistic, svc and svr")
+    machine.add_argument("--C", type=parse_number_or_word, help="inverse regularisation of logistic, svc and svr")
+    machine.add_argument("--epsilon", type=float, help="errors up to this size cost nothing (svr)")
+    machine.add_argument("--class-weight", metavar="balanced", help="make all classes count alike")
+    machine.add_argument("--landmarks", metavar="WAY", help="how landmarks are chosen: auto, kmeans, uniform, ...")
+    machine.add_argument("--solver", help="factor, cg, exact or auto")
+    machine.add_argument("--tol", type=float, help="tolerance of the solver; of features: the error to reach")
+    machine.add_argument("--max-iter", type=parse_count, metavar="N", help="most steps of the solver")
     machine.add_argument(
         "--set",
         type=parse_setting,
@@ -87,30 +146,6 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         help="any other parameter of the estimator, such as selection=gcv; may be repeated",
     )
-    table = parser.add_argument_group("the table")
-    table.add_argument("--drop", type=parse_names, default=[], metavar="COLS", help="columns to leave out: a,b,c")
-    table.add_argument(
-        "--category", type=parse_names, default=[], metavar="COLS", help="columns of numbers that are codes, or classes"
-    )
-    table.add_argument(
-        "--max-categories", type=parse_count, default=30, metavar="N", help="columns per text column (30)"
-    )
-    table.add_argument(
-        "--date-format", metavar="FORMAT", help="of dates in text, such as %%d.%%m.%%Y (default: ISO 8601)"
-    )
-    table.add_argument("--missing", type=parse_words, metavar="WORDS", help="words for a gap, such as NA,-999,unknown")
-    table.add_argument(
-        "--decimal", choices=[".", ","], help="sign before decimals (default: , where ; is between the values)"
-    )
-    run_group = parser.add_argument_group("the run")
-    run_group.add_argument("--max-memory", metavar="SIZE", help="what the fit may take, such as 2GB")
-    run_group.add_argument("--n-jobs", type=int, metavar="N", help="threads (default: all cores)")
-    run_group.add_argument("--seed", type=int, default=0, help="of all random choices (default: 0)")
-    run_group.add_argument("--full", action="store_true", help="save what partial_fit and merge need, too")
-    run_group.add_argument("--verbose", action="store_true", help="show the progress of each pass")
-    run_group.add_argument("--json", action="store_true", help="print the summary as JSON")
-    parser.set_defaults(run=run)
-    return parser
 
 
 def run(args: argparse.Namespace) -> int:
@@ -130,7 +165,8 @@ def run(args: argparse.Namespace) -> int:
     # Where nobody asked for a number, fewer landmarks are no news.
     quiet = silenced() if args.n_landmarks else silenced(FewerLandmarksWarning)
     with open_source(args.data) as source, tempfile.TemporaryDirectory(prefix="nystrom-") as scratch, quiet:
-        fitted = _fit_table(args, source, Path(scratch)) if source.is_table else _fit_matrix(args, source)
+        job = _open_table(args, source, Path(scratch)) if source.is_table else _open_matrix(args, source)
+        fitted = _fit(args, job)
     fitted["seconds"] = time.perf_counter() - began
     model = fitted.pop("estimator")
     from nystrom import save
@@ -141,60 +177,120 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _fit_table(args: argparse.Namespace, source: Source, scratch: Path) -> dict[str, Any]:
-    from sklearn.pipeline import Pipeline
+@dataclass
+class _Job:
+    """Rows as a machine takes them, and the machine; ``labels`` are the classes whose numbers are the target."""
 
-    from nystrom.rows.arrow import MISSING
-    from nystrom.tables import TableEncoder
+    rows: RowBlocks
+    machine: Any
+    choice: str
+    why: str
+    described: dict[str, Any]
+    encoder: Any = None
+    labels: Array | None = None
+
+    @property
+    def learns(self) -> bool:
+        return self.choice not in _UNSUPERVISED
+
+
+def _open_table(args: argparse.Namespace, source: Source, scratch: Path) -> _Job:
     from nystrom.tables.rows import EncodedRows
 
-    encoder = TableEncoder(
-        args.target,
-        max_categories=args.max_categories,
-        types=dict.fromkeys(args.category, "category") or None,
-        drop=args.drop or None,
-        date_format=args.date_format,
-        missing_values=None if args.missing is None else [*MISSING, *args.missing],
-        decimal=args.decimal,
-    )
+    encoder = make_encoder(args)
     table = open_table_of(source, encoder)
     encoder.fit(table)
     release_arrow()  # what decoding held, before the fit takes its own
-    supervised = args.model not in _UNSUPERVISED
     choice, why = _choose(args.model, encoder.target_)
-    machine = _make_machine(args, choice)
     labels = encoder.class_labels() if choice in _CLASSIFIERS else None
     if labels is not None and len(labels) == 1:
         raise ValueError(
             f"the target {args.target!r} of {source.name} is {labels.tolist()[0]!r} in every row: there is nothing to "
             f"tell apart."
         )
-    if isinstance(_weights(machine), dict):
+    if isinstance(dict(args.set).get("class_weight"), dict):
         labels = None
-    encoded = EncodedRows(encoder.coding, table, has_target=supervised, labels=labels, fitted=True)
+    learns = choice not in _UNSUPERVISED
+    encoded = EncodedRows(encoder.coding, table, has_target=learns, labels=labels, fitted=True)
     rows = _near(encoded, args.max_memory, scratch)
-    machine = _fit_machine(machine, rows, given=args.n_landmarks is not None)
-    machine.set_params(verbose=0)  # what --verbose tells of is the fit, neither its score nor later predictions
-    score = _score(machine, rows) if supervised else {}
-    if labels is not None:
-        machine.classes_ = labels[machine.classes_]
+    n, p = rows.shape
     described = {
-        "data": {
-            "name": source.name,
-            "rows": rows.shape[0],
-            "columns": len(encoder.columns_),
-            "encoded": rows.shape[1],
-        },
+        "data": {"name": source.name, "rows": n, "columns": len(encoder.columns_), "encoded": p},
         "encoding": [
             {"name": c.name, "kind": c.kind, "features": len(c.features), "note": c.note} for c in encoder.columns_
         ],
     }
-    pipeline = Pipeline([("encoder", encoder), ("model", machine)])
-    return {**described, **_describe(machine, args.target if supervised else None, why), **score, "estimator": pipeline}
+    return _Job(rows, _make_machine(args, choice, rows), choice, why, described, encoder, labels)
 
 
-def _weights(machine: Any) -> Any:
-    return getattr(machine, "class_weight", None)
+def _open_matrix(args: argparse.Namespace, source: Source) -> _Job:
+    rows = matrix_rows(source, args.target)
+    choice, why = args.model, "as asked"
+    if choice == "auto":
+        y = np.asarray(rows.target())
+        few = y.dtype.kind not in "f" or (np.all(y == np.rint(y)) and len(np.unique(y)) <= 20)
+        choice, why = ("classifier", "the target has few values") if few else ("ridge", "the target is numbers")
+    n, p = rows.shape
+    described = {"data": {"name": source.name, "rows": n, "columns": p, "encoded": p}}
+    return _Job(rows, _make_machine(args, choice, rows), choice, why, described)
+
+
+def _fit(args: argparse.Namespace, job: _Job) -> dict[str, Any]:
+    """Judge a first fit on held-out rows, fit all rows, and return the model with what is told of it."""
+    from nystrom.explanation import leading_columns
+
+    said = dict.fromkeys(("score", "advice"))
+    fit = partial(_fit_machine, given=args.n_landmarks is not None)
+
+    def tell(text: str) -> None:
+        if not args.quiet:
+            print(text, file=sys.stderr, flush=True)
+
+    if job.learns and args.holdout:
+        said = _try(args, job, fit, tell)
+    tell(f"fit to all {job.rows.shape[0]:,} rows")
+    machine = fit(job.machine, job.rows)
+    machine.set_params(verbose=0)  # progress is that of the fit, not of later predictions
+    if job.learns and said["score"] is None:
+        said["score"] = _score(machine, job.rows)
+    elif said["score"] is not None:
+        machine.held_out_ = {key: said["score"][key] for key in ("name", "value", "low", "high", "baseline", "rows")}
+    if job.labels is not None:
+        machine.classes_ = job.labels[machine.classes_]
+    model = machine
+    if job.encoder is not None:
+        from sklearn.pipeline import Pipeline
+
+        model = Pipeline([("encoder", job.encoder), ("model", machine)])
+    leading = dict(leading_columns(model)[:_MOST_LEADING])
+    described = job.described | _describe(machine, args.target if job.learns else None, job.why)
+    return {**described, **({"leading": leading} if leading else {}), **said, "estimator": model}
+
+
+def _try(args: argparse.Namespace, job: _Job, fit: trial.Fit, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Return the score of a first fit on rows held out from it, and what is likely to do better."""
+    from sklearn.base import clone
+
+    from nystrom.commands import trial
+
+    classes, n = job.choice in _CLASSIFIERS, job.rows.shape[0]
+    tried = None
+    if args.kernel != "precomputed":
+        tried = trial.make_trial(job.rows, args.holdout, classes=classes, max_memory=args.max_memory, seed=args.seed)
+    if tried is None:
+        tell(f"no rows are held out: {n:,} are too few, or the kernel is a matrix of all rows")
+        return {"score": None, "advice": None}
+    tell(f"first fit to {int((~tried.held).sum()):,} rows; {int(tried.held.sum()):,} are held out")
+    machine = fit(clone(job.machine), tried.train())
+    machine.set_params(verbose=0)
+    score = trial.describe(machine, tried, job.labels)
+    tell("compare with fewer landmarks and other kernels")
+    m = machine.landmarks_.shape[0]
+    if "n_landmarks" not in _given(args) and m < np.count_nonzero(~tried.held):
+        job.machine.set_params(n_landmarks=m)  # the fit that was judged, also where it is learned how many there are
+    advice = trial.advise(machine, tried, score, fit, set(_given(args)))
+    hints = [column for column in job.described.get("encoding", []) if "--" in column["note"]]
+    return {"score": score, "advice": [*advice, *(f"{hint['name']} {hint['note']}" for hint in hints)]}
 
 
 def _fit_machine(machine: Any, rows: Any, *, given: bool) -> Any:
@@ -209,23 +305,6 @@ def _fit_machine(machine: Any, rows: Any, *, given: bool) -> Any:
             if getattr(machine, "n_components", None) is not None:
                 machine.set_params(n_components=min(machine.n_components, fewer))
     return machine.fit(rows)
-
-
-def _fit_matrix(args: argparse.Namespace, source: Source) -> dict[str, Any]:
-    rows = matrix_rows(source, args.target)
-    supervised = args.model not in _UNSUPERVISED
-    choice, why = args.model, "as asked"
-    if choice == "auto":
-        y = np.asarray(rows.target())
-        few = y.dtype.kind not in "f" or (np.all(y == np.rint(y)) and len(np.unique(y)) <= 20)
-        choice, why = ("classifier", "the target has few values") if few else ("ridge", "the target is numbers")
-    machine = _fit_machine(_make_machine(args, choice), rows, given=args.n_landmarks is not None)
-    machine.set_params(verbose=0)
-    score = _score(machine, rows) if supervised else {}
-    described = {
-        "data": {"name": source.name, "rows": rows.shape[0], "columns": rows.shape[1], "encoded": rows.shape[1]}
-    }
-    return {**described, **_describe(machine, args.target if supervised else None, why), **score, "estimator": machine}
 
 
 def _choose(model: str, target: Any) -> tuple[str, str]:
@@ -248,7 +327,13 @@ def _choose(model: str, target: Any) -> tuple[str, str]:
     return "ridge", "the target is numbers"
 
 
-def _make_machine(args: argparse.Namespace, choice: str) -> Any:
+def _given(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the parameters of the estimator that the options set."""
+    given = {name: getattr(args, name) for name in _PARAMETERS if getattr(args, name) is not None}
+    return {**given, **dict(args.set)}
+
+
+def _make_machine(args: argparse.Namespace, choice: str, rows: RowBlocks) -> Any:
     import nystrom
 
     kind = getattr(nystrom, MODELS[choice])
@@ -257,8 +342,9 @@ def _make_machine(args: argparse.Namespace, choice: str) -> Any:
         "random_state": args.seed,
         "max_memory": args.max_memory,
         "n_jobs": args.n_jobs,
-        "verbose": int(args.verbose),
+        "verbose": int(not args.quiet),
     }
+    given = _given(args)
     if "alpha" in allowed and choice not in _UNSUPERVISED:
         wanted["alpha"] = "auto"
     if choice in _UNSUPERVISED:
@@ -270,18 +356,21 @@ def _make_machine(args: argparse.Namespace, choice: str) -> Any:
         wanted["fit_intercept"] = True
     if choice == "gp":
         wanted["normalize_y"] = True
-    given = {
-        name: getattr(args, name)
-        for name in ("n_landmarks", "n_components", "n_clusters", "kernel", "gamma", "alpha", "C")
-        if getattr(args, name) is not None
-    }
-    given.update(args.set)
+    elif "metric" in allowed and _metric_is_cheap(given, rows):
+        wanted["metric"] = "auto"
     for name in given:
         if name not in allowed:
             raise ValueError(
                 f"--model {choice} ({kind.__name__}) has no parameter {name!r}; it has {', '.join(sorted(allowed))}."
             )
-    return kind(**{**wanted, **given})
+    # "none" is what the shell says for None.
+    return kind(**{**wanted, **{name: None if value == "none" else value for name, value in given.items()}})
+
+
+def _metric_is_cheap(given: dict[str, Any], rows: RowBlocks) -> bool:
+    """Whether a metric can be learned for the kernel, at a width that is free, from a sample of few columns."""
+    free = given.get("gamma", "scale") == "scale" and given.get("kernel", "gaussian") in _METRIC_KERNELS
+    return free and not rows.is_sparse and rows.shape[1] <= _METRIC_COLUMNS
 
 
 def _near(rows: Any, max_memory: Any, scratch: Path) -> Any:
@@ -313,7 +402,7 @@ def _score(machine: Any, rows: Any) -> dict[str, Any]:
         scores.add(np.asarray(block.y), np.asarray(machine.predict(block.X)))
     found = scores.result()
     name = "accuracy" if "accuracy" in found else "R2"
-    return {"score": {"on": "the rows of the fit", "name": name, "value": found[name]}}
+    return {"on": "the rows of the fit", "name": name, "value": found[name]}
 
 
 def _describe(machine: Any, target: str | None, why: str) -> dict[str, Any]:
@@ -353,6 +442,8 @@ def _rounded(text: str) -> str:
 
 
 def _print_summary(fitted: dict[str, Any]) -> None:
+    from nystrom.commands import trial
+
     data = fitted["data"]
     columns = f"{data['columns']} column{'s' * (data['columns'] != 1)}"
     print(f"read     {data['name']}: {data['rows']:,} rows, {columns}, {data['encoded']} when encoded")
@@ -362,7 +453,17 @@ def _print_summary(fitted: dict[str, Any]) -> None:
     print(f"model    {fitted['model']}{target} ({fitted['why']})")
     factor = f", rank {fitted['rank']}, trace error {fitted['trace_error']:.3g}" if "rank" in fitted else ""
     print(f"fit      {fitted['landmarks']} landmarks{factor}, {_rounded(fitted['kernel'])}, {fitted['seconds']:.1f} s")
-    if "score" in fitted:
-        score = fitted["score"]
-        print(f"score    {score['name'].replace('R2', 'R²')} {score['value']:.4f} on {score['on']}")
+    if fitted["score"] is not None:
+        _print_block("score", trial.lines(fitted["score"]))
+    if "leading" in fitted:
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in fitted["leading"].items())
+        print(f"leading  {shares} (shares in what moves the predictions)")
     print(f"saved    {fitted['saved']} ({fitted['file_bytes'] / 1e6:.2f} MB)")
+    if fitted["score"] is not None:
+        page = f"nystrom report {shlex.quote(fitted['saved'])} DATA shows why, on rows with a known target"
+        _print_block("next", [*(fitted["advice"] or []), page])
+
+
+def _print_block(name: str, lines: list[str]) -> None:
+    for i, line in enumerate(lines):
+        print(f"{name if i == 0 else '':<8} {line}")

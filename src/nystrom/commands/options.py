@@ -71,6 +71,23 @@ def parse_number_or_word(text: str) -> Any:
         return text
 
 
+def parse_share(text: str) -> float:
+    """Return a share of at least 0 and below 1.
+
+    Examples
+    --------
+    >>> parse_share("0.2")
+    0.2
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share of at least 0 and below 1, such as 0.2")
+    return value
+
+
 def parse_setting(text: str) -> tuple[str, Any]:
     """Return the name and the value of ``name=value``, the value read as JSON where it is JSON.
 
@@ -96,6 +113,20 @@ def parse_names(text: str) -> list[str]:
 def parse_words(text: str) -> list[str]:
     """Return the words in a list such as "NA,-999", as they are written."""
     return text.split(",")
+
+
+def parse_date_format(text: str) -> tuple[str | None, str]:
+    """Return the column (None for all) and the format of ``built=%d/%m/%Y`` or ``%d/%m/%Y``.
+
+    Examples
+    --------
+    >>> parse_date_format("built=%d/%m/%Y"), parse_date_format("%d.%m.%Y")
+    (('built', '%d/%m/%Y'), (None, '%d.%m.%Y'))
+    """
+    name, equals, form = text.partition("=")
+    if "%" not in text:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a format such as %d/%m/%Y or built=%d/%m/%Y")
+    return (name, form) if equals and "%" not in name else (None, text)
 
 
 def check_output(path: str, allowed: tuple[str, ...], *, inputs: Sequence[str] = ()) -> str:

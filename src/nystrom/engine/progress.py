@@ -221,6 +221,7 @@ class BarProgress:
     def __init__(self, console: Any = None) -> None:
         self._console = console or make_console(stderr=True)
         self._bar: Any = None
+        self._task: Any = None
 
     def start(self, label: str, total: int) -> None:
         stage = _STAGE.get()

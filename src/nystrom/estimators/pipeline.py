@@ -259,7 +259,7 @@ def _run(rows: RowBlocks, request: FitRequest) -> MapFit:
     passes, rng = request.passes(rows, request.size.most), make_generator(request.seed)
     with stage("metric"):
         metric = request.kernel_rule.in_metric(passes, request.kernel, rng)
-    view = see(passes, metric.kernel)
+        view = see(passes, metric.kernel)
     with stage("number of landmarks"):
         size = request.size(view, request.selector, request.seed)
     if metric.n_landmarks is not None and isinstance(request.size, GivenSize) and request.size.is_default:
