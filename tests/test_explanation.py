@@ -37,7 +37,7 @@ def table():
 
 @pytest.fixture(scope="module")
 def model(table):
-    machine = nystrom.KernelRidge(n_landmarks=100, fit_intercept=True, random_state=0)
+    machine = nystrom.KernelRidge(alpha=1.0, n_landmarks=100, fit_intercept=True, random_state=0)
     return make_pipeline(TableEncoder("price"), machine).fit(table)
 
 
@@ -79,7 +79,7 @@ def test_an_interval_covers_the_loss_on_many_rows():
     rng = np.random.default_rng(3)
     X = rng.normal(size=(20_000, 2))
     y = X[:, 0] + 0.2 * X[:, 1] + 0.5 * rng.normal(size=len(X))
-    model = nystrom.KernelRidge(n_landmarks=50, random_state=0).fit(X[:2000], y[:2000])
+    model = nystrom.KernelRidge(alpha=1.0, n_landmarks=50, random_state=0).fit(X[:2000], y[:2000])
     truth = permutation_importance(model, X, y, max_rows=20_000, n_repeats=20)
     inside = 0
     for seed in range(20):
@@ -91,7 +91,7 @@ def test_an_interval_covers_the_loss_on_many_rows():
 
 def test_shares_of_the_metric_are_summed_by_column(table):
     scales = np.arange(1.0, 12.0)
-    machine = nystrom.KernelRidge(n_landmarks=50, metric=scales, random_state=0)
+    machine = nystrom.KernelRidge(alpha=1.0, n_landmarks=50, metric=scales, random_state=0)
     found = permutation_importance(make_pipeline(TableEncoder("price"), machine).fit(table), table, n_repeats=1)
     # area and its gaps; three cities; the day and two cycles as sine and cosine; noise
     sums = np.add.reduceat(scales**2, [0, 2, 5, 10])
@@ -109,17 +109,17 @@ def test_leading_columns_are_known_without_rows(model):
 
 def test_names_come_from_the_frame_and_through_a_scaler():
     X = pd.DataFrame(np.random.default_rng(0).normal(size=(80, 2)), columns=["u", "v"])
-    plain = nystrom.KernelRidge(n_landmarks=20, random_state=0).fit(X, X.u)
+    plain = nystrom.KernelRidge(alpha=1.0, n_landmarks=20, random_state=0).fit(X, X.u)
     scaled = make_pipeline(StandardScaler(), plain).fit(X, X.u)
-    for model in (nystrom.KernelRidge(n_landmarks=20, random_state=0).fit(X, X.u), scaled):
+    for model in (nystrom.KernelRidge(alpha=1.0, n_landmarks=20, random_state=0).fit(X, X.u), scaled):
         assert permutation_importance(model, X, X.u).columns == ("u", "v")
     with pytest.raises(ValueError, match="those of the fit, in their order: 'u', 'v'"):
-        permutation_importance(nystrom.KernelRidge(n_landmarks=20).fit(X, X.u), X[["v", "u"]], X.u)
+        permutation_importance(nystrom.KernelRidge(alpha=1.0, n_landmarks=20).fit(X, X.u), X[["v", "u"]], X.u)
 
 
 def test_what_cannot_be_judged_is_refused(model, table):
     X = np.random.default_rng(0).normal(size=(50, 2))
-    plain = nystrom.KernelRidge(n_landmarks=20, random_state=0).fit(X, X[:, 0])
+    plain = nystrom.KernelRidge(alpha=1.0, n_landmarks=20, random_state=0).fit(X, X[:, 0])
     with pytest.raises(ValueError, match="give y"):
         permutation_importance(plain, X)
     with pytest.raises(ValueError, match="one target for each of the 50 rows"):
@@ -144,7 +144,9 @@ def test_dependence_is_the_mean_prediction_of_a_changed_table(model, table):
 def test_dependence_on_codes_is_by_category(table):
     kernel = Gaussian(0.1).on([0, 1, 3, 4, 5, 6, 7, 8]) * Overlap(0.5).on([2])
     encoder = TableEncoder("price", categories="codes")
-    coded = make_pipeline(encoder, nystrom.KernelRidge(n_landmarks=100, kernel=kernel, random_state=0)).fit(table)
+    coded = make_pipeline(encoder, nystrom.KernelRidge(alpha=1.0, n_landmarks=100, kernel=kernel, random_state=0)).fit(
+        table
+    )
     found = partial_dependence(coded, table, "city", max_rows=len(table))
     for at, value in zip(found.grid, found.values[:, 0], strict=True):
         assert value == pytest.approx(coded.predict(table.drop(columns="price").assign(city=at)).mean())
@@ -154,7 +156,9 @@ def test_dependence_on_codes_is_by_category(table):
 def test_dependence_of_classes_is_in_probabilities():
     X = np.random.default_rng(0).normal(size=(200, 2))
     y = np.digitize(X[:, 0], [-0.5, 0.5])
-    found = partial_dependence(nystrom.KernelLogisticRegression(n_landmarks=30, random_state=0).fit(X, y), X, "x0")
+    found = partial_dependence(
+        nystrom.KernelLogisticRegression(C=1.0, n_landmarks=30, random_state=0).fit(X, y), X, "x0"
+    )
     assert found.outputs == ("0", "1", "2")
     np.testing.assert_allclose(found.values.sum(axis=1), 1.0)
     assert found.values[0, 0] > 0.8 > 0.2 > found.values[-1, 0]

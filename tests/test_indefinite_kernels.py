@@ -110,7 +110,10 @@ NO_KERNELS = {
 def test_a_function_that_is_no_kernel_is_refused_with_any_number_of_landmarks(kernel, n_landmarks):
     X = np.random.default_rng(2).normal(size=(400, 5))
     weight = (np.arange(400) % 2).astype(float)
-    machines = [Nystroem(kernel, n_components=1, n_landmarks=n_landmarks), KernelRidge(kernel=kernel, landmarks=X[:1])]
+    machines = [
+        Nystroem(kernel, n_components=1, n_landmarks=n_landmarks),
+        KernelRidge(alpha=1.0, kernel=kernel, landmarks=X[:1]),
+    ]
     with pytest.raises(NotPositiveSemidefiniteError, match="not positive semidefinite"):
         machines[0].set_params(random_state=0).fit(X)
     with pytest.raises(NotPositiveSemidefiniteError, match="not positive semidefinite"):

@@ -102,7 +102,7 @@ def test_classes(kind, tmp_path):
 
 def test_the_page_needs_nothing_else_and_names_are_escaped(tmp_path):
     table = make_table()
-    model = fitted(table, nystrom.KernelRidge(n_landmarks=60))
+    model = fitted(table, nystrom.KernelRidge(alpha=1.0, n_landmarks=60))
     path = nystrom.report(model, table, out=tmp_path / "page.html")
     page = Page(path)
     assert "script" not in page.tags
@@ -141,14 +141,14 @@ def test_intervals_cover_and_rows_far_from_all_are_named(tmp_path):
 
 def test_a_sample_of_many_rows_is_said_to_be_one(tmp_path):
     table = make_table()
-    model = fitted(table, nystrom.KernelRidge(n_landmarks=60))
+    model = fitted(table, nystrom.KernelRidge(alpha=1.0, n_landmarks=60))
     page = Page(nystrom.report(model, table, out=tmp_path / "page.html", max_rows=100))
     assert "On 100 rows drawn from 400" in page.text
 
 
 def test_what_cannot_be_is_refused(tmp_path, monkeypatch):
     table = make_table()
-    model = fitted(table, nystrom.KernelRidge(n_landmarks=60))
+    model = fitted(table, nystrom.KernelRidge(alpha=1.0, n_landmarks=60))
     with pytest.raises(ValueError, match="beside must be 'boosting' or None; got 'trees'"):
         nystrom.report(model, table, out=tmp_path / "page.html", beside="trees")
     with pytest.raises(FileNotFoundError, match="create it first"):

@@ -24,7 +24,7 @@ def judged(model, X, y, chunk=170):
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_classes(n_classes):
     y = np.array(["a", "b", "c"])[np.digitize(NOISY, [-0.5, 0.9][: n_classes - 1])]
-    model = nystrom.KernelLogisticRegression(n_landmarks=40, random_state=0).fit(ROWS, y)
+    model = nystrom.KernelLogisticRegression(C=1.0, n_landmarks=40, random_state=0).fit(ROWS, y)
     scores = judged(model, ROWS, y)
     found, guess, p = scores.result(), model.predict(ROWS), model.predict_proba(ROWS)
     assert found["rows"] == 900
@@ -72,7 +72,7 @@ def test_the_calibration_error_is_that_of_the_bins():
 
 def test_a_class_that_is_not_known_counts_as_wrong():
     y = np.digitize(NOISY, [0.0])
-    model = nystrom.KernelLogisticRegression(n_landmarks=40, random_state=0).fit(ROWS, y)
+    model = nystrom.KernelLogisticRegression(C=1.0, n_landmarks=40, random_state=0).fit(ROWS, y)
     other = y.copy()
     other[:90] = 7
     found = judged(model, ROWS, other).result()
@@ -82,7 +82,7 @@ def test_a_class_that_is_not_known_counts_as_wrong():
 
 
 def test_numbers():
-    model = nystrom.KernelRidge(n_landmarks=40, random_state=0).fit(ROWS, NOISY + 5)
+    model = nystrom.KernelRidge(alpha=1.0, n_landmarks=40, random_state=0).fit(ROWS, NOISY + 5)
     found = judged(model, ROWS, NOISY + 5).result()
     assert found["R2"] == pytest.approx(model.score(ROWS, NOISY + 5))
     assert found["baseline error"] == pytest.approx(NOISY.std())

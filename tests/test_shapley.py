@@ -90,7 +90,7 @@ def test_are_exact_for_every_machine(machine):
 @pytest.mark.parametrize("p", [1, 2, 7, 8])
 def test_are_exact_for_any_number_of_columns(p):
     X = np.random.default_rng(p).normal(size=(60, p))
-    check(nystrom.KernelRidge(n_landmarks=20, random_state=0).fit(X, X.sum(axis=1) ** 2), X[:3], X[10:13])
+    check(nystrom.KernelRidge(alpha=1.0, n_landmarks=20, random_state=0).fit(X, X.sum(axis=1) ** 2), X[:3], X[10:13])
 
 
 def test_the_encoded_columns_of_one_column_count_as_one():
@@ -98,7 +98,7 @@ def test_the_encoded_columns_of_one_column_count_as_one():
     frame = pd.DataFrame({"a": rng.normal(size=90), "city": rng.choice(["x", "y", "z"], 90), "b": rng.normal(size=90)})
     frame.loc[::7, "b"] = np.nan
     frame["y"] = frame.a + (frame.city == "x") + frame.b.fillna(2.0)
-    model = make_pipeline(TableEncoder("y"), nystrom.KernelRidge(n_landmarks=30, random_state=0)).fit(frame)
+    model = make_pipeline(TableEncoder("y"), nystrom.KernelRidge(alpha=1.0, n_landmarks=30, random_state=0)).fit(frame)
     found = nystrom.explain(model, frame[:3], background=frame[40:46])
     encoder, machine = model[0], model[1]
     rows, beside = (np.asarray(encoder.transform(part)) for part in (frame[:3], frame[40:46]))
@@ -123,7 +123,7 @@ def test_are_sampled_with_an_error_for_other_kernels(parameters):
 
 
 def test_few_rows_need_a_background():
-    model = nystrom.KernelRidge(n_landmarks=30, random_state=0).fit(ROWS, TARGET)
+    model = nystrom.KernelRidge(alpha=1.0, n_landmarks=30, random_state=0).fit(ROWS, TARGET)
     with pytest.raises(ValueError, match="background=X_train"):
         nystrom.explain(model, ROWS[:3])
     assert nystrom.explain(model, ROWS).values.shape == (120, 5)
@@ -137,7 +137,7 @@ def test_a_machine_that_predicts_nothing_is_refused():
 
 def test_pictures():
     pytest.importorskip("matplotlib").use("agg")
-    model = nystrom.KernelRidge(n_landmarks=30, random_state=0).fit(ROWS, TARGET)
+    model = nystrom.KernelRidge(alpha=1.0, n_landmarks=30, random_state=0).fit(ROWS, TARGET)
     found = nystrom.explain(model, ROWS)
     bars = found.plot()
     sizes = np.sort(np.abs(found.values).mean(axis=0))[::-1]

@@ -21,8 +21,7 @@ from nystrom.landmarks import SELECTORS, make_selector
 from nystrom.rows import as_blocks
 from nystrom.rows.base import Block
 from nystrom.rows.draw import draw_rows
-from nystrom.tuning.cost import assign_parts
-from nystrom.tuning.sample import distinct_rows, row_keys
+from nystrom.tuning.sample import assign_parts, distinct_rows, row_keys
 
 N = 150
 
@@ -91,9 +90,9 @@ CHOICES = [
     KernelRidge("auto", solver="cg", tol=1e-12),
     KernelRidge([0.01, 0.3], solver="cg", tol=1e-12, fit_intercept=True),
     KernelRidge(0.1, solver="cg", early_stopping=True),
-    KernelRidge(gamma="auto"),
-    KernelRidge(metric="diagonal"),
-    KernelRidge(metric="auto", kernel="auto"),
+    KernelRidge(alpha=1.0, gamma="auto"),
+    KernelRidge(alpha=1.0, metric="diagonal"),
+    KernelRidge(alpha=1.0, metric="auto", kernel="auto"),
     KernelRidgeClassifier(kernel="auto"),
     KernelRidgeClassifier(metric="auto", class_weight="balanced", selection="gcv"),
     KernelLogisticRegression("auto", tol=1e-10),
@@ -122,7 +121,7 @@ def test_what_held_out_rows_choose_depends_on_weights_as_on_repetitions(data, ma
         np.testing.assert_allclose(other, scores[0], atol=1e-6 * np.abs(scores[0]).max())
 
 
-@pytest.mark.parametrize("machine", [KernelRidge(), KernelRidgeClassifier(1.0), KernelSVR()], ids=repr)
+@pytest.mark.parametrize("machine", [KernelRidge(alpha=1.0), KernelRidgeClassifier(1.0), KernelSVR(C=1.0)], ids=repr)
 def test_the_score_of_a_number_of_landmarks_counts_weights_as_repetitions(data, machine):
     X, y, w = data
     target = y if is_regressor(machine) else np.digitize(y, [9.7, 10.5])
@@ -347,6 +346,6 @@ def test_the_choice_of_held_out_rows_does_not_feel_a_shift_or_a_unit(data, machi
 
 def test_a_target_whose_squares_overflow_is_refused_as_such(data):
     X, y, _ = data
-    for machine in (KernelRidge(landmarks=X[:20]), GaussianProcessRegressor(landmarks=X[:20])):
+    for machine in (KernelRidge(alpha=1.0, landmarks=X[:20]), GaussianProcessRegressor(landmarks=X[:20])):
         with pytest.raises(ValueError, match="whose squares overflow"):
             machine.fit(X, y * 1e200)

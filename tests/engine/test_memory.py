@@ -135,12 +135,12 @@ import numpy as np, psutil
 from nystrom import KernelRidge, open_rows
 rows = open_rows(sys.argv[1], target=0)
 warm = np.random.default_rng(0).normal(size=(9000, 2))
-KernelRidge(n_landmarks=5, max_memory="300MB", random_state=0).fit(warm, warm[:, 0])
+KernelRidge(alpha=1.0, n_landmarks=5, max_memory="300MB", random_state=0).fit(warm, warm[:, 0])
 me = psutil.Process()
 base = peak = me.memory_info().rss
 limit = me.memory_info().vms + 150_000_000
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-model = KernelRidge(n_landmarks=50, max_memory="150MB", landmarks=sys.argv[2], n_jobs=2, random_state=0)
+model = KernelRidge(alpha=1.0, n_landmarks=50, max_memory="150MB", landmarks=sys.argv[2], n_jobs=2, random_state=0)
 done = threading.Event()
 def watch():
     global peak
@@ -175,9 +175,9 @@ def test_a_fit_stays_within_its_budget_and_under_a_hard_limit(landmarks: str, tm
 MACHINES = [
     (KernelKMeans(5, n_components=50, n_init=1, max_iter=5, random_state=0), "tall", 130),
     (SpectralClustering(5, n_components=50, n_init=1, max_iter=5, random_state=0), "tall", 130),
-    (KernelRidge(solver="exact", n_landmarks=300, random_state=0), "small", 130),
+    (KernelRidge(alpha=1.0, solver="exact", n_landmarks=300, random_state=0), "small", 130),
     (Nystroem(n_components=50, landmarks="column-norm", random_state=0), "small", 110),
-    (KernelRidge(n_landmarks=100, random_state=0), "sparse", 150),
+    (KernelRidge(alpha=1.0, n_landmarks=100, random_state=0), "sparse", 150),
 ]
 _MEASURE_MACHINE = """
 import pickle, sys, threading
@@ -194,7 +194,7 @@ else:
     X = sp.csr_matrix((np.ones(600_000, "f4"), (np.repeat(np.arange(20_000), 30), where)), shape=(20_000, 100_000))
 y = np.asarray(X[:, 0].sum(axis=1)).ravel() if kind == "sparse" else X[:, 0]
 warm = rng.normal(size=(9000, 2))
-KernelRidge(n_landmarks=5, max_memory="300MB", random_state=0).fit(warm, warm[:, 0])
+KernelRidge(alpha=1.0, n_landmarks=5, max_memory="300MB", random_state=0).fit(warm, warm[:, 0])
 me = psutil.Process()
 base = peak = me.memory_info().rss
 done = threading.Event()
@@ -231,7 +231,7 @@ def _sparse_rows() -> Any:
 
 def test_sparse_rows_count_as_they_are_stored() -> None:
     X = _sparse_rows()
-    model = KernelRidge(n_landmarks=50, landmarks="uniform", max_memory="100MB", random_state=0)
+    model = KernelRidge(alpha=1.0, n_landmarks=50, landmarks="uniform", max_memory="100MB", random_state=0)
     bound = model.fit(X, np.arange(2000.0))
     free = model.set_params(max_memory=None).fit(X, np.arange(2000.0))
     assert np.array_equal(bound.predict(X), free.predict(X))
@@ -272,7 +272,7 @@ def test_a_fit_that_this_machine_cannot_hold_is_refused_and_auto_avoids_it(rows:
     X = np.random.default_rng(0).normal(size=(4000, 3))
     with pytest.raises(MemoryBudgetError, match=r"this machine has 200MB.*solver='cg'"):
         Nystroem(n_components=2, n_landmarks=2000).fit(X)
-    model = KernelRidge(n_landmarks=2000, landmarks="uniform", tol=1e-3, random_state=0).fit(X, X[:, 0])
+    model = KernelRidge(alpha=1.0, n_landmarks=2000, landmarks="uniform", tol=1e-3, random_state=0).fit(X, X[:, 0])
     assert (model.solver_, "this machine" in model.solver_reason_) == ("cg", True)
 
 
@@ -287,8 +287,8 @@ def wide_rows(n: int, columns: int) -> sp.csr_matrix:
     "use",
     [
         lambda X, y: Nystroem(n_components=2).fit(X),
-        lambda X, y: KernelRidge(landmarks="uniform", gamma=0.1).fit(X, y),
-        lambda X, y: KernelRidge(solver="exact").fit(X, y),
+        lambda X, y: KernelRidge(alpha=1.0, landmarks="uniform", gamma=0.1).fit(X, y),
+        lambda X, y: KernelRidge(alpha=1.0, solver="exact").fit(X, y),
         lambda X, y: KernelKMeans(2).fit(X),
         lambda X, y: select_landmarks(X, 3),
         lambda X, y: kernel_eigh(X, n_components=2),
@@ -304,8 +304,8 @@ def test_more_columns_than_this_machine_has_memory_for_are_refused_by_name(use: 
 
 def test_a_budget_counts_the_means_of_sparse_columns() -> None:
     with pytest.raises(MemoryBudgetError, match=r"at least max_memory='\d+MB'\. Most of it is for the columns: leave"):
-        KernelRidge(max_memory="100MB").fit(wide_rows(300, 2**22), np.arange(300.0))
+        KernelRidge(alpha=1.0, max_memory="100MB").fit(wide_rows(300, 2**22), np.arange(300.0))
 
 
 def test_the_exact_solver_does_not_count_sparse_rows_as_dense() -> None:
-    KernelRidge(solver="exact", max_memory="500MB").fit(wide_rows(300, 2**21), np.arange(300.0))
+    KernelRidge(alpha=1.0, solver="exact", max_memory="500MB").fit(wide_rows(300, 2**21), np.arange(300.0))

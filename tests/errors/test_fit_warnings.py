@@ -23,7 +23,7 @@ def test_a_bandwidth_too_narrow_is_named():
 def test_sparse_text_is_sent_to_a_linear_model():
     X = sp.random(600, 5000, 0.005, format="csr", random_state=0)
     with pytest.warns(ApproximationWarning, match="sparse rows of very many columns.*linear model"):
-        KernelRidge(n_landmarks=60, random_state=0).fit(X, np.ones(600))
+        KernelRidge(alpha=1.0, n_landmarks=60, random_state=0).fit(X, np.ones(600))
 
 
 def test_too_few_landmarks_are_named():

@@ -48,7 +48,7 @@ ORDINARY: dict[str, Callable] = {
 }
 MACHINES = {
     "Nystroem": lambda y: Nystroem(random_state=0),
-    "KernelRidge": lambda y: KernelRidge(random_state=0),
+    "KernelRidge": lambda y: KernelRidge(alpha=1.0, random_state=0),
     "KernelPCA": lambda y: KernelPCA(n_components=5, random_state=0),
     "a machine of classes": lambda y: KernelRidgeClassifier(random_state=0) if len(np.unique(y)) < 20 else None,
 }
@@ -93,9 +93,11 @@ def some_normal(rng):
 NARROW = (r"\d+% of the kernel of 600 rows", "bandwidth is so narrow", "a smaller gamma")
 WARNS = {
     "narrow": Situation(some_normal, lambda: Nystroem(gamma=50.0, n_components=20), NARROW),
-    "narrow, ridge": Situation(some_normal, lambda: KernelRidge(gamma=50.0, n_landmarks=40), NARROW),
+    "narrow, ridge": Situation(some_normal, lambda: KernelRidge(alpha=1.0, gamma=50.0, n_landmarks=40), NARROW),
     "narrow, components": Situation(some_normal, lambda: KernelPCA(gamma=50.0, n_components=3), NARROW),
-    "narrow, classes": Situation(some_normal, lambda: KernelLogisticRegression(gamma=50.0, n_landmarks=40), NARROW),
+    "narrow, classes": Situation(
+        some_normal, lambda: KernelLogisticRegression(C=1.0, gamma=50.0, n_landmarks=40), NARROW
+    ),
     "narrow, clusters": Situation(some_normal, lambda: KernelKMeans(n_clusters=2, gamma=50.0, n_components=20), NARROW),
     "narrow, graph": Situation(
         some_normal, lambda: SpectralClustering(n_clusters=2, gamma=50.0, n_components=20), NARROW

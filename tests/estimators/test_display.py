@@ -20,9 +20,9 @@ MACHINES: list[Any] = [
     nystrom.KernelKMeans(n_clusters=2),
     nystrom.SpectralClustering(n_clusters=2, n_init=1),
     nystrom.KernelRidge(alpha="auto", n_landmarks=30),
-    nystrom.KernelRidge(solver="cg", n_landmarks=30),
+    nystrom.KernelRidge(alpha=1.0, solver="cg", n_landmarks=30),
     nystrom.KernelRidgeClassifier(n_landmarks=30),
-    nystrom.KernelLogisticRegression(n_landmarks=30),
+    nystrom.KernelLogisticRegression(C=1.0, n_landmarks=30),
     nystrom.GaussianProcessRegressor(n_landmarks=30),
 ]
 
@@ -47,7 +47,7 @@ def test_a_fitted_machine_shows_its_fit(machine: Any) -> None:
 
 
 def test_the_plain_display_stays_plain() -> None:
-    model = nystrom.KernelRidge(n_landmarks=30).fit(X, X[:, 0])
+    model = nystrom.KernelRidge(alpha=1.0, n_landmarks=30).fit(X, X[:, 0])
     with sklearn.config_context(display="text"):
         assert not hasattr(model, "_repr_html_")
         assert list(model._repr_mimebundle_()) == ["text/plain"]
@@ -56,7 +56,7 @@ def test_the_plain_display_stays_plain() -> None:
 def test_showing_a_model_needs_no_data(tmp_path: Path) -> None:
     np.save(tmp_path / "X.npy", X)
     rows = nystrom.open_rows(tmp_path / "X.npy", target=2)
-    model = nystrom.KernelRidge(n_landmarks=30, random_state=0).fit(rows)
+    model = nystrom.KernelRidge(alpha=1.0, n_landmarks=30, random_state=0).fit(rows)
     (tmp_path / "X.npy").unlink()
     assert "nystrom-summary" in model._repr_html_()
     model.save(tmp_path / "m")
@@ -67,11 +67,11 @@ def test_showing_a_model_needs_no_data(tmp_path: Path) -> None:
 
 
 def test_text_in_a_summary_is_no_markup() -> None:
-    model = nystrom.KernelRidge(kernel=lambda a, b: a @ b.T, n_landmarks=5).fit(X, X[:, 0])
+    model = nystrom.KernelRidge(alpha=1.0, kernel=lambda a, b: a @ b.T, n_landmarks=5).fit(X, X[:, 0])
     assert "<lambda>" not in model._repr_html_().partition("</table>")[0]
 
 
 def test_a_quality_is_shown_where_there_is_one() -> None:
-    model = nystrom.KernelRidge(n_landmarks=30).fit(X, X[:, 0])
+    model = nystrom.KernelRidge(alpha=1.0, n_landmarks=30).fit(X, X[:, 0])
     assert dict(summary(model))["quality"] == model.quality_
     assert "of the kernel explained" in model.quality_

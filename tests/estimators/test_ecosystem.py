@@ -50,8 +50,8 @@ def columns_of(frame: Any, names: list[str]) -> Any:
 def test_a_frame_gives_the_answers_of_its_array_and_its_names_are_checked(make: Any) -> None:
     frame = make()
     Z = X[:30]
-    model = nystrom.KernelRidge(landmarks=Z, gamma=0.3).fit(frame, Y)
-    expected = nystrom.KernelRidge(landmarks=Z, gamma=0.3).fit(X, Y).predict(X)
+    model = nystrom.KernelRidge(alpha=1.0, landmarks=Z, gamma=0.3).fit(frame, Y)
+    expected = nystrom.KernelRidge(alpha=1.0, landmarks=Z, gamma=0.3).fit(X, Y).predict(X)
     np.testing.assert_allclose(np.asarray(model.predict(frame)), expected, rtol=1e-7)
     assert list(model.feature_names_in_) == NAMES
     with pytest.raises(ValueError, match="feature names"):
@@ -122,5 +122,5 @@ def test_columns_that_are_no_numbers_are_named_in_one_line(values: Any) -> None:
     frame = as_pandas()
     frame["odd"] = values
     with pytest.raises((ValueError, TypeError), match="odd") as caught:
-        nystrom.KernelRidge(n_landmarks=10).fit(frame, Y)
+        nystrom.KernelRidge(alpha=1.0, n_landmarks=10).fit(frame, Y)
     assert "\n" not in str(caught.value)

@@ -26,14 +26,14 @@ MACHINES = [
     (KernelPCA(n_components=3), None),
     (KernelKMeans(n_clusters=2), None),
     (SpectralClustering(n_clusters=2), None),
-    (KernelRidge(), VALUES),
-    (KernelRidge(solver="cg"), VALUES),
-    (KernelRidge(solver="exact"), VALUES),
+    (KernelRidge(alpha=1.0), VALUES),
+    (KernelRidge(alpha=1.0, solver="cg"), VALUES),
+    (KernelRidge(alpha=1.0, solver="exact"), VALUES),
     (KernelRidgeClassifier(), CLASSES),
     (GaussianProcessRegressor(), VALUES),
-    (KernelLogisticRegression(), CLASSES),
-    (KernelSVC(), CLASSES),
-    (KernelSVR(), VALUES),
+    (KernelLogisticRegression(C=1.0), CLASSES),
+    (KernelSVC(C=1.0), CLASSES),
+    (KernelSVR(C=1.0), VALUES),
 ]
 
 

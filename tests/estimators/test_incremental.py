@@ -54,7 +54,9 @@ def test_maps_of_other_landmarks_do_not_merge() -> None:
         _map().fit(X).merge(clone(_map()).set_params(landmarks=X[40:80]).fit(X))
 
 
-@pytest.mark.parametrize("settings", [{"alpha": 0.5}, {"alpha": "auto", "selection": "gcv"}, {"fit_intercept": True}])
+@pytest.mark.parametrize(
+    "settings", [{"alpha": 0.5}, {"alpha": "auto", "selection": "gcv"}, {"alpha": 1.0, "fit_intercept": True}]
+)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_ridge_learned_in_parts_or_merged_is_the_ridge_of_all_rows(settings: Any, weighted: bool) -> None:
     def weight(part: slice) -> Any:
@@ -72,12 +74,19 @@ def test_a_ridge_learned_in_parts_or_merged_is_the_ridge_of_all_rows(settings: A
         np.testing.assert_allclose(found.predict(X), whole.predict(X), atol=1e-7)
 
 
+def test_without_the_earlier_rows_leave_one_out_is_replaced_by_gcv() -> None:
+    model, judged = (KernelRidge(gamma=0.3, landmarks=X[:40], selection=by) for by in ("loo", "gcv"))
+    for part in PARTS:
+        model.partial_fit(X[part], y[part])
+    whole = judged.fit(X, y)
+    assert model.alpha_ == pytest.approx(whole.alpha_)
+    np.testing.assert_allclose(model.alpha_scores_, whole.alpha_scores_, rtol=1e-6)
+
+
 def test_what_needs_all_rows_again_is_refused() -> None:
-    with pytest.raises(ValueError, match="selection='loo' reads all rows again"):
-        KernelRidge(alpha="auto").partial_fit(X, y)
     with pytest.raises(ValueError, match="solver='exact' needs all rows at once"):
-        KernelRidge(solver="exact").partial_fit(X, y)
-    model = KernelRidge(n_landmarks=20, random_state=0).partial_fit(X, y)
+        KernelRidge(alpha=1.0, solver="exact").partial_fit(X, y)
+    model = KernelRidge(alpha=1.0, n_landmarks=20, random_state=0).partial_fit(X, y)
     with pytest.raises(ValueError, match="X has 3 features, but KernelRidge is expecting 4"):
         model.partial_fit(X[:, :3], y)
 
@@ -128,7 +137,7 @@ def test_machines_that_need_the_rows_refuse_to_merge(machine: Any) -> None:
 
 
 def test_fits_that_do_not_belong_together_do_not_merge() -> None:
-    ridge = KernelRidge(gamma=0.3, landmarks=Z)
+    ridge = KernelRidge(alpha=1.0, gamma=0.3, landmarks=Z)
     one, three = clone(ridge).fit(X, y), clone(ridge).fit(X, np.column_stack([y, y, y]))
     with pytest.raises(ValueError, match="have 1 and 3 targets"):
         one.merge(three)
@@ -145,7 +154,7 @@ def test_fits_that_do_not_belong_together_do_not_merge() -> None:
     with pytest.raises(ValueError, match="fit_inverse_transform=True reads the rows again"):
         way_back.merge(way_back)
     with pytest.raises(ValueError, match="compute_dual=True needs all rows at once"):
-        KernelRidge(compute_dual=True).partial_fit(X, y)
+        KernelRidge(alpha=1.0, compute_dual=True).partial_fit(X, y)
 
 
 def test_landmarks_moved_by_a_constant_do_not_merge() -> None:
@@ -164,7 +173,7 @@ def test_precomputed_kernels_do_not_merge() -> None:
 
 def test_partial_fit_refuses_another_number_of_targets_and_stays_as_it_was() -> None:
     three = np.column_stack([y, -y, 2 * y])
-    model = KernelRidge(gamma=0.3, landmarks=Z).fit(X, three)
+    model = KernelRidge(alpha=1.0, gamma=0.3, landmarks=Z).fit(X, three)
     before = model.predict(X)
     for wrong in (y, three[:, :2]):
         with pytest.raises(ValueError, match="but the fit so far has 3"):

@@ -32,14 +32,12 @@ EXACT = {"gamma": 0.2, "landmarks": X, "tol": 1e-14}
 
 # With few rows every one is a landmark: weights are then repetitions exactly. Weights of 1e3 beside 1e-4, as in one of
 # the checks, take more than its 1,000 passes to 1e-12.
-@parametrize_with_checks([machine(gamma=None, tol=1e-10) for machine in MACHINES])
+@parametrize_with_checks([machine(1.0, gamma=None, tol=1e-10) for machine in MACHINES])
 def test_scikit_learn_accepts_the_estimator(estimator, check):
     check(estimator)
 
 
-@parametrize_with_checks(
-    [KernelLogisticRegression("auto", gamma=None, tol=1e-10), KernelSVC("auto"), KernelSVR("auto")]
-)
+@parametrize_with_checks([KernelLogisticRegression(gamma=None, tol=1e-10), KernelSVC(), KernelSVR()])
 def test_scikit_learn_accepts_a_choice_of_C(estimator, check):
     check(estimator)
 
@@ -111,8 +109,8 @@ def test_support_vector_regression_is_liblinears_on_the_features():
 def test_weights_are_repetitions(make):
     times = np.random.default_rng(1).integers(0, 4, size=300)
     y = TARGETS[make]
-    weighted = make(**EXACT).fit(X, y, sample_weight=times)
-    repeated = make(**EXACT).fit(np.repeat(X, times, axis=0), np.repeat(y, times))
+    weighted = make(1.0, **EXACT).fit(X, y, sample_weight=times)
+    repeated = make(1.0, **EXACT).fit(np.repeat(X, times, axis=0), np.repeat(y, times))
     np.testing.assert_allclose(scores_of(weighted, X), scores_of(repeated, X), atol=1e-6)
 
 
@@ -237,9 +235,9 @@ def test_many_rows_begin_where_the_sample_that_chose_C_ended(make, monkeypatch):
 
 def test_several_targets_are_regressions_of_their_own():
     both = np.column_stack([VALUES, X[:, 1]])
-    together = KernelSVR(tol=1e-12, landmarks=X[:50]).fit(X, both)
+    together = KernelSVR(C=1.0, tol=1e-12, landmarks=X[:50]).fit(X, both)
     for k in range(2):
-        alone = KernelSVR(tol=1e-12, landmarks=X[:50]).fit(X, both[:, k])
+        alone = KernelSVR(C=1.0, tol=1e-12, landmarks=X[:50]).fit(X, both[:, k])
         np.testing.assert_allclose(together.predict(X)[:, k], alone.predict(X), atol=1e-6)
 
 
@@ -265,7 +263,9 @@ def test_gamma_auto_suits_the_regularisation_that_is_given():
     y = rows[:, 0] + 0.5 * rows[:, 1] + 0.1 * rng.normal(size=600)
     # The widest kernels fit a plane best, but with next to no regularisation, which C=1 is not.
     scores = [
-        KernelSVR(gamma=gamma, n_landmarks=150, random_state=0).fit(rows[:400], y[:400]).score(rows[400:], y[400:])
+        KernelSVR(C=1.0, gamma=gamma, n_landmarks=150, random_state=0)
+        .fit(rows[:400], y[:400])
+        .score(rows[400:], y[400:])
         for gamma in ("scale", "auto")
     ]
     assert scores[1] > scores[0] > 0.8
@@ -296,12 +296,12 @@ def test_wrong_parameters_are_named():
         with pytest.raises(ValueError, match="C must be a positive number, a list"):
             KernelSVC(C).fit(X, THREE)
     with pytest.raises(ValueError, match="epsilon must be a finite number of at least 0"):
-        KernelSVR(epsilon=-1).fit(X, VALUES)
+        KernelSVR(C=1.0, epsilon=-1).fit(X, VALUES)
     with pytest.raises(ValueError, match="at least 2 classes; got 1 class"):
-        KernelLogisticRegression().fit(X, np.zeros(300))
+        KernelLogisticRegression(C=1.0).fit(X, np.zeros(300))
     with pytest.raises(ValueError, match="Input y contains"):
-        KernelSVR().fit(as_blocks(X, np.full(300, np.nan), block_rows=100))
-    fitted = KernelSVC(n_landmarks=20).fit(X, THREE)
+        KernelSVR(C=1.0).fit(as_blocks(X, np.full(300, np.nan), block_rows=100))
+    fitted = KernelSVC(C=1.0, n_landmarks=20).fit(X, THREE)
     with pytest.raises(ValueError, match="cannot be merged"):
         fitted.merge(fitted)
 

@@ -36,7 +36,7 @@ SETTINGS = {"n_landmarks": 120, "random_state": 0}
 
 @parametrize_with_checks(
     [
-        KernelRidge(kernel="auto", metric="auto"),
+        KernelRidge(alpha=1.0, kernel="auto", metric="auto"),
         KernelSVR("auto", metric="full"),
         # Weights of 1e3 beside 1e-4, which one check gives, take more than its 1,000 passes to 1e-12.
         KernelLogisticRegression([0.1, 1.0], kernel="auto", metric="diagonal", tol=1e-10),
@@ -137,7 +137,7 @@ def test_sparse_rows_take_the_diagonal_metric():
     assert model.feature_importances_.argmax() == 0
     np.testing.assert_allclose(model.predict(S), model.predict(S.toarray()), atol=1e-8)
     with pytest.raises(ValueError, match="needs dense rows"):
-        KernelRidge(metric="full").fit(S, y)
+        KernelRidge(alpha=1.0, metric="full").fit(S, y)
 
 
 def test_the_kernel_is_chosen():
@@ -171,9 +171,9 @@ def test_a_learned_width_suits_the_regularisation_that_is_given():
     scores, losses = {}, {}
     for metric in (None, "diagonal", "full"):
         options = {"metric": metric, "n_landmarks": 200, "random_state": 0}
-        ridge = KernelRidge(fit_intercept=True, **options).fit(rows[:600], y[:600])
+        ridge = KernelRidge(1.0, fit_intercept=True, **options).fit(rows[:600], y[:600])
         scores[metric] = ridge.score(rows[600:], y[600:])
-        logistic = KernelLogisticRegression(**options).fit(rows[:600], y[:600] > 0)
+        logistic = KernelLogisticRegression(1.0, **options).fit(rows[:600], y[:600] > 0)
         chances = logistic.predict_log_proba(rows[600:])
         losses[metric] = -chances[np.arange(300), (y[600:] > 0).astype(int)].mean()
     assert min(scores["diagonal"], scores["full"]) > 0.95 > scores[None]
@@ -186,7 +186,7 @@ def test_a_width_that_is_given_is_kept():
 
 
 def test_without_a_metric_there_is_none_to_look_at():
-    model = KernelRidge(n_landmarks=20).fit(X, VALUES)
+    model = KernelRidge(alpha=1.0, n_landmarks=20).fit(X, VALUES)
     assert not hasattr(model, "metric_")
     with pytest.raises(AttributeError, match="fit it with metric="):
         _ = model.feature_importances_
@@ -201,17 +201,17 @@ def test_noise_keeps_the_plain_metric_and_says_so():
 def test_wrong_metrics_are_named():
     for metric in ("round", [1.0], np.eye(3)):
         with pytest.raises(ValueError, match="metric must be one of"):
-            KernelRidge(metric=metric).fit(X, VALUES)
+            KernelRidge(alpha=1.0, metric=metric).fit(X, VALUES)
     with pytest.raises(ValueError, match="leave metric=None"):
-        KernelRidge(gamma=[1.0] * 8, metric="diagonal").fit(X, VALUES)
+        KernelRidge(alpha=1.0, gamma=[1.0] * 8, metric="diagonal").fit(X, VALUES)
     with pytest.raises(ValueError, match="a metric is learned for the kernels"):
-        KernelRidge(kernel="polynomial", metric="diagonal").fit(X, VALUES)
+        KernelRidge(alpha=1.0, kernel="polynomial", metric="diagonal").fit(X, VALUES)
     with pytest.raises(ValueError, match="rows of 3 columns; these have 8"):
-        KernelRidge(gamma=[1.0] * 3).fit(X, VALUES)
+        KernelRidge(alpha=1.0, gamma=[1.0] * 3).fit(X, VALUES)
     with pytest.raises(ValueError, match="Laplacian kernel sums over columns, which metric as a matrix would mix"):
-        KernelRidge(kernel="laplacian", metric=np.eye(8)).fit(X, VALUES)
+        KernelRidge(alpha=1.0, kernel="laplacian", metric=np.eye(8)).fit(X, VALUES)
     with pytest.raises(ValueError, match="kernel='precomputed' has none"):
-        KernelRidge(kernel="precomputed", metric=np.ones(900)).fit(X @ X.T, VALUES)
+        KernelRidge(alpha=1.0, kernel="precomputed", metric=np.ones(900)).fit(X @ X.T, VALUES)
 
 
 @pytest.mark.parametrize("offset", [0, 1e4, 1e6])

@@ -19,14 +19,14 @@ CASES: list[tuple[Any, str]] = [
     (nystrom.KernelPCA(n_components=3), "transform"),
     (nystrom.KernelKMeans(n_clusters=3), "predict"),
     (nystrom.SpectralClustering(n_clusters=3, n_init=1), "predict"),
-    (nystrom.KernelRidge(n_landmarks=20), "predict"),
-    (nystrom.KernelRidge(n_landmarks=20), "residual"),
+    (nystrom.KernelRidge(alpha=1.0, n_landmarks=20), "predict"),
+    (nystrom.KernelRidge(alpha=1.0, n_landmarks=20), "residual"),
     (nystrom.KernelRidgeClassifier(n_landmarks=20), "predict"),
     (nystrom.KernelRidgeClassifier(n_landmarks=20), "decision_function"),
-    (nystrom.KernelLogisticRegression(n_landmarks=20), "predict_proba"),
-    (nystrom.KernelLogisticRegression(n_landmarks=20), "predict"),
-    (nystrom.KernelSVC(n_landmarks=20), "predict"),
-    (nystrom.KernelSVR(n_landmarks=20), "predict"),
+    (nystrom.KernelLogisticRegression(C=1.0, n_landmarks=20), "predict_proba"),
+    (nystrom.KernelLogisticRegression(C=1.0, n_landmarks=20), "predict"),
+    (nystrom.KernelSVC(C=1.0, n_landmarks=20), "predict"),
+    (nystrom.KernelSVR(C=1.0, n_landmarks=20), "predict"),
     (nystrom.GaussianProcessRegressor(n_landmarks=20), "predict"),
 ]
 
@@ -44,7 +44,7 @@ def test_every_machine_writes_what_it_returns(machine: Any, method: str, tmp_pat
 
 
 def test_a_loaded_model_writes_too(tmp_path: Path) -> None:
-    model = nystrom.KernelRidge(n_landmarks=20, random_state=0).fit(X[:2000], Y[:2000])
+    model = nystrom.KernelRidge(alpha=1.0, n_landmarks=20, random_state=0).fit(X[:2000], Y[:2000])
     model.save(tmp_path / "m")
     nystrom.load(tmp_path / "m").predict(X, out=tmp_path / "out.npy")
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy")[:, 0], model.predict(X))
@@ -59,7 +59,9 @@ def test_deviations_follow_the_means(tmp_path: Path) -> None:
 
 
 def test_two_targets_on_the_same_landmarks_are_two_jobs() -> None:
-    models = [nystrom.KernelRidge(n_landmarks=20, random_state=0).fit(X[:500], sign * Y[:500]) for sign in (1, -1)]
+    models = [
+        nystrom.KernelRidge(alpha=1.0, n_landmarks=20, random_state=0).fit(X[:500], sign * Y[:500]) for sign in (1, -1)
+    ]
     jobs = {describe_job(model.map_, "predict", vars(model)) for model in models}
     assert len(jobs) == 2
 

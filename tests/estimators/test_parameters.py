@@ -145,4 +145,4 @@ def test_a_value_of_no_use_is_refused_also_where_this_fit_would_not_use_it(cls, 
 def test_flags_may_be_numpys_or_0_and_1():
     X = np.random.default_rng(0).normal(size=(40, 3))
     for yes in (True, np.True_, 1):
-        assert KernelRidge(fit_intercept=yes, landmarks=X[:5]).fit(X, X[:, 0] + 5).intercept_[0] > 1
+        assert KernelRidge(alpha=1.0, fit_intercept=yes, landmarks=X[:5]).fit(X, X[:, 0] + 5).intercept_[0] > 1

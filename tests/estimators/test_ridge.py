@@ -27,7 +27,7 @@ EXACT_NEEDS_ALL_ROWS = dict.fromkeys(
 
 
 @parametrize_with_checks(
-    [KernelRidge(gamma=None), KernelRidge(gamma=None, solver="exact", fit_intercept=True)],
+    [KernelRidge(alpha=1.0, gamma=None), KernelRidge(alpha=1.0, gamma=None, solver="exact", fit_intercept=True)],
     expected_failed_checks=lambda estimator: EXACT_NEEDS_ALL_ROWS if estimator.solver == "exact" else {},
 )
 def test_scikit_learn_accepts_the_estimator(estimator, check):
@@ -236,10 +236,10 @@ def _distances(A, B):
 
 def test_a_saved_model_predicts_the_same_and_leaves_the_rows_behind(data):
     X, y, _, new = data
-    model = KernelRidge(n_landmarks=20, random_state=0).fit(X, y)
+    model = KernelRidge(alpha=1.0, n_landmarks=20, random_state=0).fit(X, y)
     saved = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(saved.predict(new), model.predict(new))
-    model = KernelRidge(n_landmarks=20, random_state=0, compute_dual=True).fit(X, y)
+    model = KernelRidge(alpha=1.0, n_landmarks=20, random_state=0, compute_dual=True).fit(X, y)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).dual_coef_, model.dual_coef_)
 
 
@@ -266,7 +266,7 @@ def test_without_compute_dual_there_is_no_dual_and_nothing_keeps_the_rows_alive(
     X, y, _, _ = data
     X, y = X.copy(), y.copy()
     held = weakref.ref(X), weakref.ref(y)
-    model = KernelRidge(n_landmarks=20, random_state=0).fit(X, y)
+    model = KernelRidge(alpha=1.0, n_landmarks=20, random_state=0).fit(X, y)
     assert not hasattr(model, "dual_coef_")
     with pytest.raises(AttributeError, match="fit with compute_dual=True"):
         _ = model.dual_coef_
@@ -278,7 +278,9 @@ def test_without_compute_dual_there_is_no_dual_and_nothing_keeps_the_rows_alive(
 def test_the_display_of_a_model_reads_no_row(data, tmp_path, monkeypatch):
     X, y, _, _ = data
     np.save(tmp_path / "X.npy", X)
-    model = KernelRidge(n_landmarks=20, random_state=0, compute_dual=True).fit(open_rows(tmp_path / "X.npy"), y)
+    model = KernelRidge(alpha=1.0, n_landmarks=20, random_state=0, compute_dual=True).fit(
+        open_rows(tmp_path / "X.npy"), y
+    )
     (tmp_path / "X.npy").unlink()
     monkeypatch.setattr(LocalEngine, "_run", lambda *_: pytest.fail("a pass was made"))
     assert "KernelRidge" in model._repr_html_()
@@ -287,7 +289,7 @@ def test_the_display_of_a_model_reads_no_row(data, tmp_path, monkeypatch):
 
 def test_a_fit_without_dual_forgets_the_dual_of_the_fit_before(data):
     X, y, _, _ = data
-    model = KernelRidge(n_landmarks=20, random_state=0, compute_dual=True).fit(X, y)
+    model = KernelRidge(alpha=1.0, n_landmarks=20, random_state=0, compute_dual=True).fit(X, y)
     assert model.dual_coef_.shape == y.shape
     assert not hasattr(model.set_params(compute_dual=False).fit(X, y), "dual_coef_")
 
@@ -306,7 +308,7 @@ def test_the_dual_of_a_classifier_is_that_of_the_regression_on_its_indicators(da
 
 def test_the_residual_is_small_near_the_rows_and_full_far_away(data):
     X, y, _, _ = data
-    model = KernelRidge(gamma=0.3, n_landmarks=80, random_state=0).fit(X, y)
+    model = KernelRidge(alpha=1.0, gamma=0.3, n_landmarks=80, random_state=0).fit(X, y)
     assert np.median(model.residual(X)) < 0.05
     np.testing.assert_allclose(model.residual(X[:5] + 100.0), 1.0)
 
@@ -322,7 +324,7 @@ def test_stopping_early_warns_and_says_what_to_do():
 
 def test_the_centred_problem_has_the_centred_eigenvalues(data):
     X, y, _, _ = data
-    model = KernelRidge(n_landmarks=20, random_state=0).fit(X, y)
+    model = KernelRidge(alpha=1.0, n_landmarks=20, random_state=0).fit(X, y)
     L = model.map_.features(X)
     L = L - L.mean(axis=0)
     expected = np.linalg.svd(L, compute_uv=False) ** 2
@@ -350,17 +352,17 @@ def test_a_wrong_parameter_is_named(data, parameters, message):
 def test_a_wrong_target_or_weight_is_named(data):
     X, y, weight, _ = data
     with pytest.raises(ValueError, match="requires y to be passed"):
-        KernelRidge().fit(as_blocks(X))
+        KernelRidge(alpha=1.0).fit(as_blocks(X))
     with pytest.raises(ValueError, match="y has 10 entries, but X has 150 rows"):
-        KernelRidge().fit(as_blocks(X), y[:10])
+        KernelRidge(alpha=1.0).fit(as_blocks(X), y[:10])
     with pytest.raises(ValueError, match="zero"):
-        KernelRidge().fit(X, y, np.zeros(150))
+        KernelRidge(alpha=1.0).fit(X, y, np.zeros(150))
     with pytest.raises(ValueError, match="Negative values"):
-        KernelRidge().fit(X, y, -weight)
+        KernelRidge(alpha=1.0).fit(X, y, -weight)
     spoilt = y.copy()
     spoilt[3] = np.nan
     with pytest.raises(ValueError, match="Input y contains NaN"):
-        KernelRidge().fit(as_blocks(X, spoilt))
+        KernelRidge(alpha=1.0).fit(as_blocks(X, spoilt))
 
 
 def smooth_target(n, seed=0):

@@ -62,8 +62,8 @@ def test_optimizer_none_keeps_a_scikit_kernel_as_it_is():
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        (nystrom.KernelSVC(probability=True), "KernelLogisticRegression"),
-        (nystrom.KernelSVC(decision_function_shape="ovo"), "OneVsOneClassifier"),
+        (nystrom.KernelSVC(C=1.0, probability=True), "KernelLogisticRegression"),
+        (nystrom.KernelSVC(C=1.0, decision_function_shape="ovo"), "OneVsOneClassifier"),
         (nystrom.SpectralClustering(affinity="nearest_neighbors"), "no landmarks"),
         (nystrom.GaussianProcessRegressor(optimizer=None), "give gamma a number"),
         (nystrom.GaussianProcessRegressor(optimizer=min), "must be 'fmin_l_bfgs_b' or None"),
@@ -87,9 +87,9 @@ def test_another_way_to_assign_labels_is_noted():
         nystrom.KernelRidge(1e-3, fit_intercept=True),
         nystrom.KernelRidge(1e-3, fit_intercept=True, solver="exact"),
         nystrom.KernelSVR(100.0),
-        nystrom.KernelSVC(),
+        nystrom.KernelSVC(C=1.0),
         nystrom.KernelRidgeClassifier(),
-        nystrom.KernelLogisticRegression(),
+        nystrom.KernelLogisticRegression(C=1.0),
     ],
 )
 def test_a_linear_kernel_has_coefficients_of_the_columns(model):
@@ -105,19 +105,19 @@ def test_fitted_names_of_scikit_learn_lead_to_ours():
     assert np.allclose(values, features.transform(X))
     assert features.gamma_ == features.kernel_.gamma
     assert nystrom.KernelPCA(2, gamma=None).fit(X).gamma_ == 1 / 3
-    assert nystrom.KernelRidge(metric="diagonal").fit(X, y).gamma_ > 0
+    assert nystrom.KernelRidge(alpha=1.0, metric="diagonal").fit(X, y).gamma_ > 0
 
 
 @pytest.mark.parametrize(
     ("model", "name", "said"),
     [
         (nystrom.KernelPCA(2), "eigenvectors_", r"transform\(X\) / np.sqrt"),
-        (nystrom.KernelSVR(), "support_vectors_", "see landmarks_"),
-        (nystrom.KernelSVR(), "dual_coef_", "landmark_coef_"),
-        (nystrom.KernelRidge(), "dual_coef_", "compute_dual=True"),
-        (nystrom.KernelRidge(), "coef_", "kernel='linear'"),
-        (nystrom.KernelRidge(kernel="linear"), "gamma_", "has no gamma"),
-        (nystrom.KernelRidge(), "nothing", "no attribute 'nothing'"),
+        (nystrom.KernelSVR(C=1.0), "support_vectors_", "see landmarks_"),
+        (nystrom.KernelSVR(C=1.0), "dual_coef_", "landmark_coef_"),
+        (nystrom.KernelRidge(alpha=1.0), "dual_coef_", "compute_dual=True"),
+        (nystrom.KernelRidge(alpha=1.0), "coef_", "kernel='linear'"),
+        (nystrom.KernelRidge(alpha=1.0, kernel="linear"), "gamma_", "has no gamma"),
+        (nystrom.KernelRidge(alpha=1.0), "nothing", "no attribute 'nothing'"),
     ],
 )
 def test_names_without_a_value_say_where_to_look(model, name, said):

@@ -343,7 +343,7 @@ def _make_model(folder: Path) -> None:
     from nystrom import KernelRidge, save
 
     X = _values()
-    save(KernelRidge(gamma=0.5, n_landmarks=5, random_state=0).fit(X, X[:, 0]), folder / "model.nystrom")
+    save(KernelRidge(alpha=1.0, gamma=0.5, n_landmarks=5, random_state=0).fit(X, X[:, 0]), folder / "model.nystrom")
 
 
 def _read_model(path: Path) -> None:

@@ -126,7 +126,7 @@ def test_float32_rows_and_sparse_landmarks_come_back(name: str, tmp_path: Path) 
     ],
 )  # fmt: skip
 def test_kernels_come_back(kernel: Any, tmp_path: Path) -> None:
-    model = nystrom.KernelRidge(kernel=kernel, n_landmarks=30, random_state=0).fit(X, Y)
+    model = nystrom.KernelRidge(alpha=1.0, kernel=kernel, n_landmarks=30, random_state=0).fit(X, Y)
     model.save(tmp_path / "model")
     loaded = nystrom.load(tmp_path / "model")
     assert loaded.kernel == model.kernel
@@ -144,7 +144,9 @@ def test_every_kernel_but_functions_is_known_to_the_file_format() -> None:
 
 def test_a_precomputed_kernel_comes_back(tmp_path: Path) -> None:
     K = Gaussian(0.5)(X, X)
-    model = nystrom.KernelRidge(kernel="precomputed", landmarks="uniform", n_landmarks=30, random_state=0).fit(K, Y)
+    model = nystrom.KernelRidge(
+        alpha=1.0, kernel="precomputed", landmarks="uniform", n_landmarks=30, random_state=0
+    ).fit(K, Y)
     model.save(tmp_path / "model")
     np.testing.assert_array_equal(nystrom.load(tmp_path / "model").predict(K[:9]), model.predict(K[:9]))
 
@@ -161,7 +163,7 @@ def test_a_pipeline_with_a_scaler_comes_back(tmp_path: Path) -> None:
 def test_column_names_are_saved(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X, columns=["a", "b", "c"])
-    nystrom.KernelRidge(n_landmarks=30).fit(frame, Y).save(tmp_path / "model")
+    nystrom.KernelRidge(alpha=1.0, n_landmarks=30).fit(frame, Y).save(tmp_path / "model")
     loaded = nystrom.load(tmp_path / "model")
     assert list(loaded.feature_names_in_) == ["a", "b", "c"]
     with pytest.raises(ValueError, match="feature names"):
@@ -170,7 +172,7 @@ def test_column_names_are_saved(tmp_path: Path) -> None:
 
 def test_a_file_holds_what_predictions_need_and_no_more(tmp_path: Path) -> None:
     rows = rng.normal(size=(1500, 10))
-    model = nystrom.KernelRidge(n_landmarks=1000, landmarks="uniform", random_state=0).fit(rows, rows[:, 0])
+    model = nystrom.KernelRidge(alpha=1.0, n_landmarks=1000, landmarks="uniform", random_state=0).fit(rows, rows[:, 0])
     model.save(tmp_path / "small")
     model.save(tmp_path / "full", full=True)
     assert (tmp_path / "small").stat().st_size < 200_000
@@ -204,7 +206,7 @@ def test_what_the_file_does_not_hold_says_so(name: str, tmp_path: Path) -> None:
 
 
 def test_functions_are_refused_when_saving(tmp_path: Path) -> None:
-    model = nystrom.KernelRidge(kernel=lambda A, B: A @ B.T, n_landmarks=5).fit(X, Y)
+    model = nystrom.KernelRidge(alpha=1.0, kernel=lambda A, B: A @ B.T, n_landmarks=5).fit(X, Y)
     with pytest.raises(TypeError, match=r"cannot be saved.*'kernel' is the function.*never code"):
         model.save(tmp_path / "model")
     assert os.listdir(tmp_path) == []

@@ -20,9 +20,9 @@ MACHINES: list[Any] = [
     nystrom.KernelRidge(alpha=0.1, n_landmarks=80, fit_intercept=True),
     nystrom.KernelRidgeClassifier(n_landmarks=80),
     nystrom.GaussianProcessRegressor(n_landmarks=80, gamma=0.2, alpha=0.1, amplitude=1.0, normalize_y=True),
-    nystrom.KernelLogisticRegression(n_landmarks=80),
-    nystrom.KernelSVC(n_landmarks=80),
-    nystrom.KernelSVR(n_landmarks=80),
+    nystrom.KernelLogisticRegression(C=1.0, n_landmarks=80),
+    nystrom.KernelSVC(C=1.0, n_landmarks=80),
+    nystrom.KernelSVR(C=1.0, n_landmarks=80),
 ]
 
 

@@ -232,9 +232,11 @@ def test_estimators_read_a_memmap_from_its_file(tmp_path: Path) -> None:
     X, y = _data()
     np.save(tmp_path / "X.npy", X)
     mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
-    model = KernelRidge(n_landmarks=20, random_state=0).fit(mapped, y)
+    model = KernelRidge(alpha=1.0, n_landmarks=20, random_state=0).fit(mapped, y)
     assert isinstance(model._check_X(mapped, reset=False), BinaryRows)
-    assert np.array_equal(model.predict(mapped), KernelRidge(n_landmarks=20, random_state=0).fit(X, y).predict(X))
+    assert np.array_equal(
+        model.predict(mapped), KernelRidge(alpha=1.0, n_landmarks=20, random_state=0).fit(X, y).predict(X)
+    )
 
 
 def test_opened_files_can_be_pickled(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ ENTRANCES = {
     "fit of rows": lambda S: Nystroem(n_components=5).fit(as_blocks(S)),
     "open_rows": lambda S: open_rows(S),
     "open_rows of blocks": lambda S: Nystroem(n_components=5).fit(open_rows(lambda: [S])),
-    "predict": lambda S: KernelRidge(n_landmarks=5).fit(_matrix(1), np.arange(N) / N).predict(S),
+    "predict": lambda S: KernelRidge(alpha=1.0, n_landmarks=5).fit(_matrix(1), np.arange(N) / N).predict(S),
     "landmarks": lambda S: Nystroem(n_components=5, landmarks=S).fit(_matrix(1)),
     "select_landmarks": lambda S: select_landmarks(S, 5),
     "kernel of rows": lambda S: make_kernel("gaussian", gamma=1.0)(S, _matrix(1)),

@@ -72,7 +72,7 @@ ENTRIES = {
     "select_landmarks": lambda values: select_landmarks(values, 5, random_state=0),
     "kernel_eigh": lambda values: kernel_eigh(values, n_components=3, random_state=0),
     "open_rows": open_rows,
-    "fit with y": lambda values: KernelRidge(n_landmarks=5).fit(values, X[:, 0]),
+    "fit with y": lambda values: KernelRidge(alpha=1.0, n_landmarks=5).fit(values, X[:, 0]),
     "as_blocks": as_blocks,
 }
 
@@ -171,7 +171,7 @@ def test_object_columns_that_hold_numbers_are_numbers():
 
 
 @pytest.mark.parametrize("make", FRAMES)
-@pytest.mark.parametrize("machine", [KernelRidge(n_landmarks=20), KernelPCA(2), KernelKMeans(2)])
+@pytest.mark.parametrize("machine", [KernelRidge(alpha=1.0, n_landmarks=20), KernelPCA(2), KernelKMeans(2)])
 def test_columns_in_another_order_or_of_other_names_are_refused(make, machine):
     fitted = machine.fit(make(X), X[:, 0])
     assert list(fitted.feature_names_in_) == NAMES
@@ -187,7 +187,7 @@ def test_columns_in_another_order_or_of_other_names_are_refused(make, machine):
 
 
 def test_a_fit_to_rows_without_names_forgets_the_names():
-    machine = KernelRidge(n_landmarks=20).fit(pandas(X), X[:, 0])
+    machine = KernelRidge(alpha=1.0, n_landmarks=20).fit(pandas(X), X[:, 0])
     with pytest.warns(UserWarning, match="does not have valid feature names, but KernelRidge was fitted with"):
         machine.predict(X)
     machine.fit(X, X[:, 0])

@@ -80,7 +80,7 @@ def test_sparse_rows_and_files_find_the_same_landmarks_as_dense_rows_in_memory(t
     here = KernelPCA(2, n_landmarks="auto", random_state=0).fit(X)
     there = KernelPCA(2, n_landmarks="auto", random_state=0).fit(open_rows(tmp_path / "rows.npy"))
     np.testing.assert_array_equal(here.landmarks_, there.landmarks_)
-    sparse = KernelRidge(n_landmarks="auto", random_state=0).fit(sp.csr_matrix(X), y)
+    sparse = KernelRidge(alpha=1.0, n_landmarks="auto", random_state=0).fit(sp.csr_matrix(X), y)
     assert len(sparse.landmarks_) >= 100
 
 
@@ -111,4 +111,4 @@ def test_growth_that_meets_its_limit_says_so(monkeypatch):
 def test_other_words_for_the_number_of_landmarks_are_refused():
     X, y = waves(50, 1.0)
     with pytest.raises(ValueError, match="n_landmarks must be one of"):
-        KernelRidge(n_landmarks="many").fit(X, y)
+        KernelRidge(alpha=1.0, n_landmarks="many").fit(X, y)

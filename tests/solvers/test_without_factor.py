@@ -24,7 +24,7 @@ def make_rows(form):
 def test_errors_are_those_of_features_with_all_directions(form, kernel):
     X = make_rows(form)
     y = np.arange(300.0)
-    model = KernelRidge(kernel=kernel, landmarks=X[:40], solver="cg").fit(X, y)
+    model = KernelRidge(alpha=1.0, kernel=kernel, landmarks=X[:40], solver="cg").fit(X, y)
     features = Nystroem(kernel=kernel, landmarks=X[:40], n_components=None).fit(X)
     tolerance = 1e-4 if form == "float32" else 1e-9
     for norm in ("trace", "fro", "spectral"):
@@ -37,7 +37,7 @@ def test_errors_are_those_of_features_with_all_directions(form, kernel):
 
 def test_saved_and_copied_machines_know_their_errors(tmp_path):
     X = make_rows("float64")
-    model = KernelRidge(n_landmarks=30, solver="cg", random_state=0).fit(X, X[:, 0])
+    model = KernelRidge(alpha=1.0, n_landmarks=30, solver="cg", random_state=0).fit(X, X[:, 0])
     model.save(tmp_path / "model")
     expected = model.approximation_error(X).value
     for again in (nystrom.load(tmp_path / "model"), pickle.loads(pickle.dumps(model))):
@@ -47,9 +47,9 @@ def test_saved_and_copied_machines_know_their_errors(tmp_path):
 @pytest.mark.parametrize(
     "machine",
     [
-        KernelRidge(n_landmarks=30, random_state=0),
-        KernelRidge(n_landmarks=30, n_components=12, random_state=0),
-        KernelLogisticRegression(n_landmarks=30, random_state=0),
+        KernelRidge(alpha=1.0, n_landmarks=30, random_state=0),
+        KernelRidge(alpha=1.0, n_landmarks=30, n_components=12, random_state=0),
+        KernelLogisticRegression(C=1.0, n_landmarks=30, random_state=0),
         KernelPCA(3, n_landmarks=30, random_state=0),
     ],
     ids=["all directions", "rank cut", "loss", "components"],
@@ -71,13 +71,13 @@ def test_small_files_give_errors_and_residuals_unless_the_rank_was_cut(machine, 
 def test_machines_of_a_loss_know_their_errors(monkeypatch):
     monkeypatch.setattr("nystrom.estimators.loss.factor_takes_long", lambda *_: True)
     X = make_rows("float64")
-    model = KernelLogisticRegression(landmarks=X[:40]).fit(X, X[:, 0] > 0)
+    model = KernelLogisticRegression(C=1.0, landmarks=X[:40]).fit(X, X[:, 0] > 0)
     expected = Nystroem(landmarks=X[:40], n_components=None).fit(X).approximation_error(X)
     assert model.approximation_error(X).value == pytest.approx(expected.value, abs=1e-9)
 
 
 def test_there_is_no_line_on_quality_without_a_certificate():
     X = make_rows("float64")
-    model = KernelRidge(n_landmarks=30, solver="cg", random_state=0).fit(X, X[:, 0])
+    model = KernelRidge(alpha=1.0, n_landmarks=30, solver="cg", random_state=0).fit(X, X[:, 0])
     with pytest.raises(AttributeError, match="quality_ needs a factor"):
         _ = model.quality_

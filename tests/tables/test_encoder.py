@@ -319,9 +319,9 @@ def test_scikit_learn_knows_the_encoder() -> None:
 def test_encoded_rows_stream_within_a_memory_budget(tmp_path: Path) -> None:
     FRAME.to_csv(tmp_path / "t.csv", index=False)
     encoder = TableEncoder(target="price").fit(tmp_path / "t.csv")
-    model = nystrom.KernelRidge(n_landmarks=50, random_state=0, max_memory="75MB")
+    model = nystrom.KernelRidge(alpha=1.0, n_landmarks=50, random_state=0, max_memory="75MB")
     streamed = model.fit(encoder.rows(tmp_path / "t.csv"))
-    held = nystrom.KernelRidge(n_landmarks=50, random_state=0).fit(encoder.transform(FRAME), FRAME["price"])
+    held = nystrom.KernelRidge(alpha=1.0, n_landmarks=50, random_state=0).fit(encoder.transform(FRAME), FRAME["price"])
     np.testing.assert_array_equal(streamed.landmark_coef_, held.landmark_coef_)
 
 

@@ -1,56 +1,53 @@
 """The learned metric: gradients that are slopes, outer products over blocks, and steps that held-out rows pick."""
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from nystrom import KernelLogisticRegression, KernelRidge, KernelRidgeClassifier, KernelSVC
 from nystrom.engine import LocalEngine
 from nystrom.engine.passes import Passes
 from nystrom.kernels import Gaussian, Laplacian, Matern, Polynomial
-from nystrom.landmarks import Landmarks
-from nystrom.nystroem.factor import optimal
 from nystrom.rows import as_blocks
-from nystrom.tuning import metric
-from nystrom.tuning.crossvalidation import HeldOutLosses, Sample, Trials, _judge, mean_outer_product, sum_outer_products
-from nystrom.tuning.metric import check_learnable, kinds_of, learn_metric, metric_root, plain_kernels
+from nystrom.tuning import search
+from nystrom.tuning.gradients import sum_outer_products
+from nystrom.tuning.judge import HeldOutLosses, Judge, Reach, Sample, _judge, cut
+from nystrom.tuning.metric import check_learnable, kinds_of, metric_root, plain_kernels
+from nystrom.tuning.search import Space, learn_kernel
 
 RNG = np.random.default_rng(0)
 X, Z = RNG.normal(size=(60, 3)), RNG.normal(size=(8, 3))
 COEFFICIENTS = RNG.normal(size=(8, 2))
 
 
+def slopes_of(kernel, step=1e-6):
+    slopes = [(kernel(X + step * e, Z) - kernel(X - step * e, Z)) @ COEFFICIENTS / (2 * step) for e in np.eye(3)]
+    return np.stack(slopes, axis=2)
+
+
 @pytest.mark.parametrize("kernel", [Gaussian(0.4), Matern(0.5, 0.4), Matern(1.5, 0.4), Matern(2.5, 0.4)])
 def test_outer_products_are_those_of_finite_differences(kernel):
-    rows = as_blocks(X, block_rows=17)
-    fitted = optimal(Passes(rows, LocalEngine()), kernel, Landmarks(Z, None), None)
-    step = 1e-6
-    slopes = [(kernel(X + step * e, Z) - kernel(X - step * e, Z)) @ COEFFICIENTS / (2 * step) for e in np.eye(3)]
-    gradients = np.stack(slopes, axis=2)
-    expected = np.einsum("nti,ntj->ij", gradients, gradients) / len(X)
-    found = mean_outer_product(fitted, COEFFICIENTS, rows, LocalEngine(), "full")
-    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
-    diagonal = mean_outer_product(fitted, COEFFICIENTS, rows, LocalEngine(), "diagonal")
+    gradients = slopes_of(kernel)
+    expected = np.einsum("nti,ntj->ij", gradients, gradients)
+    found = sum_outer_products(kernel, Z, COEFFICIENTS, X, None, "full")
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+    diagonal = sum_outer_products(kernel, Z, COEFFICIENTS, X, None, "diagonal")
     np.testing.assert_allclose(diagonal, np.diag(expected), rtol=1e-6)
 
 
 def test_the_laplacian_kernel_has_the_diagonal_of_finite_differences():
-    kernel, step = Laplacian(0.4), 1e-6
-    rows = as_blocks(X, block_rows=17)
-    fitted = optimal(Passes(rows, LocalEngine()), kernel, Landmarks(Z, None), None)
-    slopes = [(kernel(X + step * e, Z) - kernel(X - step * e, Z)) @ COEFFICIENTS / (2 * step) for e in np.eye(3)]
-    expected = [np.square(slope).sum() / len(X) for slope in slopes]
-    found = mean_outer_product(fitted, COEFFICIENTS, rows, LocalEngine(), "diagonal")
+    expected = np.square(slopes_of(Laplacian(0.4))).sum(axis=(0, 1))
+    found = sum_outer_products(Laplacian(0.4), Z, COEFFICIENTS, X, None, "diagonal")
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_outer_products_of_weighted_rows_are_those_of_repeated_ones():
-    fitted = optimal(Passes(as_blocks(X), LocalEngine()), Gaussian(0.4), Landmarks(Z, None), None)
     times = RNG.integers(0, 3, size=60)
-    weighted = as_blocks(X, block_rows=20).with_target(None, times.astype(float))
-    found = mean_outer_product(fitted, COEFFICIENTS, weighted, LocalEngine(), "full")
-    repeated = mean_outer_product(fitted, COEFFICIENTS, as_blocks(np.repeat(X, times, 0)), LocalEngine(), "full")
+    found = sum_outer_products(Gaussian(0.4), Z, COEFFICIENTS, X, times.astype(float), "full")
+    repeated = sum_outer_products(Gaussian(0.4), Z, COEFFICIENTS, np.repeat(X, times, 0), None, "full")
     np.testing.assert_allclose(found, repeated, rtol=1e-10)
 
 
@@ -68,6 +65,10 @@ def test_columns_without_entries_cost_nothing_and_change_nothing(kernel):
     assert tracemalloc.get_traced_memory()[1] < 2 * 8 * wide
     tracemalloc.stop()
     np.testing.assert_array_equal(widened[:400], found)
+
+
+def learn_metric(passes, kernels, kinds, *, rng, **options):
+    return learn_kernel(passes, Space(kernels, kinds, **options), rng)
 
 
 def passes_of(n, p, function, seed=0):
@@ -152,8 +153,8 @@ def test_a_width_that_gains_much_by_itself_is_taken():
 
 
 def test_of_many_rows_a_metric_is_taken_only_if_it_gains_with_more_landmarks_too(monkeypatch):
-    monkeypatch.setattr(metric, "_MANY_ROWS", 1500)
-    monkeypatch.setattr(metric, "_TRIAL_LANDMARKS", (1000, 100))
+    monkeypatch.setattr(search, "_MANY_ROWS", 1500)
+    monkeypatch.setattr(search, "_TRIALS", ((1000, 1000), (3000, 100)))
 
     def learned():
         passes = passes_of(2000, 8, lambda rows: np.sin(2 * rows[:, 0]))
@@ -161,12 +162,12 @@ def test_of_many_rows_a_metric_is_taken_only_if_it_gains_with_more_landmarks_too
         return learn_metric(passes, [Gaussian("scale")], ("full",), fit_intercept=True, classes=False, rng=rng)
 
     assert learned().root is not None
-    with_landmarks = Trials.losses_with
+    with_landmarks = Judge.with_landmarks
 
     def plain_alone(self, sizes, kernel, roots, *, like):
         return with_landmarks(self, sizes, kernel, None, like=like)
 
-    monkeypatch.setattr(Trials, "losses_with", plain_alone)
+    monkeypatch.setattr(Judge, "with_landmarks", plain_alone)
     assert learned().root is None
 
 
@@ -174,14 +175,14 @@ def test_the_width_of_a_kernel_far_behind_is_not_searched_to_its_end(monkeypatch
     passes = passes_of(600, 3, lambda rows: np.sin(rows).sum(axis=1))
     kernels = plain_kernels(Gaussian("scale"), 3, several=True, sparse=False)
     tried = []
-    run = Trials.run
+    run = Judge.run
 
     def counted(self, kernel, roots, **options):
         tried.append(type(kernel))
         return run(self, kernel, roots, **options)
 
-    monkeypatch.setattr(Trials, "run", counted)
-    monkeypatch.setattr(metric, "_NEAR", np.inf)
+    monkeypatch.setattr(Judge, "run", counted)
+    monkeypatch.setattr(search, "_NEAR", np.inf)
     learn_metric(passes, kernels, ("diagonal",), fit_intercept=True, classes=False, rng=np.random.default_rng(1))
     assert tried.count(Matern) <= 3
 
@@ -208,7 +209,7 @@ def test_sparse_rows_learn_scales():
 
 
 def test_the_word_auto_stands_for_what_the_rows_allow():
-    assert kinds_of("auto", 20, sparse=False) == ("diagonal", "full")
+    assert kinds_of("auto", 20, sparse=False) == kinds_of("full", 5000, sparse=False) == ("diagonal", "full")
     assert kinds_of("auto", 5000, sparse=False) == ("diagonal",)
     assert kinds_of("auto", 20, sparse=True) == ("diagonal",)
     with pytest.raises(ValueError, match="needs dense rows"):
@@ -289,43 +290,68 @@ def test_rough_targets_ask_for_more_landmarks_than_smooth_ones():
     assert sizes == [500, 2000]
 
 
-def trials_of(n, *, learn_rows, n_landmarks, weight=None, seed=0):
-    rng = np.random.default_rng(seed)
+def judge_of(n, *, learn_rows, n_landmarks, weight=None, reach=None):
+    rng = np.random.default_rng(0)
     rows = rng.normal(size=(n, 3))
     y = np.sin(2 * rows[:, :1]) + 0.1 * rng.normal(size=(n, 1))
-    sample = Sample(rows, y, np.ones(n) if weight is None else weight, False)
-    return Trials(sample, np.random.default_rng(1), learn_rows=learn_rows, n_landmarks=n_landmarks, fit_intercept=True)
+    weight = np.ones(n) if weight is None else weight
+    sample = Sample(rows, y, weight, False, float(weight.sum()))
+    return Judge(sample, cut(sample, np.random.default_rng(1)), reach or Reach(), True, learn_rows, n_landmarks)
 
 
 @pytest.mark.parametrize("weight", [None, np.random.default_rng(2).integers(1, 4, size=400).astype(float)])
 def test_a_trial_on_landmarks_that_span_all_rows_is_the_exact_one(weight, monkeypatch):
-    monkeypatch.setattr("nystrom.tuning.crossvalidation._JITTER", 0.0)
+    monkeypatch.setattr("nystrom.tuning.judge._JITTER", 0.0)
     # The last row to learn from is also the last but one: with every landmark but it, the span is the same.
-    trials = trials_of(400, learn_rows=300, n_landmarks=300, weight=weight)
-    trials.splits = [(np.append(learn[:299], learn[298]), held) for learn, held in trials.splits]
-    exact = trials.run(Matern(0.5, 0.3), None)
-    trials.n_landmarks = 299
-    fewer = trials.run(Matern(0.5, 0.3), None)
+    judge = judge_of(400, learn_rows=300, n_landmarks=300, weight=weight)
+    judge = replace(judge, splits=[(np.append(learn[:299], learn[298]), held) for learn, held in judge.splits])
+    exact = judge.run(Matern(0.5, 0.3), None)
+    fewer = replace(judge, n_landmarks=299).run(Matern(0.5, 0.3), None)
     assert fewer.regularisations == exact.regularisations
     np.testing.assert_allclose(fewer.losses, exact.losses, atol=1e-8)
 
 
 def test_trials_on_landmarks_are_those_of_the_first_of_more_landmarks():
-    trials = trials_of(400, learn_rows=300, n_landmarks=50)
-    alone = trials.run(Gaussian(0.3), None)
-    few, many = trials.losses_with((50, 100), Gaussian(0.3), None, like=alone)
-    np.testing.assert_allclose(few.losses, alone.losses, rtol=1e-6)
+    judge = judge_of(400, learn_rows=300, n_landmarks=50)
+    alone = judge.run(Gaussian(0.3), None)
+    few, many = judge.with_landmarks((50, 100), Gaussian(0.3), None, like=alone)
+    np.testing.assert_allclose(few.losses, alone.losses, rtol=1e-6, atol=1e-12)
     assert many.mean < few.mean
 
 
-@pytest.mark.parametrize(("n", "count"), [(300, 4), (1000, 4), (2000, 2), (3990, 1), (4000, 1)])
-def test_as_many_parts_are_held_out_as_hold_a_thousand_rows(n, count):
-    assert len(trials_of(n, learn_rows=100, n_landmarks=100).splits) == count
+@pytest.mark.parametrize(("n", "count"), [(50, 8), (300, 8), (1000, 4), (2000, 2), (3990, 1), (4000, 1)])
+def test_parts_are_held_out_until_they_hold_a_thousand_rows(n, count):
+    judge = judge_of(n, learn_rows=100, n_landmarks=100)
+    assert len(judge.splits) == count
+    for learn, held in judge.splits:
+        assert len(np.union1d(learn, held)) == n
+
+
+def test_rows_held_out_several_times_make_no_more_evidence():
+    one = HeldOutLosses(np.arange(100.0), np.zeros(100, bool), np.ones(100))
+    thrice = HeldOutLosses.join([one] * 3, 3.0)
+    assert thrice.error == pytest.approx(one.error)
+
+
+def test_candidates_are_judged_under_the_regularisation_that_the_machine_can_take():
+    free = judge_of(400, learn_rows=300, n_landmarks=300)
+    heavy = judge_of(400, learn_rows=300, n_landmarks=300, reach=Reach(np.array([1e4])))
+    bounded = judge_of(400, learn_rows=300, n_landmarks=300, reach=Reach(None, 1e4, 1e6))
+    losses = [judge.run(Gaussian(0.3), None).mean for judge in (free, heavy, bounded)]
+    assert losses[0] < 0.1 < 0.4 < losses[1]
+    assert losses[2] == pytest.approx(losses[1], rel=1e-2)
+
+
+def test_the_same_smoothing_on_fewer_rows_takes_less_regularisation():
+    np.testing.assert_allclose(Reach(np.array([2.0, 1.0])).on(0.25, 10.0), [0.25, 0.5])
+    found = Reach(None, 1.0, 100.0).on(0.5, 1e3)
+    assert found.min() == 0.5
+    assert found.max() == 50.0
 
 
 @pytest.mark.parametrize(("targets", "most"), [(1, 700), (7, 1000)])
 def test_many_rows_get_fewer_landmarks_and_several_targets_get_more(targets, most, monkeypatch):
-    monkeypatch.setattr(metric, "_MANY_ROWS", 2000)
+    monkeypatch.setattr(search, "_MANY_ROWS", 2000)
     rng = np.random.default_rng(0)
     rows = rng.uniform(-2, 2, size=(2500, 2))
     y = np.sign(np.sin(5 * rows)).prod(axis=1)[:, None] + 0.1 * rng.normal(size=(2500, targets))
@@ -343,10 +369,41 @@ def test_a_class_is_wrong_where_another_one_scores_higher(n_classes):
     scores = 0.5 * y + rng.normal(size=y.shape)
     if n_classes == 2:
         y, scores = y[:, 1:], scores[:, 1:]
-    judged = _judge(scores, Sample(np.zeros((200, 1)), y, np.ones(200), True))
+    judged = _judge(scores, Sample(np.zeros((200, 1)), y, np.ones(200), True, 200.0))
     found = scores.argmax(axis=1) if n_classes > 2 else (scores[:, 0] > 0).astype(int)
     np.testing.assert_array_equal(judged.wrong, found != label)
     assert 0 < judged.wrong.sum() < 200
+
+
+def test_scales_are_found_where_a_whole_matrix_is_not():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(500, 40))
+    y = np.sin(3 * rows[:, 0]) + rows[:, 1] * rows[:, 2]
+    for metric in ("diagonal", "full"):
+        model = KernelRidge(metric=metric, random_state=0).fit(rows[:300], y[:300])
+        assert model.score(rows[300:], y[300:]) > 0.5
+        assert model.metric_.ndim == (1 if metric == "diagonal" else 2)
+
+
+@pytest.mark.parametrize("machine", [KernelRidgeClassifier, KernelLogisticRegression, KernelSVC])
+def test_other_names_for_the_classes_change_nothing(machine):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(400, 4))
+    label = np.digitize(rows[:, 0] + rows[:, 1] ** 2 + 0.5 * rng.normal(size=400), [0.3, 1.5])
+    named = np.array([2, 0, 1])[label]
+    options = {"metric": "auto", "kernel": "auto", "n_landmarks": 60, "random_state": 0}
+    one, other = (machine(**options).fit(rows, y).decision_function(rows) for y in (label, named))
+    np.testing.assert_allclose(other[:, [2, 0, 1]], one, atol=1e-2)
+
+
+def test_a_target_nearly_linear_gets_a_linear_part():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(1500, 6))
+    y = rows @ np.arange(6) + 0.1 * np.sin(5 * rows[:, 0])
+    model = KernelRidge(kernel="auto", n_landmarks=100, fit_intercept=True, random_state=0).fit(rows[:1000], y[:1000])
+    plain = KernelRidge(n_landmarks=100, fit_intercept=True, random_state=0).fit(rows[:1000], y[:1000])
+    assert "Linear()" in repr(model.kernel_)
+    assert 1 - model.score(rows[1000:], y[1000:]) < 0.5 * (1 - plain.score(rows[1000:], y[1000:]))
 
 
 def test_a_gain_in_probabilities_is_not_taken_for_more_wrong_classes():
@@ -354,8 +411,8 @@ def test_a_gain_in_probabilities_is_not_taken_for_more_wrong_classes():
     weight = np.where(rows < 200, 2.0, 1.0)
     plain = HeldOutLosses(losses, rows < 100, weight)
     for wrong, better in ((rows < 99, True), (rows < 100, True), (rows < 101, False), (rows >= 199, False)):
-        assert metric._is_better(HeldOutLosses(0.9 * losses, wrong, weight), plain, 1.5) == better
-    assert not metric._is_better(HeldOutLosses(losses, rows < 50, weight), plain, 1.5)
+        assert search._is_better(HeldOutLosses(0.9 * losses, wrong, weight), plain, 1.5) == better
+    assert not search._is_better(HeldOutLosses(losses, rows < 50, weight), plain, 1.5)
 
 
 def test_a_metric_is_taken_only_if_it_gains_with_all_rows_of_the_sample_too(monkeypatch):
@@ -365,12 +422,12 @@ def test_a_metric_is_taken_only_if_it_gains_with_all_rows_of_the_sample_too(monk
         return learn_metric(passes, [Gaussian("scale")], ("full",), fit_intercept=True, classes=False, rng=rng)
 
     assert learned(2000).root is not None
-    with_landmarks = Trials.losses_with
+    with_landmarks = Judge.with_landmarks
 
     def plain_alone(self, sizes, kernel, roots, *, like):
         return with_landmarks(self, sizes, kernel, None, like=like)
 
-    monkeypatch.setattr(Trials, "losses_with", plain_alone)
+    monkeypatch.setattr(Judge, "with_landmarks", plain_alone)
     assert learned(2000).root is None
     # Of fewer rows the trials have learned from all.
     assert learned(1200).root is not None

@@ -23,6 +23,7 @@ from nystrom.rows.draw import gather_target
 from nystrom.solvers.conjugate import warn_unless_converged
 from nystrom.solvers.landmark_cg import UnfactoredMap, landmark_problem
 from nystrom.solvers.ridge import Optimum, RidgeProblem, choose_solver, log_likelihood, optimum, ridge_problem
+from nystrom.tuning.judge import Reach
 from nystrom.tuning.kernel_rule import WidthRule
 from nystrom.tuning.metric import MetricLike
 from nystrom.types import Array, Emitted, Matrix, OutPath, RowsLike, TargetLike
@@ -183,7 +184,7 @@ class GaussianProcessRegressor(KernelRegressor):
         )
         request = self._request(
             rows,
-            kernel_rule=self._kernel_rule(searched),
+            kernel_rule=self._kernel_rule(rows, Reach(), searched),
             factor_landmarks=_VARIANCE_LANDMARKS if many else None,
             footprint=_many_footprint if many else fit_footprint,
         )

@@ -273,7 +273,7 @@ def _run(rows: RowBlocks, request: FitRequest) -> MapFit:
         with stage("landmarks"):
             landmarks, inside = view.select(request.selector, size.m, rng, announce=request.announce)
         with stage("bandwidth"):
-            kernel = view.back(request.kernel_rule.width(view, inside, rng, request.kernel, request.factorise))
+            kernel = view.back(request.kernel_rule.width(view, inside, rng, request.factorise))
     name = "landmarks" if size.sized is None else "search"
     stages = [StageRecord(name, passes.n_passes, time.perf_counter() - began)]
     fitted, apart, keep = _factorise(passes, kernel, landmarks, request)

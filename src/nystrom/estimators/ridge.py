@@ -10,7 +10,6 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from nystrom.checks import check_alphas, check_choice, check_count, check_flag, check_tolerance, make_generator
-from nystrom.engine import Engine
 from nystrom.engine.memory import (
     Footprint,
     cg_footprint,
@@ -38,6 +37,7 @@ from nystrom.solvers.ridge import (
     leave_one_out,
     ridge_problem,
 )
+from nystrom.tuning.judge import Reach
 from nystrom.tuning.landmark_fit import fit_on_landmarks
 from nystrom.types import Array, Candidates, ClassWeight, RowsLike, TargetLike, to_dense
 
@@ -81,8 +81,8 @@ class RidgeOptions(Options):
         does.
     gamma : "scale", "auto", None or float, default="scale"
         Width of the kernel. "scale" is the paper's: one over the mean squared distance of the rows to their mean.
-        "auto" searches it by ``selection``, on samples of the rows. None is scikit-learn's: one over the number of
-        columns.
+        "auto" searches it by the errors of rows held out from a sample, in about half the time of a fit. None is
+        scikit-learn's: one over the number of columns.
     """
 
     solver: str = "auto"
@@ -170,7 +170,7 @@ class Ridge:
         exact = self.options.solver == "exact"
         return machine._request(
             rows,
-            kernel_rule=machine._kernel_rule(machine._width_rule(self._criterion, self.alphas)),
+            kernel_rule=machine._kernel_rule(rows, Reach(self.alphas)),
             factor_landmarks=few.get(solver),
             footprint=_cg_footprint if solver == "cg" else self._exact_footprint if exact else fit_footprint,
         )
@@ -178,12 +178,6 @@ class Ridge:
     def _exact_footprint(self, rows: RowBlocks, m: int, held: int, per_thread: int) -> Footprint:
         later = exact_footprint(rows, m, 1 + self.fit_intercept, tile_rows=TILE_ROWS)
         return fit_footprint(rows, m, held, per_thread).joined(later)
-
-    def _criterion(self, fitted: NystromMap, rows: RowBlocks, engine: Engine, count: float) -> float:
-        problem = self._problem(fitted)
-        # Eigenvalues grow with the rows, so the same amount of smoothing needs less on fewer of them.
-        alphas = auto_alphas(problem.values) if self.alphas is None else self.alphas * (problem.count / count)
-        return float(np.min(self._scores(problem, fitted, rows, alphas, engine)))
 
     def _problem(self, fitted: NystromMap) -> RidgeProblem:
         weights, s, count = self.class_weights, fitted.statistics, None
@@ -196,16 +190,13 @@ class Ridge:
         require_finite_squares(problem.squares)
         return problem
 
-    def _scores(
-        self, problem: RidgeProblem, fitted: NystromMap, rows: RowBlocks | None, alphas: Array, engine: Engine | None
-    ) -> Array:
-        if self.selection == "gcv":
-            return problem.gcv(alphas)
-        if self.selection == "likelihood" or rows is None:
+    def _scores(self, problem: RidgeProblem, fitted: NystromMap, rows: RowBlocks | None, alphas: Array) -> Array:
+        if self.selection == "likelihood":
             return problem.negative_log_likelihood(alphas)
-        if engine is None:
-            work = emit_footprint(rows, len(fitted.landmarks), len(alphas) * problem.cross.shape[1])
-            engine = self.resources.engine(rows, work)
+        if self.selection == "gcv" or rows is None:
+            return problem.gcv(alphas)
+        work = emit_footprint(rows, len(fitted.landmarks), len(alphas) * problem.cross.shape[1])
+        engine = self.resources.engine(rows, work)
         return leave_one_out(problem, fitted, rows, engine, alphas, _unit(self.class_weights))
 
     @stage("regularisation")
@@ -215,7 +206,7 @@ class Ridge:
         alphas = auto_alphas(problem.values) if self.alphas is None else self.alphas
         best, results = 0, {"alphas_": alphas}
         if len(alphas) > 1:
-            scores = self._scores(problem, fitted, rows, alphas, None)
+            scores = self._scores(problem, fitted, rows, alphas)
             best = int(np.argmin(scores) if self.selection == "likelihood" else problem.choose(alphas, scores))
             results["alpha_scores_"] = scores
         weights, intercept = problem.solve(float(alphas[best]))
@@ -314,11 +305,6 @@ class Ridge:
             raise ValueError(
                 "compute_dual=True needs all rows at once; partial_fit and merge work with compute_dual=False."
             )
-        if (self.alphas is None or len(self.alphas) > 1) and self.selection == "loo":
-            raise ValueError(
-                "selection='loo' reads all rows again, which partial_fit and merge do not have; give one alpha, or "
-                "selection='gcv' or 'likelihood'."
-            )
 
 
 def _cg_footprint(rows: RowBlocks, m: int, held: int, per_thread: int) -> Footprint:
@@ -361,12 +347,12 @@ class KernelRidge(KernelRegressor):
 
     Parameters
     ----------
-    alpha : float, list of float or "auto", default=1.0
-        λ of the paper, added to the eigenvalues (not scaled by n). From a list, or from 100 values in proportion to the
-        largest eigenvalue ("auto"), the best by ``selection`` is taken; all of them together cost about one fit.
+    alpha : float, list of float or "auto", default="auto"
+        The ridge penalty λ; not multiplied by n. From a list, or from 100 values in proportion to the largest
+        eigenvalue ("auto"), the best by ``selection`` is taken; all of them together cost about one fit.
     selection : {"loo", "gcv", "likelihood"}, default="loo"
         Mean squared leave-one-out error (one more pass, 5,000 rows judged), generalised cross-validation, or marginal
-        likelihood.
+        likelihood. ``partial_fit`` and ``merge`` do not have the earlier rows: for "loo" they take "gcv".
     fit_intercept : bool, default=False
         Whether to add an unregularised constant b.
     **shared : RidgeParameters
@@ -403,7 +389,7 @@ class KernelRidge(KernelRegressor):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-3, 3, size=(500, 1))
     >>> y = np.sin(X).ravel() + 0.1 * rng.normal(size=500)
-    >>> model = KernelRidge(alpha="auto", n_landmarks=50, random_state=0).fit(X, y)
+    >>> model = KernelRidge(n_landmarks=50, random_state=0).fit(X, y)
     >>> bool(model.score(X, y) > 0.97)
     True
     """
@@ -413,7 +399,7 @@ class KernelRidge(KernelRegressor):
 
     def __init__(
         self,
-        alpha: Candidates = 1.0,
+        alpha: Candidates = "auto",
         *,
         selection: str = "loo",
         fit_intercept: bool = False,

@@ -24,7 +24,8 @@ from nystrom.rows.draw import gather_target, gather_weight
 from nystrom.rows.validation import Checked, check_target, require_numbers
 from nystrom.solvers.exact import KernelProduct
 from nystrom.tuning.bandwidth import check_searchable
-from nystrom.tuning.kernel_rule import Criterion, KernelRule, WidthRule
+from nystrom.tuning.judge import Reach
+from nystrom.tuning.kernel_rule import KernelRule, WidthRule
 from nystrom.tuning.metric import MetricLike
 from nystrom.types import Array, ClassWeight, Emitted, OutPath, RowsLike, TargetLike
 
@@ -94,15 +95,21 @@ class TargetMachine(KernelMachine):
     def _chooses_kernel(self) -> bool:
         return isinstance(self.kernel, str) and self.kernel == "auto"
 
-    def _kernel_rule(self, searched: WidthRule | None) -> KernelRule:
-        intercept = bool(getattr(self, "fit_intercept", True))
-        return KernelRule(self.metric, self._chooses_kernel, is_classifier(self), intercept, searched)
-
-    def _width_rule(self, criterion: Criterion, regularisation: Array | None) -> WidthRule | None:
-        """Return how the width is judged: where it is to be searched, or the regularisation is given."""
-        if not self._searches_gamma and regularisation is None:
-            return None
-        return WidthRule(criterion, always=self._searches_gamma)
+    def _kernel_rule(self, rows: RowBlocks, reach: Reach, likelihood: WidthRule | None = None) -> KernelRule:
+        """Return what is searched of the kernel, for the regularisations that the machine can take."""
+        rank, size = self._rank_and_size(rows)
+        chooses = self._chooses_kernel or isinstance(self.metric, str)
+        free = chooses and isinstance(size, GivenSize) and size.is_default
+        return KernelRule(
+            self.metric,
+            several=self._chooses_kernel,
+            any_width=self._searches_gamma and likelihood is None,
+            classes=is_classifier(self),
+            fit_intercept=bool(getattr(self, "fit_intercept", True)),
+            reach=reach,
+            n_landmarks=None if free else rank or size.most,
+            likelihood=likelihood,
+        )
 
     def _rank_and_size(self, rows: RowBlocks) -> tuple[int | None, GivenSize | GrownSize | ToleranceSize]:
         rank, size = super()._rank_and_size(rows)

@@ -16,8 +16,7 @@ from nystrom.rows.base import Block
 from nystrom.rows.draw import draw_rows, fetch_rows, row_weights
 from nystrom.sizing.tolerance import choose_landmarks, once_sampled
 from nystrom.solvers.ridge import auto_alphas
-from nystrom.tuning.cost import assign_parts
-from nystrom.tuning.sample import distinct_rows, row_keys
+from nystrom.tuning.sample import assign_parts, distinct_rows, row_keys
 from nystrom.types import Array, Matrix
 
 # Rows that a regression on trial learns from, and rows that judge it; both at most a share of all.

@@ -9,6 +9,7 @@ from functools import cache
 import numpy as np
 
 from nystrom.solvers.lbfgs import Problem, minimise
+from nystrom.tuning.sample import assign_parts, count_distinct
 from nystrom.types import Array
 
 # What "auto" tries, in this order: a larger C takes more steps, so the path ends where the score falls no more.
@@ -64,33 +65,6 @@ def _has_turned(scores: list[float], learned: Callable[[], float]) -> bool:
     if turned > 0 and scores[-1] > (1 + _WORSE) * lowest:
         return True
     return turned >= _TURNED and lowest < learned()
-
-
-def assign_parts(
-    keys: Array, weight: Array | None, n_parts: int, rng: np.random.Generator, *, strata: Array | None = None
-) -> Array:
-    """Return the part of each row, 0 to ``n_parts − 1``, at random; equal rows share theirs.
-
-    Parts follow the rows' keys, so neither their order nor how often one is written down matters, and rows of weight
-    0 have no say. Each stratum, the least of those that equal rows are in, is spread evenly.
-    """
-    kept = np.arange(len(keys)) if weight is None else np.flatnonzero(weight > 0)
-    distinct, group = np.unique(keys[kept], return_inverse=True)
-    order = rng.permutation(len(distinct))
-    if strata is not None:
-        least = np.full(len(distinct), np.iinfo(np.int64).max)
-        np.minimum.at(least, group.ravel(), np.asarray(strata)[kept])
-        order = order[np.argsort(least[order], kind="stable")]
-    place = np.empty(len(distinct), np.int64)
-    place[order] = np.arange(len(distinct))
-    parts = np.zeros(len(keys), dtype=np.int64)
-    parts[kept] = place[group.ravel()] % n_parts
-    return parts
-
-
-def count_distinct(keys: Array, weight: Array | None) -> int:
-    """Return how many distinct rows of positive weight there are."""
-    return len(np.unique(keys if weight is None else keys[weight > 0]))
 
 
 def choose_cost(

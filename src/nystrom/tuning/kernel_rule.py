@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,16 +17,9 @@ from nystrom.landmarks.base import View, see
 from nystrom.nystroem.factor import NystromMap
 from nystrom.rows import RowBlocks
 from nystrom.tuning.bandwidth import Factorise, search_gamma
-from nystrom.tuning.metric import (
-    METRICS,
-    LearnedMetric,
-    MetricLike,
-    check_learnable,
-    kinds_of,
-    learn_metric,
-    metric_root,
-    plain_kernels,
-)
+from nystrom.tuning.judge import Reach
+from nystrom.tuning.metric import METRICS, MetricLike, check_learnable, kinds_of, metric_root, plain_kernels
+from nystrom.tuning.search import Learned, Space, Tried, learn_kernel
 
 # From the map of some rows, the rows, the engine for them, and the weight of all rows, to a number: less is better.
 Criterion = Callable[[NystromMap, RowBlocks, Engine, float], float]
@@ -34,30 +27,20 @@ Criterion = Callable[[NystromMap, RowBlocks, Engine, float], float]
 
 @dataclass(frozen=True)
 class WidthRule:
-    """How a kernel's width is judged.
-
-    Parameters
-    ----------
-    criterion : callable
-        What is to be least.
-    always : bool
-        Whether the width is searched in any case, and not only where a metric was learned with another one.
-    bounds : pair of float
-        The least and the greatest ``gamma`` allowed.
-    """
+    """How the width of a Gaussian process is judged: by what is least for a map, at any width within bounds."""
 
     criterion: Criterion
-    always: bool = True
     bounds: tuple[float, float] = (0.0, np.inf)
 
 
 @dataclass(frozen=True)
 class Metric:
-    """The kernel in its metric; the landmarks that held-out rows ask for, and their losses, where it was learned."""
+    """The kernel in its metric; the landmarks that held-out rows ask for, and what was tried, where it was searched."""
 
     kernel: Kernel
     n_landmarks: int | None = None
     losses: Any = None
+    tried: tuple[Tried, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,17 +53,26 @@ class KernelRule:
         As in the machines with a target.
     several : bool
         Whether the kernel is chosen among several.
+    any_width : bool
+        Whether the width is searched.
     classes, fit_intercept : bool
         What the machine learns: classes or numbers, with or without a constant.
-    searched : WidthRule or None
-        How the width is judged, where it is searched.
+    reach : Reach
+        The regularisations that the machine can take.
+    n_landmarks : int or None
+        Given by the user.
+    likelihood : WidthRule or None
+        How the width is judged once there are landmarks, by a Gaussian process.
     """
 
     metric: MetricLike = None
     several: bool = False
+    any_width: bool = False
     classes: bool = False
     fit_intercept: bool = True
-    searched: WidthRule | None = None
+    reach: Reach = field(default_factory=Reach)
+    n_landmarks: int | None = None
+    likelihood: WidthRule | None = None
 
     def in_metric(self, passes: Passes, kernel: Kernel, rng: np.random.Generator) -> Metric:
         """Return the kernel in the metric to be used: given, or learned from held-out rows."""
@@ -93,7 +85,7 @@ class KernelRule:
             )
         if self.metric is not None and not learns:
             return self._in_given(passes, kernel, rng)
-        if not (learns or self.several):
+        if not (learns or self.several or self.any_width):
             return Metric(kernel)
         kinds: tuple[str, ...] = ()
         if learns:
@@ -101,49 +93,48 @@ class KernelRule:
             check_learnable(kernel, metric)
             kinds = kinds_of(metric, passes.rows.n_columns, sparse=passes.rows.is_sparse)
         learned = self._learn(passes, kernel, kinds, rng)
-        kernel = learned.kernel if learned.root is None else InMetric(learned.kernel, learned.root)
-        return Metric(kernel, learned.n_landmarks, learned.losses if learns else None)
+        root = learned.root
+        if root is not None and root.ndim == 1 and self.metric == "full":
+            root = np.diag(root)
+        kernel = learned.kernel if root is None else InMetric(learned.kernel, root)
+        return Metric(kernel, learned.n_landmarks, learned.losses if learns else None, learned.tried)
 
     def _in_given(self, passes: Passes, kernel: Kernel, rng: np.random.Generator) -> Metric:
-        """Return the kernel in the metric that was given; "auto" chooses it by the rows as that metric sees them."""
+        """Return the kernel in the metric that was given; kernel and width are chosen by the rows as it sees them."""
         root = metric_root(self.metric, passes.rows.n_columns)
         if root.ndim == 2 and isinstance(kernel, Laplacian):
             raise ValueError(
                 "the Laplacian kernel sums over columns, which metric as a matrix would mix: give one scale per "
                 "column, or take kernel='matern'."
             )
-        if not self.several:
+        if not (self.several or self.any_width):
             return Metric(InMetric(kernel, root))
         seen = see(passes, InMetric(kernel, root))
         learned = self._learn(seen.passes, kernel, (), rng, mixed=root.ndim == 2)
-        return Metric(InMetric(learned.kernel, root), learned.n_landmarks)
+        return Metric(InMetric(learned.kernel, root), learned.n_landmarks, None, learned.tried)
 
     def _learn(
         self, passes: Passes, kernel: Kernel, kinds: tuple[str, ...], rng: np.random.Generator, *, mixed: bool = False
-    ) -> LearnedMetric:
+    ) -> Learned:
         """Return what held-out rows say of kernels and metrics; no Laplacian kernel where columns are mixed."""
         rows = passes.rows
         kernels = plain_kernels(kernel, rows.n_columns, several=self.several, sparse=rows.is_sparse)
-        return learn_metric(
-            passes,
+        space = Space(
             [each for each in kernels if not (mixed and isinstance(each, Laplacian))],
             kinds,
+            any_width=self.any_width,
+            linear=self.several,
             classes=self.classes,
             fit_intercept=self.fit_intercept,
-            rng=rng.spawn(1)[0],
+            reach=self.reach,
+            n_landmarks=self.n_landmarks,
         )
+        return learn_kernel(passes, space, rng.spawn(1)[0])
 
-    def width(
-        self, view: View, landmarks: Landmarks, rng: np.random.Generator, asked: Kernel, factorise: Factorise
-    ) -> Kernel:
-        """Return the kernel with numbers for all its parameters, for landmarks as the view sees them.
-
-        A width that was learned with a metric suits the best regularisation, and is searched again where another one
-        is given: it may be far too large for it.
-        """
-        rule, kernel = self.searched, view.kernel
-        learned = asked.needs_moments and not kernel.needs_moments
-        if rule is None or not (rule.always or learned):
+    def width(self, view: View, landmarks: Landmarks, rng: np.random.Generator, factorise: Factorise) -> Kernel:
+        """Return the kernel with numbers for all its parameters, for landmarks as the view sees them."""
+        rule, kernel = self.likelihood, view.kernel
+        if rule is None:
             return view.resolved()
         passes = view.passes
         count = passes.moments.count

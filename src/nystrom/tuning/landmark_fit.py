@@ -15,8 +15,7 @@ from nystrom.rows import RowBlocks
 from nystrom.rows.draw import take_with_targets
 from nystrom.rows.sparse import join_arrays
 from nystrom.solvers.landmark_cg import LandmarkProblem, LandmarkSolution, landmark_problem
-from nystrom.tuning.cost import assign_parts, count_distinct
-from nystrom.tuning.sample import gather_keys, lowest_marks, numbers_below
+from nystrom.tuning.sample import assign_parts, count_distinct, gather_keys, lowest_marks, numbers_below
 from nystrom.types import Array
 
 # The rows that judge: a share of all, within these bounds; of few rows a fifth.

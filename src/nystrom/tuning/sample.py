@@ -102,3 +102,41 @@ def distinct_rows(block: Block) -> Block:
     first, sums = order[begins], np.bincount(np.cumsum(begins) - 1, weight[order])
     plain = block.weight is None and len(first) == n
     return Block(0, 0, X[first], None if y is None else y[first], None if plain else sums)
+
+
+def assign_parts(
+    keys: Array, weight: Array | None, n_parts: int, rng: np.random.Generator, *, strata: Array | None = None
+) -> Array:
+    """Return the part of each row, 0 to ``n_parts − 1``, at random; equal rows share theirs.
+
+    Parts follow the rows' keys, so neither their order nor how often one is written down matters, and rows of weight
+    0 have no say. Each stratum is spread evenly; its number does not matter, only which rows it holds.
+    """
+    kept = np.arange(len(keys)) if weight is None else np.flatnonzero(weight > 0)
+    distinct, group = np.unique(keys[kept], return_inverse=True)
+    order = rng.permutation(len(distinct))
+    if strata is not None:
+        least = np.full(len(distinct), np.iinfo(np.int64).max)
+        np.minimum.at(least, group.ravel(), _by_contents(np.asarray(strata)[kept], group.ravel()))
+        order = order[np.argsort(least[order], kind="stable")]
+    place = np.empty(len(distinct), np.int64)
+    place[order] = np.arange(len(distinct))
+    parts = np.zeros(len(keys), dtype=np.int64)
+    parts[kept] = place[group.ravel()] % n_parts
+    return parts
+
+
+def count_distinct(keys: Array, weight: Array | None) -> int:
+    """Return how many distinct rows of positive weight there are."""
+    return len(np.unique(keys if weight is None else keys[weight > 0]))
+
+
+def _by_contents(strata: Array, group: Array) -> Array:
+    """Return strata numbered by the least of the groups of rows in each: other names for classes change nothing."""
+    names, codes = np.unique(strata, return_inverse=True)
+    first = np.full(len(names), np.iinfo(np.int64).max)
+    np.minimum.at(first, codes.ravel(), group)
+    # Classes that share their first row are told apart by how many rows they have.
+    place = np.empty(len(names), np.int64)
+    place[np.lexsort((np.bincount(codes.ravel()), first))] = np.arange(len(names))
+    return place[codes.ravel()]

@@ -1,0 +1,432 @@
+"""The judge of kernels, metrics, widths and sizes: small ridge regressions on a sample, scored by rows held out.
+
+All candidates meet the same nested samples, the same held-out rows and the regularisations that the machine can take.
+A fit is exact where every row is a landmark. Cholesky factors for a few regularisations take less time than one
+eigendecomposition: a fit to 1,000 rows takes some 50 ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg.blas import dsyrk
+
+from nystrom.engine.passes import Moments, Passes, block_moments
+from nystrom.exceptions import NotFiniteError
+from nystrom.kernels import Kernel, to_metric
+from nystrom.rows import require_finite
+from nystrom.rows.draw import draw_rows, row_weights, take_with_targets
+from nystrom.tuning.gradients import sum_outer_products
+from nystrom.tuning.sample import assign_parts, distinct_rows
+from nystrom.types import Array, Matrix, issparse
+
+# A sample is cut into this many parts. Parts are held out until they hold this many rows together: of few rows, the
+# parts of several random cuts, at most this number in all. No part has more rows than the last number.
+_PARTS, _HELD_ROWS, _MOST_SPLITS, _HELD_MOST = 4, 1000, 8, 2000
+MOST_LEARNED = 3000
+# Rows whose gradients are averaged.
+_GRADIENT_ROWS = 600
+# Regularisations as a share of Σ k(x, x), where the machine searches its own: the variance of noise over that of the
+# function. The largest leaves nothing but the mean.
+_SHARES = 10.0 ** np.arange(-8.0, 2.0)
+_FIRST = 3
+# Scores times one of these are log-odds; the best of them for each trial.
+_TEMPERATURES = (1.0, 1.7, 3.0, 5.0, 8.5, 14.0)
+# Added to the diagonal of the normal equations; far below any regularisation.
+_JITTER = 1e-10
+# Mean losses that differ by a smaller share, or by less than this share of the target's variance, are ties.
+_TIE, _NOTHING = 1e-3, 1e-9
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+def is_lower(one: float, other: float) -> bool:
+    """Return whether a mean loss is lower than another by more than a tie."""
+    return one < other * (1 - _TIE) - _NOTHING
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The regularisations that a machine can take, as α of a ridge regression on all rows.
+
+    ``values`` are those to choose from; None is any number within the bounds.
+    """
+
+    values: Array | None = None
+    least: float = 0.0
+    most: float = np.inf
+
+    def on(self, share: float, trace: float) -> Array:
+        """Return ascending values for a share of the rows, whose Σ k(x, x) is ``trace``.
+
+        Eigenvalues grow with the rows, so the same amount of smoothing needs less on fewer of them.
+        """
+        if self.values is not None:
+            return np.sort(self.values) * share
+        low, high = self.least * share, self.most * share
+        return np.unique(np.clip(trace * _SHARES, low, high))
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Distinct rows in memory, in an order that only their contents decide, with targets and weights.
+
+    The targets are those of a ridge regression: numbers of about unit deviation, or ±1 for each class. A row that was
+    there twice is there once, with the weight of both. ``total`` is the weight of all rows, drawn or not; ``distance``
+    that of their mean from the origin, in deviations.
+    """
+
+    X: Matrix
+    y: Array
+    weight: Array
+    classes: bool
+    total: float
+    distance: float = 0.0
+
+    def __len__(self) -> int:
+        return int(self.X.shape[0])
+
+    def take(self, rows: Array) -> Sample:
+        return replace(self, X=self.X[rows], y=self.y[rows], weight=self.weight[rows])
+
+    def moments(self, root: Array | None) -> Moments:
+        """Return the moments of the rows in a metric."""
+        return block_moments(self.X if root is None else to_metric(self.X, root), self.weight)
+
+    @cached_property
+    def spread(self) -> float:
+        return float(self.moments(None).spread)
+
+
+def draw_sample(
+    passes: Passes, rng: np.random.Generator, size: int, classes: bool, *, fit_intercept: bool, centred: bool
+) -> Sample:
+    """Return at most ``size`` of the rows, drawn at random: at most one pass.
+
+    Where all rows are taken, the result does not depend on their order, and weights are repetitions. ``centred`` is for
+    kernels of distance, which gain digits by it.
+    """
+    n = passes.rows.shape[0]
+    numbers, adjusted = draw_rows(n, size, row_weights(passes) if n > size else None, rng)
+    block = take_with_targets(passes.rows, passes.counted if n > size else passes.engine, numbers)
+    drawn = distinct_rows(block if adjusted is None else replace(block, weight=adjusted))
+    y = np.asarray(drawn.y, dtype=np.float64).reshape(drawn.X.shape[0], -1)
+    X, weight = drawn.X.astype(np.float64), np.ones(len(y)) if drawn.weight is None else drawn.weight
+    try:
+        require_finite(X, passes.rows.name)
+    except NotFiniteError:
+        passes.require_finite()  # report the first bad row of all, not of the sample
+        raise
+    if not np.isfinite(y).all():
+        raise ValueError("Input y contains NaN or infinity: drop such rows before the fit.")
+    distance = 0.0
+    if centred and not issparse(X):
+        mean = np.average(X, axis=0, weights=weight)
+        X = X - mean
+        distance = float(np.linalg.norm(mean)) / max(float(np.sqrt(np.square(X).sum(axis=1).mean())), _TINY)
+    if not classes:
+        y = _in_deviations(y, weight, fit_intercept)
+    total = float(weight.sum()) * (n / len(numbers) if adjusted is None else 1.0)
+    return Sample(X, y, weight, classes, total, distance)
+
+
+def _in_deviations(y: Array, weight: Array, fit_intercept: bool) -> Array:
+    """Return targets in units of their deviation; around their mean, unless the machine has to learn it."""
+    mean = np.average(y, axis=0, weights=weight)
+    unit = float(np.sqrt(np.average(np.square(y - mean), axis=0, weights=weight)).mean())
+    return (y - mean if fit_intercept else y) / (unit or 1.0)
+
+
+@dataclass(frozen=True)
+class HeldOutLosses:
+    """The loss of each held-out row, whether its class is wrong (of numbers, none is), and its weight.
+
+    ``times`` is how often each row was held out.
+    """
+
+    losses: Array
+    wrong: Array
+    weight: Array
+    times: float = 1.0
+
+    @classmethod
+    def join(cls, parts: Sequence[HeldOutLosses], times: float = 1.0) -> HeldOutLosses:
+        """Return those of several parts, one after the other."""
+        losses, wrong, weight = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("losses", "wrong", "weight")
+        )
+        return cls(losses, wrong, weight, times)
+
+    @property
+    def mean(self) -> float:
+        return float(np.average(self.losses, weights=self.weight))
+
+    @property
+    def error(self) -> float:
+        """The standard error of the mean."""
+        return self._noise(self.losses - self.mean)
+
+    def gain_over(self, other: HeldOutLosses) -> tuple[float, float]:
+        """Return by how much the losses are less than another's on the same rows, and the standard error of that."""
+        gain = other.losses - self.losses
+        mean = float(np.average(gain, weights=self.weight))
+        return mean, self._noise(gain - mean)
+
+    def _noise(self, deviations: Array) -> float:
+        squares = float(np.average(np.square(deviations), weights=self.weight))
+        return float(np.sqrt(squares / max(float(self.weight.sum()) / self.times, 1.0)))
+
+    def errs_more_than(self, other: HeldOutLosses) -> bool:
+        """Return whether more of the same rows get a wrong class than another gives one."""
+        return bool(self.weight @ self.wrong > other.weight @ other.wrong)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A function ``k(·, Z) A`` and some of the rows that it was fitted to, all in its metric."""
+
+    kernel: Kernel
+    Z: Matrix
+    coefficients: Array
+    X: Matrix
+    weight: Array
+
+    def outer_product(self, kind: str) -> Array:
+        """Return the mean outer product of its gradients at those rows."""
+        total = sum_outer_products(self.kernel, self.Z, self.coefficients, self.X, self.weight, kind)
+        return np.asarray(total / self.weight.sum())
+
+
+@dataclass(frozen=True)
+class Outcome(HeldOutLosses):
+    """Held-out losses; the fitted function and the number of its regularisation for each part."""
+
+    fits: Sequence[Fitted] = ()
+    regularisations: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Fits on parts of a sample, each judged by the rows it has not seen.
+
+    They learn from at most ``learn_rows`` rows, of which ``n_landmarks`` are the landmarks: the time of a fit grows
+    with the square of that, or, where all are landmarks, with the cube. Every size takes the first of the same rows.
+
+    Parameters
+    ----------
+    sample : Sample
+        The rows.
+    splits : sequence of pairs of arrays
+        Numbers of the rows to learn from, shuffled, and of those held out; by :func:`cut`.
+    reach : Reach
+        Regularisations to choose from.
+    """
+
+    sample: Sample
+    splits: Sequence[tuple[Array, Array]]
+    reach: Reach
+    fit_intercept: bool
+    learn_rows: int
+    n_landmarks: int
+
+    @property
+    def least_learned(self) -> int:
+        """The least number of rows that are not held out."""
+        return min(len(learn) for learn, _ in self.splits)
+
+    @cached_property
+    def _times(self) -> float:
+        return max(sum(len(held) for _, held in self.splits) / len(self.sample), 1.0)
+
+    def run(
+        self, kernel: Kernel, roots: Sequence[Array] | None, *, like: Outcome | None = None, search: bool = True
+    ) -> Outcome:
+        """Return the outcome of a kernel in a metric for each part, or the plain one.
+
+        The search for regularisations begins at those of ``like``; without a search they are taken as they are.
+        """
+        found = []
+        for i in range(len(self.splits)):
+            learn, held, X, new = self._rows(i, self.learn_rows, roots)
+            Z = X[: self.n_landmarks]
+            alphas, start = self._alphas(kernel, X, learn), _FIRST if like is None else like.regularisations[i]
+            system = _system(kernel, X, Z, learn, self.fit_intercept)
+            values = np.asarray(kernel(new, Z), dtype=np.float64)
+            solved = _solve(system, values, held, alphas, start, search)
+            some = slice(0, _GRADIENT_ROWS)
+            found.append((solved, Fitted(kernel, Z, solved.coefficients, X[some], learn.weight[some])))
+        judged = HeldOutLosses.join([solved.judged for solved, _ in found])
+        fits, numbers = [fit for _, fit in found], [solved.number for solved, _ in found]
+        return Outcome(judged.losses, judged.wrong, judged.weight, self._times, fits, numbers)
+
+    def with_landmarks(
+        self, sizes: Sequence[int], kernel: Kernel, roots: Sequence[Array] | None, *, like: Outcome
+    ) -> list[HeldOutLosses]:
+        """Return the held-out losses of fits to up to 3,000 rows with some landmarks, for each number of them."""
+        found: list[list[HeldOutLosses]] = [[] for _ in sizes]
+        for i in range(len(self.splits)):
+            learn, held, X, new = self._rows(i, MOST_LEARNED, roots)
+            Z, alphas = X[: max(sizes)], self._alphas(kernel, X, learn)
+            values = np.asarray(kernel(new, Z), dtype=np.float64)
+            normal = _NormalEquations.of(kernel, X, Z, learn, self.fit_intercept)
+            for judged, m in zip(found, sizes, strict=True):
+                solved = _solve(normal.system(m), values[:, :m], held, alphas, like.regularisations[i])
+                judged.append(solved.judged)
+        return [HeldOutLosses.join(judged, self._times) for judged in found]
+
+    def _rows(self, split: int, most: int, roots: Sequence[Array] | None) -> tuple[Sample, Sample, Matrix, Matrix]:
+        """Return the parts to learn from and held out, and the rows of both in the metric."""
+        learn, held = (self.sample.take(rows) for rows in (self.splits[split][0][:most], self.splits[split][1]))
+        X, new = (part.X if roots is None else to_metric(part.X, roots[split]) for part in (learn, held))
+        return learn, held, X, new
+
+    def _alphas(self, kernel: Kernel, X: Matrix, learn: Sample) -> Array:
+        trace = float(learn.weight @ np.asarray(kernel.diag(X), dtype=np.float64))
+        return self.reach.on(float(learn.weight.sum()) / self.sample.total, trace)
+
+
+def cut(sample: Sample, rng: np.random.Generator) -> list[tuple[Array, Array]]:
+    """Return numbers of rows to learn from and of rows held out, for each time that a part is held out."""
+    n = len(sample)
+    strata = None
+    if sample.classes:
+        strata = sample.y[:, 0] > 0 if sample.y.shape[1] == 1 else sample.y.argmax(axis=1)
+    # A sample that lacks a few rows, for some were there twice, is held out no more often than a whole one.
+    count = min(_MOST_SPLITS, int(np.ceil(_HELD_ROWS * _PARTS / n - 0.1)))
+    splits: list[tuple[Array, Array]] = []
+    while len(splits) < count:
+        # The rows are distinct, and their contents decide their order.
+        parts = assign_parts(np.arange(n, dtype=np.uint64), None, _PARTS, rng, strata=strata)
+        for part in range(min(_PARTS, count - len(splits))):
+            held = parts == part
+            # The order of contents goes along a direction: shuffle it.
+            learn, judging = (rng.permutation(np.flatnonzero(part)) for part in (~held, held))
+            splits.append((learn, judging[:_HELD_MOST]))
+    return [(learn, held) for learn, held in splits if len(learn) and len(held)]
+
+
+@dataclass(frozen=True)
+class _Solved:
+    """A fit at one of the regularisations, and how it fared."""
+
+    judged: HeldOutLosses
+    coefficients: Array
+    number: int
+
+
+# From a regularisation to coefficients (m, t) and intercepts (t,).
+_System = Callable[[float], tuple[Array, Array]]
+
+
+def _solve(system: _System, values: Array, held: Sample, alphas: Array, start: int, search: bool = True) -> _Solved:
+    """Return the fit at the regularisation with the least loss on the held-out rows; of ties, at the largest."""
+
+    @cache
+    def at(i: int) -> _Solved:
+        coefficients, intercept = system(float(alphas[i]))
+        return _Solved(_judge(values @ coefficients + intercept, held), coefficients, i)
+
+    last = len(alphas) - 1
+    best = min(start, last)
+    while search:
+        step = min((best, min(best + 1, last), max(best - 1, 0)), key=lambda i: at(i).judged.mean)
+        if step == best:
+            break
+        best = step
+    while search and best < last and not is_lower(at(best).judged.mean, at(best + 1).judged.mean):
+        best += 1
+    return at(best)
+
+
+def _system(kernel: Kernel, X: Matrix, Z: Matrix, part: Sample, fit_intercept: bool) -> _System:
+    if Z.shape[0] == X.shape[0]:
+        return _exact_system(np.asarray(kernel(X, X), dtype=np.float64), part, fit_intercept)
+    return _NormalEquations.of(kernel, X, Z, part, fit_intercept).system(Z.shape[0])
+
+
+def _exact_system(K: Array, part: Sample, fit_intercept: bool) -> _System:
+    """Return the solver of ``(K + α/w) a = y − b``, with ``Σ a = 0`` where there is an intercept."""
+    y = part.y
+
+    def solve(alpha: float) -> tuple[Array, Array]:
+        found = _cholesky_solve(K, alpha / part.weight, np.column_stack([y, np.ones(len(y))]))
+        if not fit_intercept:
+            return found[:, :-1], np.zeros(y.shape[1])
+        intercept = found[:, :-1].sum(axis=0) / found[:, -1].sum()
+        return found[:, :-1] - np.outer(found[:, -1], intercept), intercept
+
+    return solve
+
+
+def _cholesky_solve(A: Array, added: Array | float, right: Array) -> Array:
+    """Return the solution with something added to the diagonal of A; more, where rounding leaves it indefinite."""
+    step = np.finfo(np.float64).eps * len(A) * float(np.max(np.diag(A), initial=0.0))
+    for more in (0.0, step, 1e3 * step, 1e6 * step):
+        B = A.copy()
+        B.flat[:: len(B) + 1] += added + more
+        try:
+            factor = cho_factor(B, overwrite_a=True, check_finite=False)
+        except LinAlgError:
+            continue
+        return np.asarray(cho_solve(factor, right, check_finite=False))
+    return np.zeros_like(right)
+
+
+@dataclass(frozen=True)
+class _NormalEquations:
+    """``(Cᵀ D C + α W) a = Cᵀ D (y − b)``, D the weights: for the first of the landmarks, however many.
+
+    C, its moments and ``Cᵀ D y`` are centred where there is an intercept.
+    """
+
+    moments: Array
+    W: Array
+    right: Array
+    middle: Array
+    target: Array
+    n_rows: int
+
+    @classmethod
+    def of(cls, kernel: Kernel, X: Matrix, Z: Matrix, part: Sample, fit_intercept: bool) -> _NormalEquations:
+        weight, y = part.weight, part.y
+        C, W = (np.asarray(kernel(rows, Z), dtype=np.float64) for rows in (X, Z))
+        middle = weight @ C / weight.sum() if fit_intercept else np.zeros(C.shape[1])
+        target = weight @ y / weight.sum() if fit_intercept else np.zeros(y.shape[1])
+        root = np.sqrt(weight)[:, None]
+        B = np.subtract(C, middle)
+        B *= root
+        # The upper triangle is enough for a Cholesky factor.
+        return cls(dsyrk(1.0, B.T), W, B.T @ (root * (y - target)), middle, target, len(C))
+
+    def system(self, m: int) -> _System:
+        def solve(alpha: float) -> tuple[Array, Array]:
+            A = self.moments[:m, :m] + alpha * self.W[:m, :m]
+            found = _cholesky_solve(A, _JITTER * self.n_rows, self.right[:m])
+            return found, self.target - self.middle[:m] @ found
+
+        return solve
+
+
+def _judge(scores: Array, held: Sample) -> HeldOutLosses:
+    """Return the squared error of each row; of classes, the log-loss at the temperature that is best for all."""
+    if not held.classes:
+        losses = np.asarray(np.square(scores - held.y).mean(axis=1))
+        return HeldOutLosses(losses, np.zeros(len(losses), dtype=bool), held.weight)
+    losses = min(_log_losses(scores, held.y), key=lambda losses: float(losses @ held.weight))
+    two = held.y.shape[1] == 1
+    wrong = (scores * held.y)[:, 0] <= 0 if two else scores.argmax(axis=1) != held.y.argmax(axis=1)
+    return HeldOutLosses(losses, wrong, held.weight)
+
+
+def _log_losses(scores: Array, y: Array) -> Iterator[Array]:
+    two = y.shape[1] == 1
+    code = y.argmax(axis=1)
+    for temperature in _TEMPERATURES:
+        if two:
+            yield np.logaddexp(0.0, -2 * temperature * (scores * y)[:, 0])
+        else:
+            odds = temperature * (scores - scores.max(axis=1, keepdims=True))
+            yield np.log(np.exp(odds).sum(axis=1)) - odds[np.arange(len(y)), code]
