@@ -1,10 +1,12 @@
 """Selectors and sizes compared on the user's rows."""
 
 import json
+import shlex
 
 import numpy as np
 import pytest
 
+import nystrom
 from nystrom import Nystroem, compare, open_rows
 from nystrom.commands.main import main
 from nystrom.comparison import Compared, ErrorEstimate, recommend
@@ -180,3 +182,43 @@ def test_small_errors_keep_their_digits_and_all_rows_are_the_most_landmarks():
     assert 0 < found.best.error.value < 1e-3
     assert f"error of {found.best.error.value:.1e}" in found.advice
     assert "more than were tried" not in compare(X, X[:, 0], selectors=["uniform"], sizes=[40]).advice
+
+
+@pytest.mark.parametrize("target", ["numbers", "classes"])
+def test_the_recommended_command_and_line_give_the_score_that_was_shown(target, tmp_path, capsys):
+    pytest.importorskip("pyarrow")
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(500, 4))
+    y = np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=500)
+    shown = y if target == "numbers" else np.where(y > 0.2, "up", "down")
+    path, out = tmp_path / "rows.csv", tmp_path / "model"
+    lines = [",".join([*(f"{v:.5f}" for v in x), str(t)]) for x, t in zip(X, shown, strict=True)]
+    path.write_text("a,b,c,d,y\n" + "\n".join(lines))
+    options = ["--selectors", "auto,uniform", "--sizes", "10,40", "--drop", "d", "--json"]
+    assert main(["compare", str(path), "--target", "y", *options]) == 0
+    found = json.loads(capsys.readouterr().out)
+    names = [(row["metric"], row["is_default"]) for row in found["rows"]]
+    assert names[0] == ("auto", True)
+    assert {metric for metric, _ in names} == {None, "auto", "diagonal", "full"}
+    best = found["best"]
+    assert best["score"] == pytest.approx(max(row["score"] for row in found["rows"]), abs=0.05)
+    words = shlex.split(found["command"])
+    assert words[:2] == ["nystrom", "fit"]
+    words[words.index("MODEL")] = str(out)
+    assert main([*words[1:], "--json", "--quiet"]) == 0
+    fitted = json.loads(capsys.readouterr().out)
+    assert fitted["score"]["value"] == pytest.approx(best["score"], abs=1e-9)
+    line = eval(found["python"], {name: getattr(nystrom, name) for name in ("KernelRidge", "KernelRidgeClassifier")})
+    saved = nystrom.load(out)[1]
+    assert (line.metric, line.landmarks, line.alpha) == (saved.metric, saved.landmarks, saved.alpha)
+
+
+def test_larger_sizes_are_tried_while_they_help_and_the_default_is_never_beaten_by_what_is_recommended():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3, 3, size=(1500, 2))
+    found = compare(X, np.sin(4 * X[:, 0]) * np.cos(4 * X[:, 1]), gamma=8.0, selectors=["auto"], sizes=[20, 40])
+    sizes = [row.n_landmarks for row in found.rows if not row.is_default]
+    assert sizes[:3] == [20, 40, 80]
+    assert max(sizes) > 150
+    default = next(row for row in found.rows if row.is_default)
+    assert found.best.score >= default.score - default.noise

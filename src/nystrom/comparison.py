@@ -1,15 +1,16 @@
-"""Selectors and sizes on the user's own rows: error, time, memory and score, and which to take."""
+"""Selectors, sizes and metrics on the user's own rows: score, error, time and memory, and which to take."""
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nystrom.checks import RandomState, check_count, make_generator
+from nystrom.checks import RandomState, check_choice, check_count, make_generator
 from nystrom.engine import make_engine
 from nystrom.engine.memory import fit_footprint, format_memory
 from nystrom.engine.passes import Passes
@@ -17,26 +18,41 @@ from nystrom.engine.threads import one_blas_thread
 from nystrom.errors import ErrorEstimate
 from nystrom.estimators import KernelRidge, KernelRidgeClassifier, Nystroem
 from nystrom.exceptions import ApproximationWarning, FewerLandmarksWarning, silenced
-from nystrom.kernels import GammaLike, KernelLike, Precomputed, make_kernel
+from nystrom.kernels import GammaLike, Gaussian, KernelLike, Laplacian, Matern, Precomputed, make_kernel
 from nystrom.landmarks import SELECTORS as WORDS
 from nystrom.landmarks import LandmarksLike, Selector, make_selector
 from nystrom.rows import array_rows, as_blocks
 from nystrom.rows.draw import draw_rows, fetch_rows
-from nystrom.types import Array, Matrix, RowsLike, TargetLike
+from nystrom.scoring import hold_out, judge
+from nystrom.types import Array, Matrix, RowsLike, TargetLike, issparse
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SELECTORS = ("auto", "uniform", "kmeans++", "rpcholesky")
 SIZES = (50, 100, 200, 400)
+METRICS = ("auto", "diagonal", "full")
 # More rows change the figures little, and would take long.
 MOST_ROWS = 100_000
-_HELD_OUT = 0.25
+# Held out, as by ``nystrom fit``: a fit of the recommendation from the shell shows the same score.
+HELD_OUT = 0.2
+# A metric is learned by default for at most this many dense columns, which takes seconds.
+_METRIC_COLUMNS = 300
 _MOST_CLASSES = 20
+# Sizes grow by themselves up to this many landmarks; time grows with their square.
+_MOST_LANDMARKS = 1600
 # With fewer rows a score says nothing.
 _LEAST_ROWS = 8
 # Errors within this factor of the best are as good.
 _AS_GOOD = 1.1
+
+
+def default_metric(kernel: KernelLike, gamma: GammaLike, n_columns: int, *, is_sparse: bool) -> str | None:
+    """Return the metric that ``nystrom fit`` takes: learned where the kernel allows it and it is cheap, or None."""
+    learned = isinstance(gamma, str) and gamma == "scale" and not is_sparse and n_columns <= _METRIC_COLUMNS
+    if isinstance(kernel, str) and kernel == "auto":
+        return "auto" if learned else None
+    return "auto" if learned and isinstance(make_kernel(kernel, gamma=gamma), (Gaussian, Matern, Laplacian)) else None
 
 
 @dataclass(frozen=True)
@@ -55,6 +71,10 @@ class Compared:
         Bytes that a fit adds to the process, with one thread.
     score, noise : float or None
         On held-out rows, R² or accuracy, and its standard error; None without a target.
+    metric : str or None
+        That was asked for.
+    is_default : bool
+        Whether this is the fit that ``nystrom fit`` makes by default.
     """
 
     selector: str
@@ -64,51 +84,88 @@ class Compared:
     memory: int
     score: float | None = None
     noise: float | None = None
+    metric: str | None = None
+    is_default: bool = False
+
+    @property
+    def name(self) -> str:
+        """The selector, with the metric where one was learned."""
+        default = " (default)" if self.is_default else ""
+        return self.selector + (f", metric {self.metric}" if self.metric else "") + default
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What :func:`compare` found: ``rows``, the ``best`` of them with a ``reason``, and how many rows were used."""
+    """What :func:`compare` found: ``rows``, the ``best`` of them with a ``reason``, and how many rows were used.
+
+    ``settings`` are the parameters of the best that differ from those of ``nystrom fit``, ``machine`` is its estimator.
+    """
 
     rows: tuple[Compared, ...]
     best: Compared
     reason: str
     n_rows: int
     score_name: str = ""
+    machine: str = "Nystroem"
+    settings: dict[str, Any] = field(default_factory=dict)
 
     @property
     def columns(self) -> list[str]:
         """Headings of the table."""
         scored = [self.score_name] if self.score_name else []
-        return ["landmarks by", "m", "error", "95 % interval", "seconds", "memory", *scored]
+        return ["landmarks by", "m", *scored, "error", "95 % interval", "seconds", "memory"]
 
     @property
     def cells(self) -> list[list[str]]:
         """The table as text, one row per selector and size."""
         return [
             [
-                row.selector,
+                row.name,
                 f"{row.n_landmarks:,}",
+                *([f"{row.score:.4f} ± {row.noise:.4f}"] if row.score is not None else []),
                 _figure(row.error.value),
                 f"{_figure(row.error.low)} to {_figure(row.error.high)}",
                 f"{row.seconds:.2f}",
                 format_memory(row.memory),
-                *([f"{row.score:.4f} ± {row.noise:.4f}"] if row.score is not None else []),
             ]
             for row in self.rows
         ]
 
     @property
+    def python(self) -> str:
+        """The recommendation as a line of Python."""
+        fixed = {"KernelRidge": ["alpha='auto'", "fit_intercept=True"], "KernelRidgeClassifier": ["alpha='auto'"]}
+        given = dict(self.settings)
+        if self.score_name and "metric" not in given:
+            given["metric"] = self.best.metric  # of the default
+        shown = [
+            f"{name}={_quoted(value) if name == 'landmarks' else repr(value)}"
+            for name, value in given.items()
+            if value is not None
+        ]
+        return f"{self.machine}({', '.join([*fixed.get(self.machine, []), *shown, 'random_state=0'])})"
+
+    def command(self, data: str, target: str | None = None, more: Sequence[str] = ()) -> str:
+        """Return the recommendation as a command for the shell; ``more`` are options for the table."""
+        words = ["nystrom", "fit", data, *(["--target", target] if target else ["--model", "features"]), *more]
+        for name, value in self.settings.items():
+            words += [f"--{name.replace('_', '-')}", "none" if value is None else str(value)]
+        return shlex.join([*words, "--out", "MODEL"])
+
+    @property
     def advice(self) -> str:
         """The recommendation in one sentence."""
-        return f"Take landmarks={_quoted(self.best.selector)}, n_landmarks={self.best.n_landmarks}: {self.reason}."
+        metric = f", metric={self.best.metric!r}" if self.best.metric else ""
+        return (
+            f"Take landmarks={_quoted(self.best.selector)}, n_landmarks={self.best.n_landmarks}{metric}: {self.reason}."
+        )
 
     def __str__(self) -> str:
         widths = [max(map(len, column)) for column in zip(self.columns, *self.cells, strict=True)]
         lines = [
             "  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in self._table
         ]
-        return "\n".join([*lines, "", self.advice])
+        return "\n".join([*lines, "", self.advice, self.python])
 
     @property
     def _table(self) -> list[list[str]]:
@@ -128,6 +185,7 @@ def compare(
     *,
     selectors: Sequence[LandmarksLike] = SELECTORS,
     sizes: Sequence[int] = SIZES,
+    metrics: Sequence[str] = METRICS,
     kernel: KernelLike = "gaussian",
     gamma: GammaLike = "scale",
     most_rows: int = MOST_ROWS,
@@ -142,11 +200,14 @@ def compare(
         Any rows; more than ``most_rows`` are represented by a sample.
     y : array of shape (n,), optional
         A target: numbers (kernel ridge regression, R²), or classes (kernel ridge classifier, accuracy). Each is scored
-        on a quarter of the rows that its fit has not seen. Rows from a file may hold their target.
+        on the fifth of the rows that its fit has not seen, and more landmarks than ``sizes`` are tried while they help.
+        Rows from a file may hold their target.
     selectors : sequence of str or selector
         Ways to choose landmarks.
     sizes : sequence of int
         Numbers of landmarks.
+    metrics : sequence of str
+        Metrics to learn from the target, where the kernel allows it: "auto", "diagonal" or "full".
     kernel, gamma, n_jobs
         As in :class:`nystrom.Nystroem`.
     most_rows : int
@@ -166,7 +227,7 @@ def compare(
     >>> len(found.rows), found.best.n_landmarks
     (4, 40)
     """
-    for name, given in (("selectors", selectors), ("sizes", sizes)):
+    for name, given in (("selectors", selectors), ("sizes", sizes), ("metrics", metrics)):
         listed = given.ndim > 0 if isinstance(given, np.ndarray) else isinstance(given, Sequence)
         if not listed or isinstance(given, (str, bytes)):
             raise ValueError(f"{name} must be a list; got {given!r}.")
@@ -175,36 +236,135 @@ def compare(
     counts = [check_count(size, "sizes") for size in sizes]
     if not ways or not counts:
         raise ValueError("selectors and sizes must each name at least one; got none.")
+    for metric in metrics:
+        check_choice(metric, "metrics", METRICS)
     rng = make_generator(random_state)
     pairwise = isinstance(make_kernel(kernel, gamma=gamma), Precomputed)
     X, y = _in_memory(X, y, check_count(most_rows, "most_rows", least=10), n_jobs, rng, pairwise=pairwise)
-    counts = sorted({min(size, X.shape[0]) for size in counts})
-    seed = int(rng.integers(2**31))
-    classes = y is not None and _is_classes(y)
-    held_out = None if y is None else _order(y, rng, classes=classes)
-    rows = []
+    seed = random_state if isinstance(random_state, (int, np.integer)) else int(rng.integers(2**31))
+    found = _Search(X, y, {"kernel": kernel, "gamma": gamma, "n_jobs": n_jobs}, int(seed), pairwise)
+    counts = sorted({min(size, found.n_train) for size in counts})
     # The table already says what these warnings would.
     with silenced(ApproximationWarning, FewerLandmarksWarning):
+        default = default_metric(kernel, gamma, X.shape[1], is_sparse=issparse(X))
+        if y is not None:
+            found.add("auto", make_selector("auto"), None, default, is_default=True)
         for name, way in zip(names, ways, strict=True):
             for size in counts:
-                params = {"kernel": kernel, "gamma": gamma, "landmarks": way, "n_landmarks": size, "n_jobs": n_jobs}
-                rows.append(_one(X, y, name, params, held_out, seed, classes=classes, pairwise=pairwise))
-    score_name = "" if y is None else "accuracy" if classes else "R²"
-    best, reason = recommend(rows, score_name, X.shape[0])
-    return Comparison(tuple(rows), best, reason, X.shape[0], score_name)
+                found.add(name, way, size)
+        if y is not None:
+            found.grow()
+            for metric in metrics if default else ():
+                if metric != default:
+                    found.add("auto", make_selector("auto"), None, metric)
+    rows, score_name = found.rows, "" if y is None else "accuracy" if found.classes else "R²"
+    best, reason = recommend(rows, score_name, found.n_train, found.losses)
+    machine = "Nystroem" if y is None else "KernelRidgeClassifier" if found.classes else "KernelRidge"
+    asked = {"kernel": kernel, "gamma": gamma}
+    plain = {"kernel": "gaussian", "gamma": "scale"}
+    settings = {name: value for name, value in asked.items() if value is not plain[name] and value != plain[name]}
+    if not best.is_default:
+        settings |= {"landmarks": best.selector} if best.selector != "auto" else {}
+        settings |= {"n_landmarks": best.n_landmarks} if best.metric is None else {}
+        settings |= {"metric": best.metric} if y is not None and best.metric != default else {}
+    return Comparison(tuple(rows), best, reason, X.shape[0], score_name, machine, settings)
 
 
-def recommend(rows: Sequence[Compared], score_name: str = "", n_rows: float = float("inf")) -> tuple[Compared, str]:
-    """Return the cheapest of those that are as good as the best, and why; there are at most ``n_rows`` landmarks."""
+class _Search:
+    """Fits that were made, each with the loss of every held-out row where there is a target."""
+
+    def __init__(self, X: Matrix, y: Array | None, params: dict[str, Any], seed: int, pairwise: bool) -> None:
+        self.X, self.y, self.params, self.seed, self.pairwise = X, y, params, seed, pairwise
+        self.classes = y is not None and _is_classes(y)
+        self.rows: list[Compared] = []
+        self.losses: list[Array] = []
+        self._ways: dict[str, Selector] = {}
+        self._held = np.zeros(X.shape[0], dtype=bool)
+        if y is not None:
+            codes = np.unique(y, return_inverse=True)[1] if self.classes else np.zeros(len(y), dtype=np.intp)
+            self._held = hold_out(codes, HELD_OUT, np.random.default_rng(seed))
+
+    @property
+    def n_train(self) -> int:
+        return int(np.count_nonzero(~self._held))
+
+    def add(
+        self, name: str, way: Selector, size: int | None, metric: str | None = None, *, is_default: bool = False
+    ) -> None:
+        """Make one fit; without a size, with as many landmarks as the machine takes by itself."""
+        params = {**self.params, "landmarks": way, "n_landmarks": size, "random_state": self.seed}
+        seen, held = np.flatnonzero(~self._held), np.flatnonzero(self._held)
+        # The columns of a kernel matrix are rows too.
+        columns = seen if self.pairwise else slice(None)
+        X = self.X[seen][:, columns]
+        began = time.perf_counter()
+        if self.y is None:
+            machine: Any = Nystroem(n_components=None, **params).fit(X)
+        elif self.classes:
+            machine = KernelRidgeClassifier(alpha="auto", metric=metric, **params).fit(X, self.y[seen])
+        else:
+            machine = KernelRidge(alpha="auto", fit_intercept=True, metric=metric, **params).fit(X, self.y[seen])
+        seconds = time.perf_counter() - began
+        rows, m = array_rows(X), machine.landmarks_.shape[0]
+        error = machine.approximation_error(X, random_state=self.seed)
+        memory = fit_footprint(rows, m, way.held_bytes(rows, m)).least
+        score: dict[str, Any] = {}
+        if self.y is not None:
+            guess = np.asarray(machine.predict(self.X[held][:, columns]))
+            judged = judge(self.y[held], guess, classes=self.classes)
+            score = {"score": judged.value, "noise": judged.noise}
+            self.losses.append(judged.losses)
+        self._ways[name] = way
+        self.rows.append(Compared(name, m, error, seconds, memory, **score, metric=metric, is_default=is_default))
+
+    def grow(self) -> None:
+        """Double the size of the best selector without a metric while its score gets better beyond chance."""
+        plain = [i for i, row in enumerate(self.rows) if row.metric is None and not row.is_default]
+        while plain:
+            at = max(plain, key=lambda i: (self.rows[i].score or 0.0, -self.rows[i].n_landmarks))
+            row = self.rows[at]
+            of_way = [i for i in plain if self.rows[i].selector == row.selector]
+            size = min(2 * row.n_landmarks, self.n_train, _MOST_LANDMARKS)
+            if row.n_landmarks < max(self.rows[i].n_landmarks for i in of_way) or size <= row.n_landmarks:
+                return
+            self.add(row.selector, self._ways[row.selector], size)
+            new = len(self.rows) - 1
+            plain.append(new)
+            if not _clearly_less(self.losses[new], self.losses[at]):
+                return
+
+
+def _clearly_less(losses: Array, others: Array) -> bool:
+    """Whether losses of the same rows are lower by more than one standard error of the difference."""
+    change = others - losses
+    return bool(change.mean() > change.std() / np.sqrt(len(change)))
+
+
+def recommend(
+    rows: Sequence[Compared],
+    score_name: str = "",
+    n_rows: float = float("inf"),
+    losses: Sequence[Array] | None = None,
+) -> tuple[Compared, str]:
+    """Return the cheapest of those that are as good as the best, and why; there are at most ``n_rows`` landmarks.
+
+    With the losses of all held-out rows, the standard error is that of the difference to the best on the same rows.
+    """
     if score_name:
-        top = max(rows, key=lambda row: row.score or 0.0)
-        good = [row for row in rows if (row.score or 0.0) >= (top.score or 0.0) - (top.noise or 0.0)]
+        at = max(range(len(rows)), key=lambda i: rows[i].score or 0.0)
+        top = rows[at]
+        if losses is None:
+            good = [row for row in rows if (row.score or 0.0) >= (top.score or 0.0) - (top.noise or 0.0)]
+        else:
+            good = [row for row, each in zip(rows, losses, strict=True) if not _clearly_less(losses[at], each)]
         best = min(good, key=lambda row: (row.n_landmarks, row.error.value))
         most = max(row.n_landmarks for row in rows)
         more = "; more than were tried may still help" if best.n_landmarks == most < n_rows else ""
+        if best is top:
+            return best, f"its {score_name} of {best.score:.4f} on held-out rows is the best{more}"
         return best, (
             f"its {score_name} of {best.score:.4f} is within one standard error of the best ({top.score:.4f} with "
-            f"{_quoted(top.selector)}, {top.n_landmarks}), at the fewest landmarks{more}"
+            f"{top.name}, {top.n_landmarks}), at the fewest landmarks{more}"
         )
     top = min(rows, key=lambda row: row.error.value)
     good = [row for row in rows if row.error.value <= _AS_GOOD * top.error.value]
@@ -231,56 +391,6 @@ def _quoted(name: str) -> str:
 def _figure(error: float) -> str:
     """Return an error with four decimals; a small one with two digits."""
     return f"{error:.4f}" if error == 0 or error >= 1e-3 else f"{error:.1e}"
-
-
-def _one(
-    X: Matrix,
-    y: Array | None,
-    name: str,
-    params: dict[str, Any],
-    order: Array | None,
-    seed: int,
-    *,
-    classes: bool,
-    pairwise: bool,
-) -> Compared:
-    began = time.perf_counter()
-    fitted = Nystroem(n_components=None, random_state=seed, **params).fit(X)
-    seconds = time.perf_counter() - began
-    rows, m = array_rows(X), fitted.landmarks_.shape[0]
-    error = fitted.approximation_error(X, random_state=seed)
-    memory = fit_footprint(rows, m, params["landmarks"].held_bytes(rows, m)).least
-    if y is None or order is None:
-        return Compared(name, m, error, seconds, memory)
-    cut = max(int(_HELD_OUT * len(order)), 1)
-    held, seen = order[:cut], order[cut:]
-    # The columns of a kernel matrix are rows too.
-    columns = seen if pairwise else slice(None)
-    machine = (KernelRidgeClassifier if classes else KernelRidge)(
-        alpha="auto", solver="factor", fit_intercept=True, random_state=seed, **params
-    ).fit(X[seen][:, columns], y[seen])
-    score, noise = _score(y[held], np.asarray(machine.predict(X[held][:, columns])), classes=classes)
-    return Compared(name, m, error, seconds, memory, score, noise)
-
-
-def _order(y: Array, rng: np.random.Generator, *, classes: bool) -> Array:
-    """Return the rows in random order, the first of which are held out; one row of each class is among the last."""
-    order = rng.permutation(len(y))
-    if not classes:
-        return order
-    first = np.zeros(len(y), dtype=bool)
-    first[np.unique(y[order], return_index=True)[1]] = True
-    return np.concatenate([order[~first], order[first]])
-
-
-def _score(y: Array, predicted: Array, *, classes: bool) -> tuple[float, float]:
-    """Return accuracy or R², and its standard error."""
-    losses = (predicted != y).astype(np.float64) if classes else (predicted - y) ** 2
-    scale = 1.0 if classes else float(np.var(y))
-    if scale == 0:
-        # R² of a constant, as scikit-learn has it.
-        return float(not losses.any()), 0.0
-    return 1 - float(losses.mean()) / scale, float(losses.std()) / np.sqrt(len(losses)) / scale
 
 
 def _is_classes(y: Array) -> bool:

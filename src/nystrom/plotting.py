@@ -85,7 +85,7 @@ def plot_comparison(comparison: Any, *, score: bool = False, ax: Axes | None = N
     ax = _axes(ax)
     groups: dict[str, list[Any]] = {}
     for row in comparison.rows:
-        groups.setdefault(row.selector, []).append(row)
+        groups.setdefault(row.name, []).append(row)
     for i, (name, rows) in enumerate(groups.items()):
         at = [row.n_landmarks for row in rows]
         value = np.array([row.score if score else row.error.value for row in rows])

@@ -102,6 +102,17 @@ def add_table_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def given_table_options(args: argparse.Namespace) -> list[str]:
+    """Return the words of the table's options that were given, for another command."""
+    given = []
+    for name in ("drop", "category", "missing"):
+        given += [f"--{name}", ",".join(getattr(args, name))] if getattr(args, name) else []
+    given += ["--max-categories", str(args.max_categories)] if args.max_categories != 30 else []
+    for name, form in args.date_format:
+        given += ["--date-format", form if name is None else f"{name}={form}"]
+    return given + (["--decimal", args.decimal] if args.decimal else [])
+
+
 def make_encoder(args: argparse.Namespace) -> Any:
     """Return the encoder that the options of a table ask for."""
     from nystrom.rows.arrow import MISSING

@@ -67,9 +67,6 @@ _PARAMETERS = (
     *("n_landmarks", "n_components", "n_clusters", "kernel", "gamma", "degree", "coef0", "metric", "alpha", "C"),
     *("epsilon", "class_weight", "landmarks", "solver", "tol", "max_iter"),
 )
-# Kernels whose metric can be learned, and how many columns that is cheap for.
-_METRIC_KERNELS = ("gaussian", "rbf", "matern", "laplacian", "auto")
-_METRIC_COLUMNS = 300
 # Columns that the summary says lead.
 _MOST_LEADING = 5
 # Columns that are listed one by one in the summary.
@@ -335,6 +332,7 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
 
 def _make_machine(args: argparse.Namespace, choice: str, rows: RowBlocks) -> Any:
     import nystrom
+    from nystrom.comparison import default_metric
 
     kind = getattr(nystrom, MODELS[choice])
     allowed = set(kind._get_param_names())
@@ -356,8 +354,9 @@ def _make_machine(args: argparse.Namespace, choice: str, rows: RowBlocks) -> Any
         wanted["fit_intercept"] = True
     if choice == "gp":
         wanted["normalize_y"] = True
-    elif "metric" in allowed and _metric_is_cheap(given, rows):
-        wanted["metric"] = "auto"
+    elif "metric" in allowed:
+        kernel, gamma = given.get("kernel", "gaussian"), given.get("gamma", "scale")
+        wanted["metric"] = default_metric(kernel, gamma, rows.shape[1], is_sparse=rows.is_sparse)
     for name in given:
         if name not in allowed:
             raise ValueError(
@@ -365,12 +364,6 @@ def _make_machine(args: argparse.Namespace, choice: str, rows: RowBlocks) -> Any
             )
     # "none" is what the shell says for None.
     return kind(**{**wanted, **{name: None if value == "none" else value for name, value in given.items()}})
-
-
-def _metric_is_cheap(given: dict[str, Any], rows: RowBlocks) -> bool:
-    """Whether a metric can be learned for the kernel, at a width that is free, from a sample of few columns."""
-    free = given.get("gamma", "scale") == "scale" and given.get("kernel", "gaussian") in _METRIC_KERNELS
-    return free and not rows.is_sparse and rows.shape[1] <= _METRIC_COLUMNS
 
 
 def _near(rows: Any, max_memory: Any, scratch: Path) -> Any:
