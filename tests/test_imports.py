@@ -18,6 +18,7 @@ ORDER = [
     "disk",
     "checks",
     "machine",
+    "devices",
     "loops",
     "rows",
     "engine",

@@ -9,8 +9,10 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import DTypeLike
 
+from nystrom.devices import on_device
 from nystrom.engine.threads import blas_threads
 from nystrom.exceptions import NotPositiveSemidefiniteError
+from nystrom.loops.device import cross
 from nystrom.types import Array
 
 # Beyond this order symmetric products are made of blocks, which is faster.
@@ -46,6 +48,8 @@ def gram(F: Array) -> Array:
     array([[1., 2.],
            [2., 5.]])
     """
+    if on_device(F):
+        return cross(F, F)
     k = F.shape[1]
     if k <= _LARGE_ORDER:
         return np.asarray(F.T @ F)
@@ -239,8 +243,8 @@ def whitened(C: Array, T: Array) -> Array:
     """Return ``C T`` in the dtype of C; a triangular T (:func:`whiten_quickly`) takes little over half as long."""
     T = T.astype(C.dtype, copy=False)
     m, k = T.shape
-    if m != k or m < 2 * _PANELS or np.tril(T, -1).any():
-        return np.asarray(C @ T)
+    if on_device(C) or m != k or m < 2 * _PANELS or np.tril(T, -1).any():
+        return C @ T
     out = np.empty((C.shape[0], k), dtype=C.dtype)
     bounds = np.linspace(0, m, _PANELS + 1).astype(int)
     for first, last in pairwise(bounds):
@@ -373,8 +377,20 @@ def _count_sound(gram: Array) -> int:
     return count
 
 
+def small_product(C: Array, A: Array) -> Array:
+    """Return ``C A`` on the host, for an A of a few columns."""
+    return cross(C.T, A) if on_device(C) else C @ A
+
+
+def cross_product(A: Array, B: Array) -> Array:
+    """Return ``AᵀB`` on the host."""
+    return cross(A, B) if on_device(A) else A.T @ B
+
+
 def thin_product(A: Array, B: Array) -> Array:
     """Return ``A B`` for a B of a few columns, as many small products: OpenBLAS makes no copies of their operands."""
+    if on_device(A):
+        return cross(A.T, B)
     out = np.empty((len(A), B.shape[1]))
     for some in _small_products(len(A), A.shape[1], B.shape[1]):
         np.matmul(A[some], B, out=out[some])
@@ -383,6 +399,9 @@ def thin_product(A: Array, B: Array) -> Array:
 
 def add_thin_cross(total: Array, A: Array, B: Array) -> None:
     """Add ``Aᵀ B`` to a matrix, for a B of a few columns, as many small products."""
+    if on_device(A):
+        total += cross(A, B)
+        return
     for some in _small_products(len(A), A.shape[1], B.shape[1]):
         total += A[some].T @ B[some]
 

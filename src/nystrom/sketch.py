@@ -17,8 +17,9 @@ import scipy.sparse as sp
 
 from nystrom import loops
 from nystrom.checks import check_count
+from nystrom.devices import on_device
 from nystrom.rows.sparse import native
-from nystrom.types import Array, Matrix, SparseMatrix, issparse
+from nystrom.types import Array, Matrix, SparseMatrix, issparse, to_dense
 
 _DEFAULT_DIM = 10
 # A sign matrix of up to this many bytes (in float32) is kept; of a larger one, blocks make what they use.
@@ -118,7 +119,7 @@ class LinearSketch:
 
 
 def _product(X: Array, H: Matrix) -> Array:
-    return np.ascontiguousarray((H.T @ X.T).T)
+    return X @ to_dense(H) if on_device(X) else np.ascontiguousarray((H.T @ X.T).T)
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,8 @@ class GeneratedSigns:
             columns, places = np.unique(X.indices, return_inverse=True)
             packed = sp.csr_matrix((X.data, places, X.indptr), shape=(X.shape[0], columns.size), copy=False)
             return np.asarray(packed @ self.entries(columns, X.dtype))
+        if on_device(X):
+            return X @ self.entries(np.arange(self.n_features), X.dtype)
         out = np.zeros((X.shape[0], self.dim), dtype=X.dtype)
         for start in range(0, self.n_features, _DENSE_COLUMNS):
             columns = np.arange(start, min(start + _DENSE_COLUMNS, self.n_features))

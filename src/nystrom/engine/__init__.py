@@ -5,11 +5,13 @@ Dask is imported only if it is asked for, or a Dask collection is given.
 
 from __future__ import annotations
 
+from nystrom.devices import ENGINES, named_place
 from nystrom.engine.base import Engine, Mergeable, Sums, TreeMerger
 from nystrom.engine.local import LocalEngine
 from nystrom.engine.progress import Progress, Silent
 from nystrom.engine.threads import blas_threads
 from nystrom.rows.base import RowBlocks
+from nystrom.rows.device import SentRows
 from nystrom.rows.validation import register_reader
 from nystrom.types import RowsLike
 
@@ -46,17 +48,38 @@ register_reader(is_dask_collection, _collection_rows)
 
 def place_rows(rows: RowBlocks, engine: object) -> RowBlocks:
     """Return the rows where ``engine`` reads them: sent to the cluster if it is "dask" and they are not there yet."""
-    if engine not in _NAMES:
-        raise ValueError(f"engine must be one of {_NAMES}; got {engine!r}.")
+    named = isinstance(engine, str) and engine.partition(":")[0] in ENGINES
+    if engine not in _NAMES and not named:
+        raise ValueError(
+            f"engine must be one of {_NAMES}, or a package and its device, such as 'torch', 'torch:cuda', 'torch:mps', "
+            f"'cupy' or 'jax'; got {engine!r}."
+        )
     if engine == "local" and rows.on_cluster:
         raise ValueError(
             "engine='local' cannot read a Dask collection; leave engine='auto', or give X.compute() if memory allows."
         )
+    if named:
+        return _sent(rows, str(engine))
     if engine != "dask":
         return rows
     from nystrom.engine import dask
 
     return dask.ship_rows(rows)
+
+
+def _sent(rows: RowBlocks, engine: str) -> RowBlocks:
+    """Return the rows with their blocks on the device that ``engine`` names."""
+    if rows.on_cluster:
+        raise ValueError(f"engine={engine!r} cannot read a Dask collection; leave engine='auto', or give X.compute().")
+    place = named_place(engine)
+    if rows.home is None:
+        return SentRows(rows, place)
+    if rows.home != place:
+        raise ValueError(
+            f"{rows.name} is an array of {rows.home}, but engine={engine!r} computes with {place}: leave engine='auto' "
+            f"to compute where the array is."
+        )
+    return rows
 
 
 def make_engine(

@@ -13,12 +13,14 @@ from typing import Any, Generic
 import numpy as np
 from numpy.typing import DTypeLike
 
+from nystrom.devices import on_device, to_host, to_values
 from nystrom.engine.base import M, Mergeable, T, TreeMerger, Writing
 from nystrom.engine.memory import hold
 from nystrom.engine.progress import Progress, Silent
 from nystrom.engine.threads import blas_threads, resolve_n_jobs
 from nystrom.exceptions import judged_by_value
 from nystrom.rows.base import Block, RowBlocks
+from nystrom.rows.device import DeviceRows
 from nystrom.types import Array
 
 # A block that no thread of the pool has begun within so many seconds is computed by the thread that waits for it.
@@ -100,7 +102,8 @@ class LocalEngine:
         self.progress.start(label, rows.shape[0])
         try:
             with blas_threads(1):
-                one_thread = self.n_jobs == 1 and rows.in_memory
+                # A device has threads of its own.
+                one_thread = (self.n_jobs == 1 or rows.place is not None) and rows.in_memory
                 # A pass inside a step of another has this thread alone: the others may wait for it.
                 inline = one_thread or _in_pool() or (rows.random_access and rows.n_blocks == 1)
                 run = self._run_inline if inline else self._run_pool
@@ -125,7 +128,8 @@ class LocalEngine:
                 return block.start, block.stop, step(block)
 
         pending: deque[_Job[tuple[int, int, T]]] = deque()
-        pool = _pool(self.n_jobs)
+        n_jobs = self.n_jobs if rows.place is None else 1
+        pool = _pool(n_jobs)
 
         patience = _PATIENCE
 
@@ -138,13 +142,13 @@ class LocalEngine:
 
         try:
             # With one thread, this one reads the next block while that one computes.
-            if rows.random_access and self.n_jobs > 1:
+            if rows.random_access and n_jobs > 1:
                 jobs = (_Job(pool, whole, index) for index in range(rows.n_blocks))
             else:
                 jobs = (_Job(pool, given, block) for block in rows.iterate())
             for job in jobs:
                 pending.append(job)
-                if len(pending) > self.n_jobs:
+                if len(pending) > n_jobs:
                     yield first_result()
             while pending:
                 yield first_result()
@@ -166,23 +170,37 @@ class LocalEngine:
     def map_rows(
         self, rows: RowBlocks, step: Callable[[Block], Array], n_columns: int, dtype: DTypeLike, *, label: str
     ) -> RowBlocks:
+        if rows.home is not None:
+            return self._joined(rows, [to_values(part) for _, part in self._run(rows, step, label)], dtype, label)
         held = hold((rows.shape[0], n_columns), dtype, self.room)
 
         def write(block: Block) -> None:
-            held.write(block.start, step(block))
+            held.write(block.start, to_host(step(block)))
 
         for _ in self._run(rows, write, label):
             pass
         return held.rows(rows.block_rows, label)
 
+    def _joined(self, rows: RowBlocks, parts: list[Any], dtype: DTypeLike, label: str) -> RowBlocks:
+        """Return what a pass has made of rows on a device, held there."""
+        assert rows.home is not None
+        return DeviceRows(rows.home.join(parts, dtype), block_rows=rows.block_rows, name=label)
+
     def map_rows_and_fold(
         self, rows: RowBlocks, step: Callable[[Block], tuple[Array, M]], n_columns: int, dtype: DTypeLike, *, label: str
     ) -> tuple[RowBlocks, M]:
+        if rows.home is not None:
+            merger: TreeMerger[M] = TreeMerger(merge_two)
+            parts = []
+            for _, (part, one) in self._run(rows, step, label):
+                parts.append(to_values(part))
+                merger.push(one)
+            return self._joined(rows, parts, dtype, label), merger.result()
         held = hold((rows.shape[0], n_columns), dtype, self.room)
 
         def write(block: Block) -> M:
             made, folded = step(block)
-            held.write(block.start, made)
+            held.write(block.start, to_host(made))
             return folded
 
         merged = self.fold(rows, write, label=label)
@@ -191,6 +209,9 @@ class LocalEngine:
     def emit(
         self, rows: RowBlocks, step: Callable[[Block], Array], n_columns: int | None, dtype: DTypeLike, *, label: str
     ) -> Array:
+        if rows.home is not None and np.dtype(dtype).kind in "fiub":  # text is for the host
+            parts = [to_values(part) for _, part in self._run(rows, step, label)]
+            return rows.home.join(parts, dtype)
         n = rows.shape[0]
         out = np.empty(n if n_columns is None else (n, n_columns), dtype=dtype)
 
@@ -198,10 +219,10 @@ class LocalEngine:
 
         def write(block: Block) -> None:
             piece = out[block.start : block.stop]
-            if in_place is not None:
+            if in_place is not None and not on_device(block.X):
                 in_place(block, piece)
             else:
-                piece[:] = step(block)
+                piece[:] = to_host(step(block))
 
         for _ in self._run(rows, write, label):
             pass

@@ -19,8 +19,10 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from nystrom import loops
+from nystrom.devices import DeviceArray, on_device
 from nystrom.engine.base import Engine, M, T, TreeMerger
 from nystrom.exceptions import NotFiniteError
+from nystrom.loops.device import column_sums
 from nystrom.rows.base import Block, RowBlocks, require_finite
 from nystrom.types import Array, Emitted, Matrix, SparseMatrix, issparse
 
@@ -390,6 +392,9 @@ def block_moments(X: Matrix, weight: Array | None = None, *, by_column: bool = F
 def _scatters(X: Matrix, weight: Array | None, mean: Array) -> Array:
     """Return the sum of squared deviations from the mean of each column."""
     w = np.ones(X.shape[0]) if weight is None else np.asarray(weight, dtype=np.float64)
+    if on_device(X):
+        centred = X - mean
+        return column_sums(centred * centred * w[:, None])
     if not issparse(X):
         centred = X - mean
         return np.array([_sum_of_squares(column) for column in (centred * np.sqrt(w)[:, None]).T])
@@ -402,6 +407,8 @@ def _scatters(X: Matrix, weight: Array | None, mean: Array) -> Array:
 
 def _block_moments(X: Matrix, weight: Array | None) -> Moments:
     n = X.shape[0]
+    if on_device(X):
+        return _device_moments(X, weight)
     if issparse(X):
         return _sparse_moments(X, weight)
     if weight is not None:
@@ -449,6 +456,22 @@ def _careful_moments(X: Array, weight: Array | None) -> Moments:
     if weight is not None:
         centred *= np.sqrt(weight)[:, None]
     return _unless_equal(count, mean + correction, _sum_of_squares(centred))
+
+
+def _device_moments(X: DeviceArray, weight: Array | None) -> Moments:
+    """Return the moments of rows on a device; sums come from there."""
+    count = float(len(X) if weight is None else np.sum(weight))
+    if not count > 0:
+        return Moments(0.0, np.zeros(X.shape[1]), 0.0 * float(X.sum()))
+    share = None if weight is None else np.asarray(weight, dtype=np.float64)[:, None]
+    mean = np.zeros(X.shape[1])
+    # A first mean leaves the rows before they are summed again: float32 sums lose digits of rows far from the origin.
+    for _ in range(2):
+        step = column_sums(X if share is None else X * share) / count
+        step = step.astype(X.dtype).astype(np.float64)
+        X, mean = X - step.astype(X.dtype), mean + step
+    squares = X * X if share is None else X * X * share
+    return _unless_equal(count, mean, float(column_sums(squares).sum()))
 
 
 def _sparse_moments(X: SparseMatrix, weight: Array | None) -> Moments:

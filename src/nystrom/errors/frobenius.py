@@ -9,11 +9,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
+from nystrom.devices import to_host
 from nystrom.engine.base import Engine, Sums
 from nystrom.engine.passes import Passes
 from nystrom.engine.threads import blas_threads
 from nystrom.errors.trace import ErrorEstimate, ratio_of, resolution
 from nystrom.kernels import Kernel
+from nystrom.linalg import cross_product
 from nystrom.nystroem.factor import NystromMap
 from nystrom.rows.base import Block, RowBlocks, array_rows, require_finite
 from nystrom.rows.draw import gather
@@ -449,12 +451,12 @@ def _diagonals(rows: RowBlocks, fitted: NystromMap, engine: Engine) -> _Diagonal
         C = fitted.evaluate(block.X)
         phi = fitted.project(C)
         diagonal = np.asarray(fitted.kernel.diag(block.X, start=block.start), dtype=np.float64)
-        left = np.maximum(diagonal - np.einsum("ij,ij->i", phi, phi, dtype=np.float64), 0.0)
-        return left, diagonal, np.argmax(C, axis=1).astype(np.int32), gram_of(phi)
+        left = np.maximum(diagonal - to_host(np.einsum("ij,ij->i", phi, phi, dtype=np.float64)), 0.0)
+        return left, diagonal, to_host(np.argmax(C, axis=1)).astype(np.int32), gram_of(phi)
 
     def gram_of(phi: Array) -> Array:
         # On a cluster Gram matrices are added up where they are made, in a pass of their own: only their sum travels.
-        return np.zeros((0, 0)) if rows.on_cluster else (phi.T @ phi).astype(np.float64)
+        return np.zeros((0, 0)) if rows.on_cluster else cross_product(phi, phi).astype(np.float64)
 
     def gram_alone(block: Block) -> Sums:
         phi = fitted.features(block.X)
@@ -538,7 +540,7 @@ def _all_pairs(rows: RowBlocks, fitted: NystromMap, engine: Engine) -> SquaredNo
             error = kernel = 0.0
             for tile in block.split(TILE):
                 require_finite(tile.X, name, tile.start)
-                K = np.asarray(between(tile.X.astype(np.float64)), dtype=np.float64)
+                K = between(tile.X.astype(np.float64)).astype(np.float64, copy=False)
                 kernel += float(np.einsum("ij,ij->", K, K))
                 K -= fitted.features(tile.X).astype(np.float64) @ phi.T
                 error += float(np.einsum("ij,ij->", K, K))

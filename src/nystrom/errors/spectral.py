@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.linalg
 
+from nystrom.devices import fetch
 from nystrom.engine.base import Engine
 from nystrom.engine.passes import Passes
 from nystrom.errors.frobenius import DEFAULT_PAIRS, TILE, kernel_with, squared_norms
@@ -93,9 +94,9 @@ def _kernel_product(rows: RowBlocks, between: Callable[[Matrix], Array], engine:
     """Return the function v ↦ K v; K is held where it is small, and evaluated again in each product where not."""
     n = rows.shape[0]
     if 8 * n * n <= _HELD_BYTES:
-        K = engine.emit(rows, lambda block: between(block.X), n, np.float64, label="kernel of the rows")
+        K = fetch(engine.emit(rows, lambda block: between(block.X), n, np.float64, label="kernel of the rows"))
         return lambda v: np.asarray(K @ v)
-    return lambda v: np.asarray(
+    return lambda v: fetch(
         engine.emit(rows, lambda block: between(block.X) @ v, None, np.float64, label="product with the kernel")
     )
 

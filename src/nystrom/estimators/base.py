@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 import nystrom
 from nystrom.checks import RandomState, check_choice, check_optional_count
+from nystrom.devices import dispatches, place_of
 from nystrom.engine import Engine, place_rows
 from nystrom.engine.memory import Footprint, emit_footprint, fit_footprint, parse_memory
 from nystrom.engine.passes import Passes
@@ -116,6 +117,8 @@ class KernelMachine(BaseEstimator):
     landmarks_: Matrix
     landmark_indices_: Array | None
     n_components_: int
+    # With scikit-learn's array API dispatch: an empty array in the namespace and on the device of X.
+    _like: Any
 
     # Groups of parameters that some machines share: classes of checked values.
     _options: ClassVar[tuple[type, ...]] = ()
@@ -190,6 +193,7 @@ class KernelMachine(BaseEstimator):
         rows = as_blocks(X, owner=self)
         if not reset:
             _check_names_of(self, rows, from_file=isinstance(X, RowBlocks))
+            _check_place_of(self, rows)
         return place_rows(rows, self.engine)
 
     def _resources(self) -> Resources:
@@ -244,6 +248,9 @@ class KernelMachine(BaseEstimator):
         if names is not None:
             found["feature_names_in_"] = np.array(names, dtype=object)
         found |= _results_of(fit.map) | {"_stages": fit.stages}
+        if dispatches():
+            # An empty array where X is: scikit-learn moves it with the model.
+            found["_like"] = np.empty(0) if rows.home is None else rows.home.send(np.empty(0))
         for name, value in (
             ("certificate_", fit.certificate),
             ("sizes_tried_", fit.sizes_tried),
@@ -462,9 +469,20 @@ class KernelMachine(BaseEstimator):
             bundle["text/html"] = summary_html(self) + bundle["text/html"]
         return bundle
 
+    def __sklearn_array_api_convert__(self, converter: Callable[[Any], Any]) -> Self:
+        """Return the model for rows in another namespace: it computes there, and its own arrays stay on the host."""
+        moved = copy(self)
+        for name in ("_like", "labels_"):
+            if hasattr(self, name):
+                setattr(moved, name, converter(getattr(self, name)))
+        if not hasattr(self, "_like"):
+            moved._like = converter(np.empty(0))
+        return moved
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.array_api_support = True
         kernel = given_kernel(self)
         tags.input_tags.pairwise = isinstance(kernel, Precomputed) or (
             isinstance(kernel, str) and kernel == "precomputed"
@@ -484,6 +502,19 @@ def _results_of(fitted: NystromMap | UnfactoredMap) -> dict[str, Any]:
         return found | {"n_components_": len(fitted.landmarks)}
     found |= {"eigenvalues_": fitted.eigenvalues, "projection_": fitted.projection}
     return found | {"n_components_": fitted.n_components}
+
+
+def _check_place_of(machine: KernelMachine, rows: RowBlocks) -> None:
+    """Raise where rows are in another namespace, or on another device, than those of the fit."""
+    if not dispatches() or not hasattr(machine, "_like"):
+        return
+    fitted, given = place_of(machine._like), rows.home
+    if fitted != given:
+        raise ValueError(
+            f"{type(machine).__name__} was fitted to arrays of {fitted or 'NumPy'}, and these are of "
+            f"{given or 'NumPy'}. Give both in one namespace and on one device, or move the model: from "
+            f"sklearn.utils._array_api import move_estimator_to; model = move_estimator_to(model, xp, device)."
+        )
 
 
 def _check_names_of(machine: KernelMachine, rows: RowBlocks, *, from_file: bool) -> None:

@@ -12,6 +12,7 @@ from sklearn.base import ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
 from nystrom.checks import check_count, check_tolerance, make_generator
+from nystrom.devices import to_host
 from nystrom.engine import Sums
 from nystrom.engine.memory import Footprint, cluster_footprint, fit_footprint
 from nystrom.engine.progress import stage
@@ -27,7 +28,7 @@ from nystrom.estimators.pipeline import MapFit, fit_map
 from nystrom.exceptions import AccuracyWarning, warn_caller
 from nystrom.kernels import GammaLike, KernelLike
 from nystrom.kmeans.lloyd import assign, kmeans
-from nystrom.linalg import column_signs, psd_eigh
+from nystrom.linalg import column_signs, cross_product, psd_eigh
 from nystrom.nystroem.factor import NystromMap
 from nystrom.rows import Block, RowBlocks
 from nystrom.rows.base import MappedRows
@@ -135,7 +136,7 @@ class ClusterMachine(ClusterMixin, KernelMachine, ABC):
         )
         return {
             "cluster_centers_": np.asarray(found.centers),
-            "labels_": found.labels,
+            "labels_": found.labels if rows.home is None else rows.home.send(found.labels),
             "inertia_": found.inertia,
             "n_iter_": max(found.n_iter, 1),
         }
@@ -221,11 +222,11 @@ class Cut:
     def __call__(self, block: Block) -> Array:
         C = self.fitted.evaluate(block.X)
         degrees, _ = self._degrees(block, C)
-        return np.asarray((C @ self.projection / degrees[:, None]).astype(C.dtype, copy=False))
+        return (C @ self.projection / degrees[:, None]).astype(C.dtype, copy=False)
 
     def _degrees(self, block: Block, C: Array) -> tuple[Array, Array]:
         """Return the degree of each row, and which of them had to be clipped."""
-        degrees, kernel = C @ self.degree_coef, self.fitted.kernel
+        degrees, kernel = to_host(C @ self.degree_coef), self.fitted.kernel
         diagonal = np.full(len(degrees), self.diagonal)
         if kernel.has_coordinates:
             diagonal = np.asarray(kernel.diag(block.X), dtype=np.float64)
@@ -238,7 +239,7 @@ class Cut:
         degrees, low = self._degrees(block, C)
         phi = C.astype(np.float64, copy=False) @ self.fitted.projection
         share = 1 / degrees if block.weight is None else block.weight / degrees
-        return Sums(phi.T @ (phi * share[:, None]), int(low.sum()))
+        return Sums(cross_product(phi, phi * share[:, None]), int(low.sum()))
 
 
 class SpectralClustering(ClusterMachine):

@@ -9,6 +9,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from nystrom.checks import check_choice, check_optional_count, check_positive
+from nystrom.devices import beside
 from nystrom.errors.trace import NORMS
 from nystrom.estimators.base import KernelMachine
 from nystrom.estimators.parameters import CommonParameters, ScikitKernel, set_parameters
@@ -17,7 +18,7 @@ from nystrom.kernels import GammaLike, KernelLike
 from nystrom.landmarks import make_selector
 from nystrom.nystroem.factor import NystromMap, emit_features
 from nystrom.rows import RowBlocks
-from nystrom.types import Array, Emitted, Matrix, OutPath, RowsLike, TargetLike
+from nystrom.types import Array, Emitted, Matrix, OutPath, RowsLike, TargetLike, issparse
 
 # That of scikit-learn.
 _DEFAULT_RANK = 100
@@ -125,7 +126,7 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
     @property
     def components_(self) -> Matrix:
         """The landmarks, under scikit-learn's name for them."""
-        return self.landmarks_
+        return self.landmarks_ if issparse(self.landmarks_) else beside(getattr(self, "_like", None), self.landmarks_)
 
     @property
     def normalization_(self) -> Array:
@@ -133,7 +134,7 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
 
         Scikit-learn's is the symmetric root of k(Z, Z)⁻¹; this one turns the features to the leading directions.
         """
-        return self.projection_.T
+        return beside(getattr(self, "_like", None), self.projection_.T)
 
     @property
     def component_indices_(self) -> Array:

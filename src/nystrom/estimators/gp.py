@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from nystrom.checks import RandomState, check_count, check_flag, check_positive, check_variance, make_generator
+from nystrom.devices import to_host
 from nystrom.engine import Engine
 from nystrom.engine.memory import Footprint, cg_footprint, fit_footprint, room_for_values
 from nystrom.estimators.parameters import CommonParameters, ScikitProcess, given_kernel, set_parameters
@@ -17,6 +18,7 @@ from nystrom.estimators.quality import map_beside
 from nystrom.estimators.scikit_kernels import ANYWHERE, Covariance, Variance, fixed, is_scikit_kernel, translate
 from nystrom.estimators.targets import KernelRegressor, require_finite_squares
 from nystrom.kernels import GammaLike, Kernel, KernelLike, make_kernel
+from nystrom.linalg import small_product
 from nystrom.nystroem.factor import NystromMap
 from nystrom.rows import Block, RowBlocks
 from nystrom.rows.draw import gather_target
@@ -276,9 +278,9 @@ class GaussianProcessRegressor(KernelRegressor):
 
         def function(block: Block) -> Array:
             C = (apart or self.map_).evaluate(block.X)
-            mean = C @ self.landmark_coef_ * self._y_deviation + self._y_mean
+            mean = small_product(C, self.landmark_coef_) * self._y_deviation + self._y_mean
             if not return_std:
-                return np.asarray(mean)
+                return mean
             C = C if apart is None else self.map_.evaluate(block.X)
             deviation = np.sqrt(self._variance(fitted, block, C) + noise)
             return np.hstack([mean, deviation[:, None] * self._y_deviation])
@@ -316,7 +318,7 @@ class GaussianProcessRegressor(KernelRegressor):
         shrunk = self._ratio / (self.eigenvalues_ + self._ratio)
         # Rounding puts ‖φ‖² above k(x, x) where k varies by many orders; rows never make f less certain than its prior.
         prior = fitted.kernel.diag(block.X, start=block.start)
-        return np.asarray(self.amplitude_ * np.minimum(left + np.square(phi) @ shrunk, prior))
+        return np.asarray(self.amplitude_ * np.minimum(left + to_host(np.square(phi) @ shrunk), prior))
 
     def _covariance(self, X: Matrix) -> Array:
         """Return the covariance of f at the rows of X, in units of the normalised target."""

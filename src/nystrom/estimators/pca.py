@@ -171,7 +171,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
         evaluate, coef = self.inverse_map_.evaluate, self.inverse_coef_
 
         def function(block: Block) -> Array:
-            return np.asarray(evaluate(block.X) @ coef)
+            return evaluate(block.X) @ coef
 
         return self._emit(rows, function, coef.shape[1], np.float64, label="inverse_transform")
 
@@ -185,6 +185,6 @@ def _scores(fitted: NystromMap, projection: Array, offset: Array) -> Callable[[M
 
     def scores(X: Matrix) -> Array:
         C = fitted.evaluate(X)
-        return np.asarray(C @ projection.astype(C.dtype) - offset.astype(C.dtype))
+        return C @ projection.astype(C.dtype) - offset.astype(C.dtype)
 
     return scores

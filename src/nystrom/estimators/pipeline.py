@@ -348,7 +348,7 @@ def _room_for_kernel(passes: Passes, kernel: Kernel, m: int) -> Array | None:
         return None
     left = passes.engine.room
     room = _KEPT_BYTES if left is None else min(_KEPT_BYTES, left)
-    if rows.on_cluster or n_bytes > room:
+    if rows.on_cluster or rows.place is not None or n_bytes > room:
         return None
     return np.empty((rows.shape[0], m), rows.dtype)
 

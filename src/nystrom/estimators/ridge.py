@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from nystrom.checks import check_alphas, check_choice, check_count, check_flag, check_tolerance, make_generator
+from nystrom.devices import fetch
 from nystrom.engine.memory import (
     Footprint,
     cg_footprint,
@@ -22,6 +23,7 @@ from nystrom.engine.progress import stage
 from nystrom.estimators.parameters import Options, ScikitKernel, TargetParameters, set_parameters
 from nystrom.estimators.pipeline import FitRequest, MapFit, Resources, fit_map
 from nystrom.estimators.targets import KernelClassifier, KernelRegressor, TargetMachine, require_finite_squares
+from nystrom.linalg import small_product
 from nystrom.nystroem.factor import FeatureMap, NystromMap
 from nystrom.rows import Block, RowBlocks, array_rows, require_finite
 from nystrom.rows.draw import gather_target, gather_weight
@@ -263,7 +265,8 @@ class Ridge:
         training = TiledRows(array_rows(bare.take(np.arange(n)), name=bare.name) if whole else bare)
         # Half of the room is for the features of the preconditioner.
         room = 0.0 if bare.on_cluster else room_for_values(engine.room) / 2
-        product = KernelProduct(training, fitted.kernel, engine, room=room, shards=bare if bare.on_cluster else None)
+        shards = bare if bare.on_cluster else None
+        product = KernelProduct(training, fitted.kernel, engine, room=room, shards=shards, place=bare.place)
         tol, max_iter = self.options.tol, self.options.max_iter
         solution = solve_exactly(
             product, Y, found["alpha_"], fitted=fitted, rows=bare, weight=weight, tol=tol, max_iter=max_iter
@@ -286,14 +289,14 @@ class Ridge:
 
         def step(block: Block) -> Array:
             require_finite(block.X, name, block.start)
-            f = fitted.evaluate(block.X) @ coefficients + intercept
+            f = small_product(fitted.evaluate(block.X), coefficients) + intercept
             y = np.asarray(block.y, dtype=np.float64).reshape(f.shape)
             scale = 1 / alpha if block.weight is None else block.weight[:, None] / alpha
             return np.asarray(scale * (y - f))
 
         m, t = coefficients.shape
         engine = self.resources.engine(rows, emit_footprint(rows, m, t, held=8 * rows.shape[0] * t))
-        return np.asarray(engine.emit(rows, step, t, np.float64, label="dual"))
+        return fetch(engine.emit(rows, step, t, np.float64, label="dual"))
 
     def check_incremental(self) -> None:
         """Raise unless the statistics alone give the answer, without the rows that are gone."""

@@ -13,12 +13,14 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from nystrom.checks import check_tolerance
+from nystrom.devices import beside, fetch
 from nystrom.engine import is_dask_collection
 from nystrom.estimators.base import KernelMachine
 from nystrom.estimators.parameters import SharedParameters, given_kernel, set_parameters
 from nystrom.estimators.pipeline import GivenSize, GrownSize, ToleranceSize, resolve_sizes
 from nystrom.kernels import InMetric, Kernel, make_kernel
 from nystrom.landmarks import make_selector
+from nystrom.linalg import small_product
 from nystrom.rows import Block, RowBlocks
 from nystrom.rows.draw import gather_target, gather_weight
 from nystrom.rows.validation import Checked, check_target, require_numbers
@@ -193,7 +195,7 @@ class TargetMachine(KernelMachine):
         def function(block: Block) -> Array:
             if product is not None:
                 return link(product.predict(block.X, coefficients) + intercept)
-            return link(fitted.evaluate(block.X) @ coefficients + intercept)
+            return link(small_product(fitted.evaluate(block.X), coefficients) + intercept)
 
         return self._emit(rows, function, link.n_columns, link.dtype, label=link.name, out=out)
 
@@ -299,7 +301,7 @@ class KernelClassifier(ClassifierMixin, TargetMachine):
         if is_dask_collection(values):
             columns = list(range(1, values.ndim))
             return values.map_blocks(_classes_of, self.classes_, drop_axis=columns, meta=self.classes_[:0])
-        return _classes_of(np.asarray(values), self.classes_)
+        return beside(values, _classes_of(fetch(values), self.classes_))
 
     def _write_classes(self, X: RowsLike, out: OutPath) -> Emitted:
         check_is_fitted(self)

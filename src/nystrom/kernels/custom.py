@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
+from nystrom.devices import host, on_device, put, to_host
 from nystrom.kernels.base import Kernel, Prepared
 from nystrom.kernels.pairwise import as_matrix, check_columns
 from nystrom.types import Array, Matrix, issparse, to_dense
@@ -65,6 +66,9 @@ class Precomputed(Kernel):
                 f"Rows {start} to {start + A.shape[0] - 1} of a precomputed kernel with {A.shape[1]} columns "
                 "have no diagonal: only training rows do. Pass start, the number of the block's first row."
             )
+        if on_device(A):
+            own = np.arange(A.shape[0])
+            return host(A.ravel()[own * A.shape[1] + start + own])
         if issparse(A):
             return np.asarray(A.tocsr().diagonal(start), dtype=np.float64)
         return np.array(np.diagonal(A, start), dtype=np.float64)
@@ -105,6 +109,8 @@ class _TakeColumns:
                 f"{self.indices.max()}. Give k(x, training row) for every training row."
             )
         taken = X[:, self.indices]
+        if on_device(taken):
+            return taken
         return np.ascontiguousarray(to_dense(taken))
 
 
@@ -144,11 +150,13 @@ class FromCallable(Kernel):
         if A.shape[0] == 0:
             return np.empty(0)
         if not _takes_matrices(self.function, A):
+            A = to_host(A)
             return np.array([_number(self.function, a, a) for a in _vectors(A)])
         # The function has no shorter way to its diagonal that is sure to agree with its matrix (the diag of a
         # scikit-learn WhiteKernel holds noise that its matrix k(X, Y) lacks), so take small squares.
         squares = (A[i : i + _SQUARE] for i in range(0, A.shape[0], _SQUARE))
-        return np.concatenate([np.diagonal(_by_matrices(self.function, S, S)) for S in squares]).astype(np.float64)
+        parts = [np.diagonal(to_host(_by_matrices(self.function, S, S))) for S in squares]
+        return np.concatenate(parts).astype(np.float64)
 
 
 # Rows of the squares whose diagonal is kept: n · 16 values are computed to get n.
@@ -167,6 +175,11 @@ class _FromCallable:
 
 
 def _by_matrices(function: KernelFunction, A: Matrix, B: Matrix) -> Array:
+    if on_device(A):
+        there = put(function(A.values, A.beside(B).values), A.place)
+        if there.shape != (A.shape[0], B.shape[0]):
+            raise ValueError(f"The kernel function gave shape {there.shape} for {A.shape[0]} and {B.shape[0]} rows.")
+        return there
     values = function(A, B)
     # A copy: the function may keep its own, and sums of kernels are taken in place.
     values = np.array(to_dense(values), order="C")
@@ -179,6 +192,10 @@ def _by_matrices(function: KernelFunction, A: Matrix, B: Matrix) -> Array:
 
 
 def _by_vectors(function: KernelFunction, A: Matrix, B: Matrix) -> Array:
+    if on_device(A):
+        raise TypeError(
+            f"the kernel function {function!r} takes two vectors; on a device it must take two matrices and give one."
+        )
     others = list(_vectors(B))
     values = [[_number(function, a, b) for b in others] for a in _vectors(A)]
     return np.array(values, dtype=np.float64).reshape(A.shape[0], B.shape[0])
@@ -203,6 +220,7 @@ def _takes_matrices(function: KernelFunction, A: Matrix) -> bool:
     either fails or gives another shape, for the numbers of rows differ from each other and from the columns.
     """
     few = 3 if A.shape[1] != 3 else 4
+    A = to_host(A[np.arange(few) % A.shape[0]]) if on_device(A) else A
     left, right = A[np.arange(2) % A.shape[0]], A[np.arange(few) % A.shape[0]]
     try:
         shape = np.shape(function(left, right))

@@ -10,8 +10,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from nystrom.checks import check_degree, check_number
+from nystrom.devices import DeviceArray, host, on_device
 from nystrom.kernels.base import Gamma, Kernel, PlainGammaKernel, Prepared
 from nystrom.kernels.pairwise import InnerProducts, as_matrix, check_columns, quick_norms, squared_norms
+from nystrom.loops.device import minus_chi2
 from nystrom.types import Array, Matrix, issparse
 
 
@@ -135,6 +137,8 @@ class _Cosine:
 
 def _inverse_norms(A: Matrix) -> Array:
     """Return ``1 / ‖a‖`` for each row, 0 for a row of zeros; right also where squares leave the range of float64."""
+    if on_device(A):
+        return _inverse_on_device(A)
     with np.errstate(over="ignore"):
         squares = quick_norms(A).astype(np.float64, copy=False)
     norms = np.sqrt(squares)
@@ -143,6 +147,14 @@ def _inverse_norms(A: Matrix) -> Array:
         norms[far] = _scaled_norms(A[far])
     # The reciprocal of a denormal norm is infinite: such a row counts as zeros.
     return np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > _LEAST)
+
+
+def _inverse_on_device(A: DeviceArray) -> Array:
+    """Do the same on a device, by way of the largest entry of each row; the norms come to the host."""
+    peaks = host(np.abs(A).max(axis=1))
+    scale = np.divide(1.0, peaks, out=np.zeros_like(peaks), where=peaks > float(np.finfo(A.dtype).tiny))
+    norms = peaks * np.sqrt(squared_norms(A * scale.astype(A.dtype)[:, None]))
+    return np.divide(1.0, norms, out=np.zeros_like(norms), where=(norms > _LEAST) & (scale > 0))
 
 
 def _scaled_norms(A: Matrix) -> Array:
@@ -236,7 +248,7 @@ class AdditiveChi2(Kernel):
         return evaluate
 
     def diag(self, A: Matrix, start: int = 0) -> Array:
-        return np.asarray(_histograms(A, "A").sum(axis=1, dtype=np.float64))
+        return host(_histograms(A, "A").sum(axis=1, dtype=np.float64))
 
 
 @dataclass(frozen=True)
@@ -278,6 +290,8 @@ class Sigmoid(PlainGammaKernel):
 
 
 def _minus_chi2(X: Array, Z: Array) -> Array:
+    if on_device(X):
+        return minus_chi2(X, X.beside(Z))
     # Imported on use: scikit-learn's metrics take long to import.
     from sklearn.metrics.pairwise import additive_chi2_kernel
 
@@ -291,7 +305,7 @@ def _histograms(A: Matrix, name: str) -> Array:
         raise TypeError("the chi-squared kernels take dense rows; give X.toarray(), or use kernel='linear'.")
     least = float(A.min()) if A.size else 0.0
     if least >= 0:
-        return np.asarray(A)
+        return A
     # Means of rows, such as landmarks, may be below 0 by rounding.
     if least >= -_ROUNDING * float(np.finfo(np.result_type(A.dtype, np.float32)).eps) * float(np.abs(A).max()):
         return np.maximum(A, 0)

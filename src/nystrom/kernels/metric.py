@@ -113,4 +113,4 @@ def to_metric(X: Matrix, root: Array) -> Matrix:
         scaled = X.astype(np.float64)  # a copy in any case
         scaled.data *= root[X.indices]
         return scaled
-    return np.asarray(X * root)
+    return X * root

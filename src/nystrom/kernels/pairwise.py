@@ -16,6 +16,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from nystrom import loops
+from nystrom.devices import host, on_device
+from nystrom.loops.device import differences
 from nystrom.rows.sparse import canonical, minus_columns, native, offset_columns
 from nystrom.types import Array, Matrix, SparseMatrix, issparse, to_dense
 
@@ -36,6 +38,8 @@ _SHARP_NUMBERS = 2**19
 
 def as_matrix(A: Matrix, name: str) -> Matrix:
     """Return ``A`` as a two-dimensional float32 or float64 array, or CSR; no copy where it is one already."""
+    if on_device(A):
+        return A
     if issparse(A):
         A = canonical(A, name)
     else:
@@ -60,6 +64,8 @@ def check_columns(X: Matrix, n_features: int) -> None:
 
 def squared_norms(A: Matrix) -> Array:
     """Return ``‖a‖²`` for each row, in float64."""
+    if on_device(A):
+        return host(np.einsum("ij,ij->i", A, A, dtype=np.float64))
     if issparse(A):
         return loops.row_squares(A)
     norms: Array = np.einsum("ij,ij->i", A, A, dtype=np.float64)
@@ -254,13 +260,16 @@ class Exponents:
         X = as_matrix(X, "X")
         check_columns(X, self._Z.shape[1])
         (_, first), *others = self._parts(X)
-        if others or not isinstance(first, _Landmarks) or first.norms.dtype != out.dtype:
+        if on_device(X) or others or not isinstance(first, _Landmarks) or first.norms.dtype != out.dtype:
             return None
         return first.fill(out, X, minus, largest, kept)
 
     def __call__(self, X: Matrix, *, exp: bool = False) -> Array:
         X = as_matrix(X, "X")
         check_columns(X, self._Z.shape[1])
+        if on_device(X) and (self._sharp or len(self._parts(X)) > 1):
+            # Some landmarks need more exact distances; a device compares all of them by differences.
+            return _Apart(self._Z, self._gamma).exponents(X, exp).astype(X.dtype, copy=False)
         (_, first), *others = self._parts(X)
         out = first.exponents(X, exp).astype(X.dtype, copy=False)
         for columns, part in others:
@@ -352,6 +361,9 @@ class _Apart:
 
     def exponents(self, X: Matrix, exp: bool) -> Array:
         """Return ``−γ‖x − z‖²``, or its exponential."""
+        if on_device(X):
+            found = differences(X, X.beside(_dense(self.points)), squared=True) * -self.gamma
+            return np.exp(found) if exp else found
         from scipy.spatial.distance import cdist
 
         out = np.empty((X.shape[0], self.points.shape[0]))

@@ -13,7 +13,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from nystrom import loops
+from nystrom.devices import on_device
 from nystrom.kernels.pairwise import squared_norms
+from nystrom.loops.device import sum_by_label
 from nystrom.rows.base import Block
 from nystrom.rows.sparse import canonical, minus_columns, native
 from nystrom.types import Array, Matrix, SparseMatrix, issparse, to_dense
@@ -192,6 +194,9 @@ def cluster_sums(labels: Array, X: Matrix, n_clusters: int, weight: Array | None
 def _weighted_sums(labels: Array, X: Matrix, n_clusters: int, weight: Array) -> ClusterSums:
     heavy = np.flatnonzero(weight > 0)
     counts = np.bincount(labels[heavy], minlength=n_clusters)
+    if on_device(X):
+        there = sum_by_label(labels, X, n_clusters, weight)
+        return ClusterSums(there, counts, np.bincount(labels, weight, minlength=n_clusters))
     n = X.shape[0]
     hot = sp.csr_matrix((weight[heavy], (labels[heavy], heavy)), shape=(n_clusters, n))
     sums = hot @ X.astype(np.float64, copy=False)

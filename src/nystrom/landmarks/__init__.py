@@ -8,6 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from nystrom.checks import RandomState, make_generator
+from nystrom.devices import fetch, is_foreign_array
 from nystrom.engine import make_engine
 from nystrom.engine.passes import Passes
 from nystrom.engine.threads import one_blas_thread
@@ -73,6 +74,7 @@ def make_selector(landmarks: LandmarksLike) -> Selector:
     """
     if isinstance(landmarks, Selector):
         return landmarks
+    landmarks = fetch(landmarks) if is_foreign_array(landmarks) else landmarks
     names = ", ".join(repr(name) for name in SELECTORS)
     if isinstance(landmarks, str):
         if landmarks not in SELECTORS:

@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from nystrom.checks import is_whole
+from nystrom.devices import to_host
 from nystrom.engine.passes import Passes
 from nystrom.engine.threads import blas_threads
 from nystrom.exceptions import FewerLandmarksWarning, NotFiniteError, NotPositiveSemidefiniteError, warn_caller
@@ -257,7 +258,7 @@ def rows_in_order(passes: Passes, head: Array, order: Callable[[], Array]) -> La
 
 
 def _mark(block: Block) -> Array:
-    return fingerprints(block.X)
+    return fingerprints(to_host(block.X))
 
 
 def resolve(kernel: Kernel, passes: Passes) -> Kernel:

@@ -225,7 +225,7 @@ class AllColumns:
         self.dim = dim
 
     def __call__(self, X: Matrix) -> Array:
-        return np.asarray(to_dense(X))
+        return to_dense(X)
 
 
 class SketchedLabel:

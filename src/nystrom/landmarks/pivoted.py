@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from nystrom.checks import check_count
+from nystrom.devices import host, on_device, to_host
 from nystrom.engine.passes import Passes
 from nystrom.kernels import Kernel
 from nystrom.kernels.base import near_one
@@ -171,9 +172,10 @@ class _CholeskyStep:
     def __call__(self, block: Block) -> tuple[Array, Array]:
         rest = self.evaluate(block.X)
         if self.columns.size:
-            rest -= self.known[block.start : block.stop] @ self.columns
+            known = self.known[block.start : block.stop]
+            rest -= (rest.beside(known) if on_device(rest) else known) @ self.columns
         new = rest @ self.inverse
-        return new, np.einsum("ij,ij->i", new, new, dtype=np.float64)
+        return to_host(new), to_host(np.einsum("ij,ij->i", new, new, dtype=np.float64))
 
 
 def _rejection_cholesky(H: Array, proposed: Array, floor: Array, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -237,7 +239,7 @@ class _Nearest:
         self.exponents = exponents
 
     def __call__(self, block: Block) -> Array:
-        return np.asarray(-self.exponents(block.X).max(axis=1), dtype=np.float64)
+        return host(-self.exponents(block.X).max(axis=1))
 
 
 def _rejection_distances(between: Array, proposed: Array, floor: float, rng: np.random.Generator) -> Array:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import scipy.linalg
 
+from nystrom.devices import to_host
 from nystrom.engine.passes import Passes
 from nystrom.exceptions import NotPositiveSemidefiniteError
 from nystrom.kernels import Kernel
@@ -169,7 +170,8 @@ class _TileNorms:
         # Overflow is found in the weights of the rows.
         with np.errstate(over="ignore", invalid="ignore"):
             squares = np.square(self.evaluate(block.X[skip:]) * self.scale, dtype=np.float64)
-            return squares @ self.masses[self.first : self.last], here @ squares[beyond:]
+            along = to_host(squares @ self.masses[self.first : self.last])
+            return along, to_host(here @ squares[beyond:])
 
 
 class Leverage(Selector):
@@ -259,8 +261,8 @@ class Leverage(Selector):
             inside = np.flatnonzero(members[block.start : block.stop])
             scores = np.zeros(block.X.shape[0])
             if inside.size:
-                explained = (np.asarray(evaluate(block.X[inside]), dtype=np.float64) / unit) @ inverse_root.T
-                rest = diagonal[block.start + inside] - np.einsum("ij,ij->i", explained, explained)
+                explained = (evaluate(block.X[inside]).astype(np.float64, copy=False) / unit) @ inverse_root.T
+                rest = diagonal[block.start + inside] - to_host(np.einsum("ij,ij->i", explained, explained))
                 scores[inside] = np.clip(rest / ridge, 0.0, 1.0)
             return scores
 

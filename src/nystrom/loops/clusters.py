@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
+from nystrom.devices import DeviceArray, Sent, on_device
+from nystrom.loops import device
 from nystrom.loops.extension import Columns, aligned, by_rows, check_columns, native, takes
 from nystrom.types import Array, Matrix, issparse
 
@@ -28,6 +30,10 @@ def sum_by_label(labels: Array, X: Array, n_clusters: int, shift: Array | None =
     labels = np.asarray(labels)
     if labels.shape != X.shape[:1] or (labels.size and not 0 <= labels.min() <= labels.max() < n_clusters):
         raise ValueError(f"labels must be one number from 0 to {n_clusters - 1} for each of {X.shape[0]} rows.")
+    if on_device(X):
+        moved = X if shift is None else np.subtract(X, shift, dtype=np.float64)
+        squares = float("nan") if shift is None else float(np.einsum("ij,ij->", moved, moved))
+        return device.sum_by_label(labels, moved, n_clusters), np.bincount(labels, minlength=n_clusters), squares
     X = by_rows(X)
     if native is None or not takes(X.dtype):
         return _by_products(labels, X, n_clusters, shift)
@@ -56,6 +62,8 @@ __all__ = ["sum_by_label"]
 
 # Scores of one tile (rows × centres): smaller tiles contend for the GIL.
 _TILE_SCORES = 2**20
+# The same on a device.
+_DEVICE_SCORES = 2**24
 # The loop looks for the nearest centre with whole rows in the cache.
 _MAX_LOOP_COLUMNS = 1024
 
@@ -88,15 +96,25 @@ class NearestColumn:
         self.dtype = self._columns.values.dtype
         self.half = np.ascontiguousarray(half, self.dtype)
         self.shift = np.ascontiguousarray(shift, self.dtype)
+        self._sent = Sent(self.half), Sent(self.shift)
 
     def __call__(self, X: Array) -> Array:
         p = self.shift.size
         check_columns(X, p)
+        if on_device(X):
+            return self._on_device(X)
         if native is None or X.dtype != self.dtype or not takes(X.dtype) or p > _MAX_LOOP_COLUMNS:
             return self._by_tiles(X)
         labels = np.empty(X.shape[0], np.int32)
         native.nearest(by_rows(X), self._columns.panels(native), self.half, self.shift, labels)
         return labels
+
+    def _on_device(self, X: DeviceArray) -> Array:
+        tile = max(_DEVICE_SCORES // len(self.half), 64)
+        columns, beside = self._columns.beside(X), [each.beside(X) for each in self._sent]
+        return np.concatenate(
+            [device.nearest(X[first : first + tile], columns, *beside) for first in range(0, max(len(X), 1), tile)]
+        )
 
     def _by_tiles(self, X: Array) -> Array:
         n, (p, m) = X.shape[0], self._columns.values.shape

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import DTypeLike
 
+from nystrom.devices import Sent
 from nystrom.types import Array, Matrix
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def check_columns(X: Matrix, n_columns: int) -> None:
         raise ValueError(f"X must have {n_columns} columns; got shape {X.shape}.")
 
 
-class Columns:
+class Columns(Sent):
     """A matrix (p, m) and, as the loops read it, its panels.
 
     The panels are made on first use. They are not pickled: another machine may have other loops.
@@ -76,12 +77,12 @@ class Columns:
 
     def __init__(self, values: Array) -> None:
         values = np.asarray(values)
-        self.values = np.require(values, values.dtype.newbyteorder("="), ["ALIGNED"])
+        super().__init__(np.require(values, values.dtype.newbyteorder("="), ["ALIGNED"]))
         # By instruction set. Two threads that race make the same panels.
         self._panels: dict[str, Array] = {}
 
     def __getstate__(self) -> dict[str, object]:
-        return {"values": self.values, "_panels": {}}
+        return super().__getstate__() | {"_panels": {}}
 
     def panels(self, loops: InstructionSet) -> Array:
         if loops.name not in self._panels:

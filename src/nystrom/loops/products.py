@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
+from nystrom.devices import Sent, on_device
+from nystrom.loops import device
 from nystrom.loops.extension import Columns, aligned, by_rows, check_columns, native, takes
 from nystrom.types import Array
 
@@ -37,6 +39,8 @@ class Product:
 
     def __call__(self, X: Array, out: Array | None = None) -> Array:
         check_columns(X, self.shape[0])
+        if on_device(X):
+            return X @ self._columns.beside(X)
         loops = self._loops_for(X)
         if loops is None:
             return np.asarray(np.matmul(X, self._columns.values, out=out))
@@ -89,11 +93,25 @@ class Exponentials:
         self.norms = np.ascontiguousarray(norms, self.dtype)
         self.gamma = gamma
         self.center = center
+        self._norms = Sent(self.norms)
+        self._center = None if center is None else Sent(center.astype(self.dtype, copy=False))
 
     def __call__(self, X: Array, *, exp: bool) -> Array:
+        if on_device(X):
+            return self._on_device(X, exp)
         out = np.empty((X.shape[0], self.shape[1]), self.dtype)
         self._fill(out, X, exp)
         return out
+
+    def _on_device(self, X: Any, exp: bool) -> Any:
+        check_columns(X, self.shape[0])
+        if self.dtype == np.float64 and not X.place.has_float64:
+            # Products of float32 would lose what float64 was chosen for.
+            points = self._columns.values / (2 * self.gamma) + (0 if self.center is None else self.center[:, None])
+            exponents = device.differences(X, X.beside(points.T), squared=True) * -self.gamma
+            return np.exp(exponents) if exp else exponents
+        center = None if self._center is None else self._center.beside(X)
+        return device.exponentials(X, self._columns.beside(X), self._norms.beside(X), self.gamma, center, exp)
 
     def into(
         self, out: Array, X: Array, minus: Array | None, largest: Array | None = None, kept: Array | None = None
@@ -230,6 +248,9 @@ def add_gram(
     >>> out[np.triu_indices(2)]
     array([1., 2., 5.])
     """
+    if on_device(F):
+        device.add_gram(out, F, np.dtype(dtype or F.dtype), totals)
+        return
     k, wide = F.shape[1], dtype is not None and np.dtype(dtype) != F.dtype
     if native is not None and takes(F.dtype) and native.suits_gram(k):
         native.add_gram(by_rows(F), out, wide, totals)
@@ -258,6 +279,8 @@ class ManhattanDistances:
     def __call__(self, X: Array) -> Array:
         values = self._columns.values
         check_columns(X, values.shape[0])
+        if on_device(X):
+            return device.differences(X, self._columns.beside(X).T, squared=False)
         X = by_rows(X)
         if native is None or not takes(X.dtype):
             # Imported on use: it takes long.
@@ -314,6 +337,8 @@ def normal_product(C: Array, V: Array, out: Array, weights: Array | None = None)
         weights = np.ascontiguousarray(weights, np.float64)
         if weights.shape != C.shape[:1]:
             raise ValueError(f"weights must have shape {C.shape[:1]}; got {weights.shape}.")
+    if on_device(C):
+        return device.normal_product(C, V, out, weights)
     U = np.empty((C.shape[0], *V.shape[1:]))
     V2, U2, out2 = (A if A.ndim == 2 else A[:, None] for A in (V, U, out))
     if native is None or not takes(C.dtype) or V2.shape[1] > _MOST_COLUMNS:

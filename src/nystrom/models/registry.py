@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from nystrom.devices import fetch
 from nystrom.engine.progress import make_progress
 from nystrom.models.values import Kind, LeftOut, dataclass_kind
 from nystrom.types import Array, issparse
@@ -188,7 +189,7 @@ ESTIMATORS: dict[str, tuple[str, ...]] = {
 }
 # One value for each training row; kept where predictions are made of them.
 _DUAL = ("_dual_coef", "dual_coef_")
-_NEVER = ("_metadata_request", "_stages", "stages")
+_NEVER = ("_metadata_request", "_stages", "stages", "_like")
 _RESULT = re.compile(r"_?[A-Za-z][A-Za-z0-9_]*_|_[A-Za-z][A-Za-z0-9_]*")
 
 
@@ -288,7 +289,7 @@ def _estimator_kind(cls: type) -> Kind:
             values["random_state"] = None  # its state is of no use to predictions
         # The map shares its arrays with the results that users know; those give the members their names.
         names = sorted((name for name in values if name not in _NEVER), key=lambda name: name == "map_")
-        return {name: values[name] for name in names}
+        return {name: fetch(values[name]) if hasattr(values[name], "__dlpack__") else values[name] for name in names}
 
     def build(given: dict[str, Any]) -> Any:
         parameters = set(cls._get_param_names())  # type: ignore[attr-defined]

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from nystrom import loops
+from nystrom.devices import fetch, on_device, to_host
 from nystrom.engine.base import Engine, Sums
 from nystrom.engine.memory import Room, Rooms
 from nystrom.engine.passes import Passes
@@ -134,6 +135,9 @@ class FeatureMap:
         Cost: O(n m (p + r)) time. Kernel values of dense rows are taken some thousand rows at a time, in ``room``.
         """
         n, size = X.shape[0], max(_TILE_BYTES // (8 * len(self.landmarks)), _TILE_ROWS)
+        if on_device(X):
+            tiles = (X[first : first + size] for first in range(0, n, size))
+            return np.concatenate([narrowed(self.project(self.evaluate(rows)), X.dtype) for rows in tiles])
         if issparse(X) or (n <= size and out is None) or X.dtype not in (np.float32, np.float64):
             found = narrowed(self.project(self.evaluate(X)), X.dtype)
             if out is None:
@@ -157,7 +161,7 @@ class FeatureMap:
         """Return ``k(x, x) − ‖φ(x)‖²`` of each row: what the landmarks do not explain. Never negative."""
         phi = self.features(X) if features is None else features
         phi = phi.astype(np.float64, copy=False)
-        return np.maximum(self.kernel.diag(X, start=start) - np.einsum("ij,ij->i", phi, phi), 0.0)
+        return np.maximum(self.kernel.diag(X, start=start) - to_host(np.einsum("ij,ij->i", phi, phi)), 0.0)
 
 
 @dataclass(frozen=True)
@@ -220,11 +224,11 @@ def narrowed(features: Array, dtype: np.dtype) -> Array:
         return features
     with np.errstate(over="ignore"):
         narrow = features.astype(dtype)
-    if np.isfinite(narrow).all():
+    if bool(np.isfinite(narrow).all()):
         return narrow
     raise ValueError(
-        f"the features reach {np.max(np.abs(features)):.3g}, beyond the range of {np.dtype(dtype).name}. Give the rows "
-        f"as float64, or scale them down."
+        f"the features reach {float(np.max(np.abs(features))):.3g}, beyond the range of {np.dtype(dtype).name}. Give "
+        f"the rows as float64, or scale them down."
     )
 
 
@@ -436,6 +440,7 @@ def orthonormal_eigh(passes: Passes, fitted: NystromMap) -> tuple[Array, Emitted
         for _ in range(_CORRECTIONS):
             projection = correct_orthonormal(projection, passes.fold(step, label="orthonormality")[0])
     vectors = _emit(passes.rows, passes.engine, project, projection.shape[1], np.float64)
+    vectors = vectors if passes.rows.on_cluster else fetch(vectors)
     if not passes.rows.on_cluster:
         for _ in range(_CORRECTIONS):
             vectors = correct_orthonormal(vectors, gram(vectors))

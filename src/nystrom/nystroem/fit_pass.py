@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from nystrom import loops
+from nystrom.devices import host, on_device, to_host
 from nystrom.engine.memory import Rooms
 from nystrom.engine.passes import Passes
 from nystrom.kernels import Kernel
@@ -236,15 +237,18 @@ class Leading:
         self.directions = directions
         self._products: dict[np.dtype, tuple[loops.Product, loops.Product]] = {}
 
-    def part(self, F: Array) -> None:
-        """Turn ``[·, C]`` into ``[A, D]``, with ``A = C Q`` and ``D = C − A Qᵀ``."""
+    def part(self, F: Array) -> Array:
+        """Turn ``[·, C]`` into ``[A, D]``, with ``A = C Q`` and ``D = C − A Qᵀ``; of C on a device, return that."""
         if F.dtype not in self._products:
             Q = self.directions.astype(F.dtype, copy=False)
             # Two threads that race make the same.
             self._products[F.dtype] = loops.Product(Q), loops.Product(-Q.T)
         onto, back = self._products[F.dtype]
+        if on_device(F):
+            return np.concatenate([onto(F), F + back(onto(F))], axis=1)
         A, C = np.split(F, [self.directions.shape[1]], axis=1)
         back.add_to(C, onto(C, A))
+        return F
 
 
 @dataclass(frozen=True)
@@ -332,12 +336,13 @@ class Fold:
             return sums.statistics()
 
     def _add(self, sums: BlockSums, tile: Block, first: int) -> None:
-        shifted = None if self.way.whiten_first else self._fill(sums, tile)
+        there = on_device(tile.X)
+        shifted = None if self.way.whiten_first or there else self._fill(sums, tile)
         if shifted is None:
             require_finite(tile.X, self.name, tile.start)
             C = self.evaluate(tile.X)
             self._note(C, tile)
-        diagonal = np.asarray(self.kernel.diag(tile.X, start=tile.start), dtype=np.float64)
+        diagonal = host(self.kernel.diag(tile.X, start=tile.start))
         if self.way.whiten_first:
             self._add_whitened(sums, C, diagonal, tile, first)
             return
@@ -345,10 +350,13 @@ class Fold:
             dtype = self.way.sum_dtype
             if dtype == np.float32 and not float(diagonal.max()) < _SQUARABLE32[1]:
                 dtype = np.dtype(np.float64)
-            shifted = self._room(sums, tile, dtype)
-            np.subtract(C, self.shift, out=shifted[:, self.way.n_leading :], dtype=dtype, casting="same_kind")
+            if there:
+                shifted = np.subtract(C, self.shift, dtype=dtype)
+            else:
+                shifted = self._room(sums, tile, dtype)
+                np.subtract(C, self.shift, out=shifted[:, self.way.n_leading :], dtype=dtype, casting="same_kind")
         if self.leading is not None:
-            self.leading.part(shifted)
+            shifted = self.leading.part(shifted)
         sums.add(shifted, diagonal, first, dtype=np.promote_types(shifted.dtype, self.way.sum_dtype))
 
     def _room(self, sums: BlockSums, tile: Block, dtype: np.dtype) -> Array:
@@ -371,15 +379,15 @@ class Fold:
             return
         kept, largest = self.keep.of(tile)
         if largest is not None:
-            largest[:] = C.max(axis=1)
+            largest[:] = to_host(C.max(axis=1))
         if kept is not None:
-            kept[:] = C
+            kept[:] = to_host(C)
 
     def _add_whitened(self, sums: BlockSums, C: Array, diagonal: Array, tile: Block, first: int) -> None:
         F = whitened(C, self.T).astype(np.float64, copy=False)
         heavy = slice(None) if tile.weight is None else np.flatnonzero(np.asarray(tile.weight) > 0)
         margin = margin_of(F[heavy], diagonal[heavy], self.top, self.tolerance)
-        F -= self.shift @ self.T
+        F = F - self.shift @ self.T if on_device(F) else np.subtract(F, self.shift @ self.T, out=F)
         sums.add(F, diagonal, first, margin=margin)
 
 

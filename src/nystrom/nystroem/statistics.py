@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from nystrom import loops
+from nystrom.devices import host, on_device
 from nystrom.engine.memory import Room
 from nystrom.linalg import congruent
+from nystrom.loops.device import cross
 from nystrom.rows.base import Block
 from nystrom.types import Array
 
@@ -157,7 +159,7 @@ def margin_of(F: Array, diagonal: Array, top: float, tolerance: float) -> float:
     """
     if not len(F):
         return np.inf
-    squares = np.einsum("ij,ij->i", F, F, dtype=np.float64)
+    squares = host(np.einsum("ij,ij->i", F, F, dtype=np.float64))
     if not np.min(diagonal) >= 0:
         return -np.inf
     # Take the roots separately: the product may leave the range of float64.
@@ -219,9 +221,9 @@ class BlockSums:
             kept = np.flatnonzero(w > 0)
             F, wy, w, diagonal = F[kept], wy[kept], w[kept], diagonal[kept]
         if wy.shape[1]:
-            self._cross += F.T @ wy
+            self._cross += cross(F, wy) if on_device(F) else F.T @ wy
         if w is not None:
-            self._sum += w @ F
+            self._sum += cross(F, w[:, None])[:, 0] if on_device(F) else w @ F
             F = F * np.sqrt(w).astype(dtype)[:, None]
         totals = self._sum if w is None else None
         loops.add_gram(self._gram, F, dtype, totals, lambda shape, dtype: self._room.array("product", shape, dtype))

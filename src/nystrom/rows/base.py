@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from nystrom.devices import Place, on_device, to_host
 from nystrom.exceptions import NotFiniteError
 from nystrom.rows.sparse import canonical, rows_between
 from nystrom.types import Array, Matrix, SparseMatrix, issparse, to_dense
@@ -81,6 +82,10 @@ class RowBlocks(ABC):
     held_bytes: int = 0
     # Whether the blocks are held by a cluster, so that passes run there.
     on_cluster: bool = False
+    # Where results of a pass belong, if not on the host: on the device that holds the rows.
+    home: Place | None = None
+    # Where blocks are, if not on the host.
+    place: Place | None = None
 
     def __repr__(self) -> str:
         n, p = self.shape
@@ -186,6 +191,8 @@ class WrappedRows(RowBlocks):
     in_memory = _of_wrapped()
     held_bytes = _of_wrapped()
     on_cluster = _of_wrapped()
+    home = _of_wrapped()
+    place = _of_wrapped()
 
     def __init__(self, rows: RowBlocks) -> None:
         self.rows = rows
@@ -351,7 +358,7 @@ class _Map:
     def __call__(self, block: Block) -> Block:
         y = block.y
         if self.rows_as_target:
-            y = np.asarray(to_dense(block.X))
+            y = to_host(to_dense(block.X))
         return Block(block.index, block.start, self.function(block), y, block.weight)
 
 
@@ -383,7 +390,7 @@ def require_finite(X: Matrix, name: str, start: int = 0, *, numbers: Array | Non
     row = first_not_finite(X)
     if row is None:
         return
-    kind = "NaN" if np.isnan(X[[row]].data if issparse(X) else X[row]).any() else "infinity"
+    kind = "NaN" if np.isnan(X[[row]].data if issparse(X) else to_host(X[row])).any() else "infinity"
     raise NotFiniteError(name, kind, f"row {start + row if numbers is None else int(numbers[row])}")
 
 
@@ -392,6 +399,9 @@ def first_not_finite(X: Matrix) -> int | None:
     values = X.data if issparse(X) else X
     if values.size == 0:
         return None
+    if on_device(X):
+        finite = np.isfinite(X).all(axis=1)
+        return None if bool(finite.all()) else int(np.argmin(to_host(finite)))
     # One dot product reads the block once at memory speed; only if it overflows is the slow test needed.
     flat = values.ravel(order="K")
     with np.errstate(over="ignore", invalid="ignore"):
@@ -450,6 +460,8 @@ class TakenRows(WrappedRows):
 
     has_target = False
     has_weight = False
+    home = None
+    place = None
 
     def __init__(self, rows: RowBlocks, numbers: Array) -> None:
         super().__init__(rows)

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
+from nystrom.devices import to_host
 from nystrom.rows.base import Block, RowBlocks, require_finite
 from nystrom.rows.sparse import join_arrays, stack_rows
 from nystrom.types import Array, Matrix
@@ -132,4 +133,4 @@ def _pick(block: Block, wanted: Array) -> Block:
     own = wanted[first:last] - block.start
     y = None if block.y is None else np.asarray(block.y)[own]
     weight = None if block.weight is None else np.asarray(block.weight)[own]
-    return Block(block.index, block.start, block.X[own], y, weight)
+    return Block(block.index, block.start, to_host(block.X[own]), y, weight)

@@ -16,8 +16,10 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import DTypeLike
 
+from nystrom.devices import fetch, is_foreign_array
 from nystrom.rows.base import RowBlocks, TargetedArray, TargetedRows, array_rows
 from nystrom.rows.binary import matrix_rows, memmap_file
+from nystrom.rows.device import DeviceRows
 from nystrom.rows.reading import check_dtype, check_weights, require_unmasked
 from nystrom.rows.sparse import canonical, require_room_for_columns
 from nystrom.types import Array, Matrix, RowsLike, TargetLike, issparse
@@ -84,6 +86,8 @@ def _rows_of(X: Any, block_rows: int | None, dtype: DTypeLike | None, name: str,
     if isinstance(X, (str, bytes, os.PathLike)):
         path = os.fsdecode(X)
         raise ValueError(f"{name} is a path, {path!r}, not rows: open it first, with nystrom.open_rows({path!r}).")
+    if is_foreign_array(X):
+        return DeviceRows(X, block_rows=block_rows, name=name)
     for recognises, read in _READERS:
         if recognises(X):
             return read(X, name=name)
@@ -270,6 +274,7 @@ def check_target(
         There is no target; it holds text where numbers are needed, gaps or masked entries, or another number of
         entries than there are rows. Weights are not finite, negative, all 0, or given twice.
     """
+    y, sample_weight = (fetch(each) if is_foreign_array(each) else each for each in (y, sample_weight))
     if y is None:
         if not rows.has_target:
             raise ValueError(
@@ -326,7 +331,7 @@ def is_dask(values: object) -> bool:
 
 def require_numbers(values: Any, name: str, advice: str) -> None:
     """Raise for text, dates and bytes; scikit-learn would convert those that look like numbers without a word."""
-    if is_dask(values):
+    if is_dask(values) or is_foreign_array(values):
         return
     found = np.asarray(values)
     bad: Any = None

@@ -15,10 +15,11 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import DTypeLike
 
+from nystrom.devices import Place, on_device, put
 from nystrom.engine import Engine, Sums
 from nystrom.exceptions import ConvergenceWarning, warn_caller
 from nystrom.kernels import Kernel
-from nystrom.linalg import cholesky, gram, shifted_cholesky
+from nystrom.linalg import cholesky, cross_product, gram, shifted_cholesky, small_product
 from nystrom.nystroem.factor import NystromMap
 from nystrom.rows.base import Block, RowBlocks, WrappedRows
 from nystrom.solvers.conjugate import Solution, column_norms, conjugate_gradients, warn_unless_converged
@@ -36,6 +37,8 @@ class TiledRows(WrappedRows):
 
     has_target = False
     has_weight = False
+    home = None
+    place = None
 
     def __init__(self, rows: RowBlocks, block_rows: int = TILE_ROWS) -> None:
         if not rows.random_access:
@@ -73,6 +76,8 @@ class KernelProduct:
         Bytes in which tiles are held from call to call, as many as fit.
     shards : RowBlocks or None
         The same rows on a cluster, which then computes the products, each chunk with all rows.
+    place : Place or None
+        The device that computes the values.
     """
 
     tiles: TiledRows
@@ -81,6 +86,7 @@ class KernelProduct:
     dtype: DTypeLike = np.float64
     room: float = 0.0
     shards: RowBlocks | None = None
+    place: Place | None = None
     _held: dict[int, list[Array]] = field(default_factory=dict, repr=False)
 
     def __call__(self, V: Array, *, label: str = "kernel product") -> Array:
@@ -140,7 +146,8 @@ class KernelProduct:
         evaluate, made = self._prepare(block.X), []
         for index, span in enumerate(spans, start=block.index):
             X = block.X if index == block.index else tiles.block(index).X
-            made.append(evaluate(X.astype(dtype, copy=False)))
+            X = X.astype(dtype, copy=False)
+            made.append(evaluate(X if self.place is None else put(X, self.place)))
             yield span, made[-1]
             if block.index >= self._n_held:
                 made.clear()
@@ -157,6 +164,11 @@ class KernelProduct:
             room = np.empty((tile_rows, tile_rows))
             for span, values in self._values(block):
                 K = values
+                if on_device(K):
+                    out[span] += small_product(K, V[own])
+                    if span.start != block.start:
+                        out[own] += cross_product(K, V[span])
+                    continue
                 if values.dtype != np.float64:
                     K = room[: values.shape[0], : values.shape[1]]
                     np.copyto(K, values)
@@ -194,10 +206,10 @@ def product_with_rows(kernel: Kernel, X: Matrix, tiles: TiledRows, coefficients:
     """Return ``k(X, rows) @ coefficients``."""
     X = X.astype(np.float64, copy=False)
     if not kernel.has_coordinates:
-        return np.asarray(X @ coefficients)
+        return small_product(to_dense(X), coefficients)
     out = np.zeros((X.shape[0], coefficients.shape[1]))
     for block in tiles.iterate():
-        out += kernel(X, block.X) @ coefficients[block.start : block.stop]
+        out += small_product(kernel(X, block.X), coefficients[block.start : block.stop])
     return out
 
 
@@ -230,7 +242,7 @@ class FactorPreconditioner:
 
     def _features(self, block: Block) -> Array:
         phi = self.fitted.features(block.X).astype(np.float64, copy=False)
-        return np.asarray(phi * self.roots[block.start : block.stop, None])
+        return phi * self.roots[block.start : block.stop, None]
 
     @cached_property
     def _held(self) -> Array | None:
@@ -258,10 +270,10 @@ class FactorPreconditioner:
         if L is not None:
             return np.asarray((V - L @ scipy.linalg.cho_solve(self._inverse, L.T @ V)) / self.alpha)
         (inner,) = self.engine.fold(
-            self.rows, lambda b: Sums(self._features(b).T @ V[b.start : b.stop]), label="precondition"
+            self.rows, lambda b: Sums(cross_product(self._features(b), V[b.start : b.stop])), label="precondition"
         )
         inner = scipy.linalg.cho_solve(self._inverse, inner)
-        outer = self.engine.map(self.rows, lambda b: self._features(b) @ inner, label="precondition")
+        outer = self.engine.map(self.rows, lambda b: small_product(self._features(b), inner), label="precondition")
         return np.asarray((V - np.concatenate([piece for _, piece in outer])) / self.alpha)
 
 

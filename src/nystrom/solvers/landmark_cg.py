@@ -19,12 +19,13 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import DTypeLike
 
+from nystrom.devices import to_host
 from nystrom.engine.base import Engine, Sums
 from nystrom.engine.memory import samples_gram
 from nystrom.engine.threads import blas_threads
 from nystrom.kernels import Kernel
 from nystrom.landmarks.base import Landmarks
-from nystrom.linalg import whiten
+from nystrom.linalg import cross_product, whiten
 from nystrom.loops import normal_product
 from nystrom.nystroem.factor import (
     CAUTIONS,
@@ -138,7 +139,7 @@ def hold_whitened(
         tolerance = rounding_tolerance(kernel, W, T, rows.dtype)
 
         def features(X: Matrix, T: Array = T) -> Array:
-            return np.asarray(evaluate(X).astype(np.float64, copy=False) @ T)
+            return evaluate(X).astype(np.float64, copy=False) @ T
 
         def margin(X: Matrix, F: Array, tolerance: float = tolerance) -> float:
             return margin_of(F, kernel.diag(X), top, tolerance)
@@ -348,7 +349,7 @@ class LandmarkProblem:
             products, sums = np.zeros(wide.shape, np.longdouble), np.zeros(wide.shape[1], np.longdouble)
             for piece, F in features(block):
                 own = slice(piece.start - block.start, piece.stop - block.start)
-                values = F.astype(np.longdouble)
+                values = to_host(F).astype(np.longdouble)
                 left = w[own, None] * (y[own] - values @ wide - shift)
                 products += values.T @ left
                 sums += left.sum(axis=0)
@@ -506,8 +507,8 @@ def _target(
         products, sizes = np.zeros((width, right.shape[1])), np.zeros(width)
         for piece, F in features(block):
             own = slice(piece.start - block.start, piece.stop - block.start)
-            products += F.astype(np.float64, copy=False).T @ right[own]
-            sizes += np.bincount(F.argmax(axis=1), weights=w[own], minlength=width)
+            products += cross_product(F.astype(np.float64, copy=False), right[own])
+            sizes += np.bincount(to_host(F.argmax(axis=1)), weights=w[own], minlength=width)
         return Sums(products, right.sum(axis=0), sizes)
 
     products, sums, sizes = engine.fold(rows, step, label="target")

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nystrom.devices import to_host
 from nystrom.engine import Engine, Sums
 from nystrom.engine.passes import Passes
 from nystrom.linalg import psd_eigh
@@ -270,7 +271,7 @@ def leave_one_out(
     def step(block: Block) -> Sums:
         here = slice(*np.searchsorted(judged, (block.start, block.stop)))
         local = judged[here] - block.start
-        phi = fitted.evaluate(block.X[local]).astype(np.float64, copy=False) @ projection
+        phi = to_host(fitted.evaluate(block.X[local]).astype(np.float64, copy=False) @ projection)
         phi -= offset
         y = np.asarray(block.y, dtype=np.float64)[local].reshape(len(phi), 1, t) - problem.target_mean
         w = np.ones(len(phi)) if block.weight is None else np.asarray(block.weight, dtype=np.float64)[local]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from nystrom.devices import to_host
 from nystrom.engine.base import Engine
 from nystrom.rows import Block, RowBlocks
 from nystrom.types import Array, Matrix, issparse
@@ -71,6 +72,7 @@ def row_keys(X: Matrix) -> Array:
 
     Cost: O(n p).
     """
+    X = to_host(X)
     n, p = X.shape
     direction = np.random.default_rng(_SEED).standard_normal((p,))
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):

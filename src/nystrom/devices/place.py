@@ -1,0 +1,158 @@
+"""Namespaces of the array API and their devices: the one file that knows torch, CuPy and JAX by name.
+
+An array of another namespace is looked at only where ``sklearn.set_config(array_api_dispatch=True)`` allows it, or
+where ``engine="torch"`` asks for it. Everything that moves between host and device goes through :class:`Place`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from nystrom.exceptions import MissingDependencyError
+from nystrom.types import Array
+
+# What ``engine=`` may name, beside "auto", "local" and "dask": the package, and what installs it.
+ENGINES = {"torch": "torch", "cupy": "cupy-cuda12x", "jax": "jax"}
+
+
+def _compat() -> Any:
+    """Return array-api-compat: as it is installed, or as scikit-learn brings it."""
+    for name in ("array_api_compat", "sklearn.externals.array_api_compat"):
+        try:
+            return importlib.import_module(name)
+        except ImportError:
+            continue
+    raise MissingDependencyError("array-api-compat", "arrays of other namespaces", "array-api-compat")
+
+
+def is_foreign_array(X: object) -> bool:
+    """Whether X is an array of another namespace, and scikit-learn's configuration says to compute with it as it is."""
+    if isinstance(X, np.ndarray) or not (hasattr(X, "__array_namespace__") or hasattr(X, "__dlpack__")):
+        return False
+    return dispatches() and bool(_compat().is_array_api_obj(X))
+
+
+@dataclass(frozen=True)
+class Place:
+    """A namespace of the array API and one of its devices."""
+
+    xp: Any
+    device: Any
+
+    @classmethod
+    def of(cls, values: Any) -> Place:
+        """Return where an array is."""
+        compat = _compat()
+        return cls(compat.array_namespace(values), compat.device(values))
+
+    def __str__(self) -> str:
+        return f"{self.xp.__name__.rpartition('array_api_compat.')[2]} on {self.device}"
+
+    @cached_property
+    def has_float64(self) -> bool:
+        """Whether the device computes in float64."""
+        try:
+            return "float64" in self.xp.__array_namespace_info__().dtypes(device=self.device)
+        except (TypeError, ValueError):
+            # Namespaces that list dtypes for their default device alone.
+            return "mps" not in str(self.device)
+
+    @cached_property
+    def has_int64(self) -> bool:
+        """Whether the device has integers of 64 bits."""
+        try:
+            return "int64" in self.xp.__array_namespace_info__().dtypes(device=self.device)
+        except (TypeError, ValueError):
+            return True
+
+    def dtype(self, dtype: DTypeLike) -> Any:
+        """Return the namespace's dtype for one of NumPy's; half of the bits where the device has no more."""
+        name = np.dtype(dtype).name
+        if (name == "float64" and not self.has_float64) or (name in ("int64", "uint64") and not self.has_int64):
+            name = name.replace("64", "32")
+        return getattr(self.xp, name)
+
+    def send(self, A: Any, dtype: DTypeLike | None = None) -> Any:
+        """Return a host array, a number or an array of this place as an array of the namespace, here."""
+        if isinstance(A, (np.ndarray, np.generic, int, float, bool, list, tuple)):
+            A = np.asarray(A, dtype=dtype)
+            if A.dtype.kind in "fiub":
+                # Some namespaces share the memory of the host, and refuse what cannot be written or has odd strides.
+                A = np.require(A, A.dtype.newbyteorder("="), ["C", "A", "W"])
+            return self.xp.asarray(A, dtype=self.dtype(A.dtype), device=self.device)
+        return A if dtype is None else self.xp.astype(A, self.dtype(dtype), copy=False)
+
+    def join(self, pieces: list[Any], dtype: DTypeLike) -> Any:
+        """Return arrays of this place, or of the host, as one array of the namespace."""
+        sent = [self.send(piece, dtype) for piece in pieces]
+        return sent[0] if len(sent) == 1 else self.xp.concat(sent, axis=0)
+
+
+def fetch(values: Any) -> Array:
+    """Return an array of any namespace as one of NumPy that owns its memory: the only way from a device to the host."""
+    if isinstance(values, np.ndarray):
+        return values
+    if hasattr(values, "detach"):  # a tensor that takes part in a gradient
+        values = values.detach()
+    compat = _compat()
+    if compat.is_torch_array(values) or compat.is_cupy_array(values):
+        values = compat.to_device(values, "cpu")
+    # CuPy moves to an array of NumPy; JAX lends its memory.
+    on_host = isinstance(values, np.ndarray) or compat.is_jax_array(values)
+    return np.array(values if on_host else np.from_dlpack(values))
+
+
+def dispatches() -> bool:
+    """Whether scikit-learn's configuration says to compute with arrays of other namespaces as they are."""
+    from sklearn import get_config
+
+    return bool(get_config()["array_api_dispatch"])
+
+
+def place_of(values: Any) -> Place | None:
+    """Return where an array is, None for the host."""
+    return None if values is None or isinstance(values, np.ndarray) else Place.of(values)
+
+
+def beside(values: Any, made: Array) -> Any:
+    """Return an array of the host where ``values`` is; text stays on the host."""
+    place = place_of(values)
+    return made if place is None or made.dtype.kind not in "fiub" else place.send(made)
+
+
+def numpy_dtype(values: Any) -> np.dtype:
+    """Return the NumPy dtype of an array of any namespace."""
+    return np.dtype(str(values.dtype).rpartition(".")[2])
+
+
+def named_place(engine: str) -> Place:
+    """Return the place that ``engine="torch:cuda"`` and its like name."""
+    package, _, device = engine.partition(":")
+    try:
+        found = importlib.import_module(package)
+    except ImportError as error:
+        raise MissingDependencyError(package, f"engine={engine!r}", ENGINES[package]) from error
+    if package == "jax":
+        namespace = importlib.import_module("jax.numpy")
+        devices = found.devices(device) if device else found.devices()
+        return Place(namespace, devices[0])
+    if package == "cupy":
+        namespace = importlib.import_module(_compat().__name__ + ".cupy")
+        return Place(namespace, found.cuda.Device(int(device or 0)))
+    namespace = importlib.import_module(_compat().__name__ + ".torch")
+    best = "cuda" if found.cuda.is_available() else "cpu"
+    place = Place(namespace, found.device(device or best))
+    try:
+        found.empty(1, device=place.device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(
+            f"engine={engine!r} names a device that torch cannot use here: {error} Try engine='torch:cpu', or leave "
+            f"engine='auto'."
+        ) from error
+    return place

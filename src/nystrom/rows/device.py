@@ -1,0 +1,101 @@
+"""Rows on a device: arrays of another namespace, and rows of the host whose blocks are sent there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from nystrom.devices import Place, fetch, numpy_dtype, put
+from nystrom.rows.base import Block, BlockwiseRows, RowBlocks, blocks_to_join, default_block_rows
+from nystrom.types import Array, Matrix
+
+
+class DeviceRows(RowBlocks):
+    """An array of another namespace; blocks are parts of it, and rows by number come to the host."""
+
+    in_memory = True
+
+    def __init__(self, X: Any, *, block_rows: int | None = None, name: str = "X") -> None:
+        if X.ndim != 2 or min(X.shape) < 1:
+            raise ValueError(
+                f"{name} must have two dimensions, with at least one row and one column; got shape {tuple(X.shape)}."
+            )
+        self._X = X
+        self.home: Place = Place.of(X)
+        self.place = self.home
+        self.shape = (int(X.shape[0]), int(X.shape[1]))
+        kind = numpy_dtype(X)
+        if kind.kind not in "fiub":
+            raise ValueError(f"{name} holds {kind}, not real numbers.")
+        wide = kind != np.float32 and self.home.has_float64
+        self.dtype = np.dtype(np.float64 if wide else np.float32)
+        self.block_rows = block_rows or default_block_rows(self.shape[1] * self.dtype.itemsize, self.shape[0])
+        self.name = name
+
+    def block(self, index: int) -> Block:
+        start = index * self.block_rows
+        piece = self._X[start : min(start + self.block_rows, self.shape[0]), :]
+        return Block(index, start, put(self.home.send(piece, self.dtype), self.home))
+
+    def take(self, indices: Array) -> Matrix:
+        numbers = self.home.send(np.asarray(indices, dtype=np.int64))
+        return fetch(self.home.xp.take(self._X, numbers, axis=0)).astype(self.dtype, copy=False)
+
+    def whole(self) -> Matrix:
+        return fetch(self._X).astype(self.dtype, copy=False)
+
+    def widened(self, block_rows: int) -> DeviceRows:
+        joined = self.block_rows * blocks_to_join(self.block_rows, block_rows)
+        return DeviceRows(self._X, block_rows=joined, name=self.name)
+
+    def identity(self) -> str | None:
+        return None
+
+
+class SentRows(BlockwiseRows):
+    """Dense rows of the host, read there and sent block by block; results come back to the host."""
+
+    # Read by one thread, ahead of the one that computes.
+    in_memory = False
+    home = None
+
+    def __init__(self, rows: RowBlocks, place: Place) -> None:
+        if rows.is_sparse:
+            raise ValueError(
+                f"{rows.name} is sparse, and a device takes dense rows: leave engine='auto', or give X.toarray()."
+            )
+        super().__init__(rows, _Send(place))
+        self.place: Place = place
+
+    def widened(self, block_rows: int) -> SentRows:
+        return SentRows(self.rows.widened(block_rows), self.place)
+
+    def whole(self) -> Matrix:
+        return self.rows.whole()
+
+    def identity(self) -> str | None:
+        return self.rows.identity()
+
+    def target(self) -> Array | None:
+        return self.rows.target()
+
+    def target_dtype(self) -> np.dtype | None:
+        return self.rows.target_dtype()
+
+
+@dataclass(frozen=True)
+class _Send:
+    place: Place
+
+    def __call__(self, block: Block) -> Block:
+        return replace(block, X=put(block.X, self.place))
+
+
+def device_rows(X: Any, *, name: str) -> DeviceRows:
+    """Return an array of another namespace as rows."""
+    return DeviceRows(X, name=name)
+
+
+__all__ = ["DeviceRows", "SentRows", "device_rows"]
