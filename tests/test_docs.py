@@ -25,6 +25,7 @@ def test_every_block_of_a_page_runs_and_prints_what_the_page_says(
     pytest.importorskip("pyarrow")
     matplotlib.use("agg")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)  # as in a Python that was started there
     if page == "README.md":
         make_houses()
     pages.run_page(page)

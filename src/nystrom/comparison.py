@@ -380,7 +380,9 @@ def _name(selector: LandmarksLike) -> str:
     """Return what a selector is called in the table."""
     if isinstance(selector, str):
         return selector
-    return repr(selector) if isinstance(selector, Selector) else f"array of shape {np.shape(selector)}"
+    if isinstance(selector, (np.ndarray, list, tuple)):
+        return f"array of shape {np.shape(selector)}"
+    return str(getattr(selector, "__name__", None) or repr(selector))
 
 
 def _quoted(name: str) -> str:

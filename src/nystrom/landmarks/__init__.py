@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -12,13 +12,13 @@ from nystrom.devices import fetch, is_foreign_array
 from nystrom.engine import make_engine
 from nystrom.engine.passes import Passes
 from nystrom.engine.threads import one_blas_thread
-from nystrom.kernels import GammaLike, KernelLike, make_kernel
+from nystrom.kernels import GammaLike, Kernel, KernelLike, make_kernel
 from nystrom.landmarks.auto import Auto
-from nystrom.landmarks.base import GivenIndices, GivenPoints, Landmarks, Selector, see
+from nystrom.landmarks.base import GivenIndices, GivenPoints, Landmarks, Own, Selector, see
 from nystrom.landmarks.clustered import KMeans, SketchedKMeans
 from nystrom.landmarks.pivoted import KMeansPlusPlus, RPCholesky
 from nystrom.landmarks.sampled import ColumnNorm, Diagonal, Leverage, Uniform
-from nystrom.rows import as_blocks
+from nystrom.rows import RowBlocks, as_blocks
 from nystrom.types import Matrix, RowsLike, issparse
 
 __all__ = [
@@ -33,6 +33,8 @@ __all__ = [
     "Landmarks",
     "LandmarksLike",
     "Leverage",
+    "Own",
+    "OwnSelector",
     "RPCholesky",
     "Selector",
     "SketchedKMeans",
@@ -41,7 +43,17 @@ __all__ = [
     "select_landmarks",
 ]
 
-LandmarksLike: TypeAlias = str | Selector | Matrix | Sequence[int] | Sequence[Sequence[float]]
+
+class OwnSelector(Protocol):
+    """An object of the user's that chooses landmarks; a function of the same arguments will do."""
+
+    def select(self, rows: RowBlocks, m: int, kernel: Kernel, rng: np.random.Generator) -> Any:
+        """Return the numbers of at most m rows, or at most m points."""
+
+
+LandmarksLike: TypeAlias = (
+    str | Selector | OwnSelector | Callable[..., Any] | Matrix | Sequence[int] | Sequence[Sequence[float]]
+)
 
 SELECTORS: dict[str, Callable[[], Selector]] = {
     "auto": Auto,
@@ -62,8 +74,9 @@ def make_selector(landmarks: LandmarksLike) -> Selector:
 
     Parameters
     ----------
-    landmarks : str, Selector, array of shape (m, p), or integer array of shape (m,)
-        A name of the registry, a selector, the points themselves, or the numbers of the rows to use.
+    landmarks : str, Selector, array of shape (m, p), integer array of shape (m,), or function
+        A name of the registry, a selector, the points themselves, the numbers of the rows to use, or a function
+        ``select(rows, m, kernel, rng)`` or an object with such a method.
 
     Examples
     --------
@@ -95,9 +108,12 @@ def make_selector(landmarks: LandmarksLike) -> Selector:
             f"landmarks given as an array must be points of shape (m, p) or a one-dimensional integer array of row "
             f"numbers; got shape {array.shape} of {array.dtype}. For a mask use numpy.flatnonzero(mask)."
         )
+    if (callable(landmarks) or callable(getattr(landmarks, "select", None))) and not isinstance(landmarks, type):
+        return Own(landmarks)
     raise ValueError(
         f"landmarks must be one of {names}, a selector such as nystrom.landmarks.SketchedKMeans(), an m × p array of "
-        f"points or an array of row numbers; got {landmarks!r} ({type(landmarks).__name__})."
+        f"points, an array of row numbers, or a function select(rows, m, kernel, rng) or an object with one; got "
+        f"{landmarks!r} ({type(landmarks).__name__})."
     )
 
 

@@ -350,6 +350,35 @@ class GivenIndices(Selector):
         return Landmarks(smaller_form(gather(passes, indices)), indices)
 
 
+class Own(Selector):
+    """Choose landmarks by a function of the user's, or by the method ``select`` of an object.
+
+    Parameters
+    ----------
+    way : callable or object
+        Called as ``way(rows, m, kernel, rng)``, or ``way.select(rows, m, kernel, rng)``: the
+        :class:`~nystrom.rows.RowBlocks`, the number of landmarks, the kernel with numbers for all its parameters, and a
+        ``numpy.random.Generator``. Returns the numbers of rows, integers of shape (m,), or points of shape (m, p).
+        ``rows.take(numbers)`` returns rows, ``rows.iterate()`` yields blocks with ``start`` and ``X``.
+    """
+
+    def __init__(self, way: Any) -> None:
+        self.way = way
+
+    def _select(self, passes: Passes, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
+        choose = getattr(self.way, "select", self.way)
+        found = choose(passes.rows, m, resolve(kernel, passes), rng)
+        points: Any = found if issparse(found) else np.asarray(found)
+        if points.ndim == 1 and points.dtype.kind in "iu" and 0 < len(points) <= m:
+            return GivenIndices(points)._select(passes, m, kernel, rng)
+        if points.ndim == 2 and points.dtype.kind in "fiu" and 0 < points.shape[0] <= m:
+            return GivenPoints(points)._select(passes, m, kernel, rng)
+        raise ValueError(
+            f"landmarks: {choose!r} must return at most {m} row numbers, a one-dimensional integer array, or points of "
+            f"shape (m, {passes.rows.shape[1]}); it returned shape {points.shape} of {points.dtype}."
+        )
+
+
 # Selectors that choose nothing.
 GIVEN = (GivenPoints, GivenIndices)
 

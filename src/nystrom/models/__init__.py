@@ -24,7 +24,7 @@ FORMAT = "nystrom-model"
 FORMAT_VERSION = 1
 
 
-def save(model: Any, path: str | os.PathLike[str], *, full: bool = False) -> None:
+def save(model: Any, path: str | os.PathLike[str], *, full: bool = False, imports: bool = False) -> None:
     """Save a fitted estimator, or a pipeline of such, in one file without pickle.
 
     Parameters
@@ -37,6 +37,9 @@ def save(model: Any, path: str | os.PathLike[str], *, full: bool = False) -> Non
     full : bool, default=False
         Whether to keep what predictions do without, such as the m × m statistics that ``partial_fit`` and ``merge``
         need.
+    imports : bool, default=False
+        Whether a kernel or selector of your own is saved by where it can be imported from, ``module:name``, with the
+        fields of an object. Loading such a file runs the code of that module, and needs ``load(path, imports=True)``.
 
     Examples
     --------
@@ -54,7 +57,7 @@ def save(model: Any, path: str | os.PathLike[str], *, full: bool = False) -> Non
         names = ", ".join(name for name, kind in kinds().items() if issubclass(kind.type, BaseEstimator))
         raise TypeError(f"save takes one of {names}; got {type(model).__name__}.")
     check_is_fitted(model)
-    packer = Packer(kinds(), left_out(model, full=full))
+    packer = Packer(kinds(), left_out(model, full=full), imports=imports)
     manifest = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -67,7 +70,7 @@ def save(model: Any, path: str | os.PathLike[str], *, full: bool = False) -> Non
     write_container(path, manifest, packer.arrays)
 
 
-def load(path: str | os.PathLike[str]) -> Any:
+def load(path: str | os.PathLike[str], *, imports: bool = False) -> Any:
     """Load a model that :func:`save` wrote; it predicts with the same bits.
 
     No code in the file is run, and everything is checked first: checksums, sizes, types and shapes.
@@ -76,6 +79,9 @@ def load(path: str | os.PathLike[str]) -> Any:
     ----------
     path : path
         A model file.
+    imports : bool, default=False
+        Whether modules that the file names may be imported, as for a kernel of your own that was saved with
+        ``imports=True``. That runs their code: say so only of a file that you trust.
 
     Returns
     -------
@@ -88,10 +94,10 @@ def load(path: str | os.PathLike[str]) -> Any:
         If the file is damaged, or is no model file, or needs another version of this library.
     """
     container = Container(path)
-    return unpack_model(container)
+    return unpack_model(container, imports=imports)
 
 
-def unpack_model(container: Container) -> Any:
+def unpack_model(container: Container, *, imports: bool = False) -> Any:
     """Return the model in a container that was read."""
     manifest = container.manifest
     if manifest.get("format") != FORMAT:
@@ -104,7 +110,7 @@ def unpack_model(container: Container) -> Any:
             f"wrote it, or fit again."
         )
     try:
-        model = Unpacker(kinds(), container).unpack(manifest.get("model"))
+        model = Unpacker(kinds(), container, imports=imports).unpack(manifest.get("model"))
     except NotInModelFileError as error:
         container.fail(f"damaged or forged: it leaves out what no model can do without ({error}).")
     except ModelFileError as error:

@@ -2,19 +2,23 @@
 
 Numbers, text, booleans, None and lists stand for themselves. Everything else is an object with one key that begins with
 ``$``: ``$float`` (not finite), ``$scalar`` (a NumPy number), ``$tuple``, ``$slice``, ``$dict`` (pairs), ``$array`` (a
-member of the file), ``$csr``, ``$left_out``, or ``$object``, whose type is looked up by name in a fixed table.
+member of the file), ``$csr``, ``$left_out``, or ``$object``, whose type is looked up by name in a fixed table. Where the
+user asks for it, ``$import`` names a function or class of the user's own, with the fields of an object of that class.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from functools import reduce
+from importlib import import_module
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from nystrom.exceptions import ModelFileError, NotInModelFileError
+from nystrom.exceptions import ModelFileError, NotInModelFileError, warn_caller
 from nystrom.models.container import ArrayStore, Container
 from nystrom.rows.sparse import csr_rows
 from nystrom.types import Array, SparseMatrix, issparse
@@ -90,7 +94,8 @@ def dataclass_kind(cls: type) -> Kind:
 class Packer:
     """Turns values into JSON, their arrays into members of a file."""
 
-    def __init__(self, kinds: Mapping[str, Kind], left_out: frozenset[str]) -> None:
+    def __init__(self, kinds: Mapping[str, Kind], left_out: frozenset[str], *, imports: bool = False) -> None:
+        self._imports = imports
         self._names = {kind.type: name for name, kind in kinds.items()}
         self._kinds = kinds
         self._left_out = left_out
@@ -148,11 +153,13 @@ class Packer:
 
     def _pack_object(self, value: object, path: str) -> Json:
         name = self._names.get(type(value))
+        if name is None and self._imports:
+            return self._pack_import(value, path)
         if name is None:
             what = f"the function {value!r}" if callable(value) else f"a {type(value).__name__}"
             raise TypeError(
                 f"the model cannot be saved: its {path!r} is {what}, and a model file holds numbers, text and the "
-                f"library's own types alone, never code."
+                f"library's own types alone, never code. save(..., imports=True) saves where to import it from."
             )
         parts = self._kinds[name].parts(value)
         return {
@@ -160,13 +167,44 @@ class Packer:
             "fields": {key: self.pack(part, f"{path}.{key}" if path else key) for key, part in parts.items()},
         }
 
+    def _pack_import(self, value: Any, path: str) -> Json:
+        """Return where a function can be imported from, or the class of an object and its fields."""
+        if inspect.isroutine(value):
+            return {"$import": _import_path(value, path)}
+        named = fields(value) if is_dataclass(value) else ()
+        parts = value.get_params(deep=False) if hasattr(value, "get_params") else vars(value)
+        parts = {field.name: getattr(value, field.name) for field in named} or parts
+        packed = {key: self.pack(part, f"{path}.{key}") for key, part in parts.items()}
+        return {"$import": _import_path(type(value), path), "fields": packed}
+
+
+def _import_path(value: Any, path: str) -> str:
+    """Return module:name of a function or class, which must be found there."""
+    place = f"{value.__module__}:{value.__qualname__}"
+    try:
+        found = _import(place) if value.__module__ != "__main__" else None
+    except (ImportError, AttributeError):
+        found = None
+    if found is not value:
+        raise TypeError(
+            f"the model cannot be saved: its {path!r} is {value!r}, which cannot be imported as {place}. Define it at "
+            f"the top of a module that can be imported where the model is loaded."
+        )
+    return place
+
+
+def _import(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return reduce(getattr, name.split("."), import_module(module))
+
 
 class Unpacker:
     """Turns the JSON of a file back into values; anything unexpected is a :class:`ModelFileError`."""
 
-    def __init__(self, kinds: Mapping[str, Kind], container: Container) -> None:
+    def __init__(self, kinds: Mapping[str, Kind], container: Container, *, imports: bool = False) -> None:
         self._kinds = kinds
         self._container = container
+        self._imports = imports
 
     def unpack(self, node: Any, depth: int = 0) -> Any:
         """Return the value of a JSON node."""
@@ -231,6 +269,22 @@ class Unpacker:
         given = {str(key): self.unpack(value, depth) for key, value in node["fields"].items()}
         return self._kinds[name].build(given)
 
+    def _own(self, node: Node, depth: int) -> object:
+        place = str(node["$import"])[:200]
+        if not self._imports:
+            self._container.fail(
+                f"it needs {place}, which is not part of nystrom. Loading it runs the code of that module: if you trust "
+                f"the file and the module, load it with imports=True."
+            )
+        warn_caller(f"{self._container.path} imports {place}: its code runs.", UserWarning)
+        try:
+            found = _import(place)
+        except (ImportError, AttributeError) as error:
+            self._container.fail(f"{place} cannot be imported here ({error}).")
+        if "fields" not in node:
+            return found
+        return found(**{str(key): self.unpack(value, depth) for key, value in node["fields"].items()})
+
     _METHODS: Mapping[str, Callable[[Any, Node, int], object]] = {
         "$float": _float,
         "$array": _array,
@@ -242,4 +296,5 @@ class Unpacker:
         "$csr": _csr,
         "$left_out": _left,
         "$object": _object,
+        "$import": _own,
     }
