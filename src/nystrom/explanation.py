@@ -127,7 +127,7 @@ def answer(machine: Any, X: Array, *, probabilities: bool = False) -> Array:
 
 def metric_shares(machine: Any, spans: Sequence[Span]) -> Array | None:
     """Return the share of each original column in the metric of a machine; None without a metric, or a plain one."""
-    if not (isinstance(machine.kernel_, InMetric) and hasattr(machine, "feature_importances_")):
+    if not (isinstance(machine.map_.kernel, InMetric) and hasattr(machine, "feature_importances_")):
         return None
     shares = np.asarray(machine.feature_importances_)
     return np.array([shares[span.at].sum() for span in spans])
@@ -258,7 +258,7 @@ def leading_columns(model: Any, *, n_repeats: int = 5, random_state: RandomState
     :func:`permutation_importance`. Empty for machines without a target or whose rows have no coordinates.
     """
     machine = model.steps[-1][1] if hasattr(model, "steps") else model
-    if not hasattr(machine, "landmark_coef_") or not machine.kernel_.has_coordinates:
+    if not hasattr(machine, "landmark_coef_") or not machine.map_.kernel.has_coordinates:
         return []
     rng, rows = make_generator(random_state), np.asarray(to_dense(machine.landmarks_))
     plain, spans = answer(machine, rows), spans_of(model)
@@ -436,7 +436,7 @@ def nearest(model: Any, X: RowsLike, among: RowsLike = None, *, count: int = 5) 
     """
     rng = make_generator(0)
     opened = open_model(model, X, rng=rng)
-    kernel, rows = opened.machine.kernel_, opened.X
+    kernel, rows = opened.machine.map_.kernel, opened.X
     if not kernel.has_coordinates:
         raise ValueError("kernel='precomputed' has no rows to compare: its matrix holds the similarities.")
     points = to_dense(opened.machine.landmarks_) if among is None else open_model(model, among, rng=rng).X

@@ -608,7 +608,7 @@ def _spanned_eigenvalues(estimator: Any) -> Array:
 
 def _diagonal(estimator: Any, X: RowsLike) -> Array:
     """Return k(x, x) of each row."""
-    return np.concatenate([estimator.kernel_.diag(block.X, start=block.start) for block in as_blocks(X).iterate()])
+    return np.concatenate([estimator.map_.kernel.diag(block.X, start=block.start) for block in as_blocks(X).iterate()])
 
 
 def _to_plane(estimator: Any, points: Matrix, components: tuple[int, int]) -> Array:

@@ -287,10 +287,10 @@ class _Page:
         test, train = np.split(self.rng.permutation(len(self.y))[:n], [int(_HELD_OUT * n)])
         most = min(len(train) // 2, machine.landmarks_.shape[0])
         sizes = [size for size in _REFIT_SIZES if size < most] + [most]
-        if len(sizes) < 2 or not (machine.kernel_.has_coordinates and isinstance(machine.landmarks, str)):
+        if len(sizes) < 2 or not (machine.map_.kernel.has_coordinates and isinstance(machine.landmarks, str)):
             return ""
         # As the kernel was found: neither its width nor a metric is searched again.
-        fixed = {"kernel": machine.kernel_, "gamma": "scale", "metric": None, "verbose": 0, "n_components": None}
+        fixed = {"kernel": machine.map_.kernel, "gamma": "scale", "metric": None, "verbose": 0, "n_components": None}
         fixed = {name: value for name, value in fixed.items() if name in machine.get_params()}
         found = []
         with self._stage("fewer landmarks", n * len(sizes)) as advance:
@@ -308,7 +308,7 @@ class _Page:
 
     def _unexplained(self) -> dict[str, Any]:
         machine = self.opened.machine
-        if not machine.kernel_.has_coordinates:
+        if not machine.map_.kernel.has_coordinates:
             return {"unexplained": None}
         lost = np.asarray(machine.unexplained_rows(array_rows(self.opened.X)))
         shown = lost[:_LISTED]

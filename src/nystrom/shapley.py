@@ -113,7 +113,7 @@ def explain(model: Any, X: RowsLike, background: RowsLike = None, *, random_stat
     machine, spans = opened.machine, opened.spans
     starts = np.array([span.start for span in spans])
     exact = hasattr(machine, "landmark_coef_") and getattr(machine, "solver_", None) != "exact"
-    terms = _product_terms(machine.kernel_, starts, opened.X.shape[1]) if exact else None
+    terms = _product_terms(machine.map_.kernel, starts, opened.X.shape[1]) if exact else None
     rows, beside = opened.X.astype(np.float64), beside.astype(np.float64)
     errors = None
     if terms is None:

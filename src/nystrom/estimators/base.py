@@ -302,7 +302,7 @@ class KernelMachine(BaseEstimator):
 
     def _extended(self, rows: RowBlocks) -> NystromMap:
         """Return the map with these rows added, its landmarks and kernel kept: one pass over the new rows."""
-        if not self.kernel_.has_coordinates:
+        if not self.map_.kernel.has_coordinates:
             raise ValueError("partial_fit needs rows with coordinates; kernel='precomputed' has none.")
         work = fit_footprint(rows, self.landmarks_.shape[0])
         return extend(self.map_, Passes(rows, self._engine(rows, work)))
@@ -335,7 +335,7 @@ class KernelMachine(BaseEstimator):
             raise ValueError(f"{name} merges with another {name} only; got {type(other).__name__}.")
         check_is_fitted(self)
         check_is_fitted(other)
-        if not self.kernel_.has_coordinates:
+        if not self.map_.kernel.has_coordinates:
             raise ValueError("merge needs rows with coordinates; kernel='precomputed' has none.")
         names, others = (getattr(machine, "feature_names_in_", None) for machine in (self, other))
         if not np.array_equal(names, others):  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ from typing import Any, Self, TypedDict
 
 import numpy as np
 
-from nystrom.checks import RandomState, check_choice, check_flag
+from nystrom.checks import RandomState, check_choice, check_count, check_flag, check_optional_count
 from nystrom.exceptions import warn_caller
 from nystrom.kernels import GammaLike, KernelLike, Linear
 from nystrom.landmarks import LandmarksLike
@@ -202,7 +202,7 @@ ABSENT = {
 
 def _gamma(machine: Any) -> Any:
     """Return the width of the fitted kernel: a number, or one per column."""
-    kernel = getattr(machine.kernel_, "kernel", machine.kernel_)
+    kernel = getattr(machine.map_.kernel, "kernel", machine.map_.kernel)
     if not hasattr(kernel, "gamma"):
         raise AttributeError(f"gamma_ is not there: {machine.kernel_!r} has no gamma; kernel_ is the fitted kernel.")
     # None is scikit-learn's default.
@@ -211,7 +211,7 @@ def _gamma(machine: Any) -> Any:
 
 def _coef(machine: Any) -> Array:
     """Return the coefficients of the columns, shape (t, p): ``f(x) = x @ coef_.T + intercept_`` for a linear kernel."""
-    if type(machine.kernel_) is not Linear or not hasattr(machine, "intercept_"):
+    if type(machine.map_.kernel) is not Linear or not hasattr(machine, "intercept_"):
         raise AttributeError(
             f"coef_ is not there: it belongs to kernel='linear' of a machine with an intercept; this is a "
             f"{type(machine).__name__} with {machine.kernel_!r}."
@@ -276,25 +276,29 @@ class ScikitProcess(Options):
 
     Parameters
     ----------
-    optimizer : "fmin_l_bfgs_b" or None, default="fmin_l_bfgs_b"
-        None keeps the parameters of a kernel of scikit-learn as they are; for a kernel by name give ``gamma``,
-        ``alpha`` and ``amplitude`` as numbers.
-    n_restarts_optimizer, copy_X_train, n_targets : any
-        Taken as :class:`sklearn.gaussian_process.GaussianProcessRegressor` does, without effect: the likelihood is
-        searched over a wide grid first; no row of X is kept; the number of targets is that of y.
+    optimizer : "fmin_l_bfgs_b", callable or None, default="fmin_l_bfgs_b"
+        How the parameters of a kernel of scikit-learn are found, as in
+        :class:`sklearn.gaussian_process.GaussianProcessRegressor`; None keeps them as they are. For a kernel by name
+        with None, give ``gamma``, ``alpha`` and ``amplitude`` as numbers.
+    n_restarts_optimizer : int, default=0
+        Further starts of that search, at random within the bounds. For a kernel by name it has no effect: the
+        likelihood is searched over a wide grid.
+    copy_X_train : bool, default=True
+        Without effect: X is never changed.
+    n_targets : int or None, default=None
+        Targets of a draw or a prediction before the fit; None is 1. A fit to another number is refused.
     """
 
-    optimizer: str | None = "fmin_l_bfgs_b"
+    optimizer: Any = "fmin_l_bfgs_b"
     n_restarts_optimizer: int = 0
     copy_X_train: bool = True  # noqa: N815
     n_targets: int | None = None
 
     def __post_init__(self) -> None:
-        if self.optimizer is not None and not (isinstance(self.optimizer, str) and self.optimizer == "fmin_l_bfgs_b"):
-            raise ValueError(
-                f"optimizer must be 'fmin_l_bfgs_b' or None; got {self.optimizer!r}. The optimum is found on the "
-                f"factor, by a search that cannot be replaced."
-            )
+        if self.optimizer not in (None, "fmin_l_bfgs_b") and not callable(self.optimizer):
+            raise ValueError(f"optimizer must be 'fmin_l_bfgs_b', a function or None; got {self.optimizer!r}.")
+        check_count(self.n_restarts_optimizer, "n_restarts_optimizer", least=0)
+        check_optional_count(self.n_targets, "n_targets")
 
 
 @dataclass(frozen=True)

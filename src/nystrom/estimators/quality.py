@@ -43,13 +43,13 @@ def best_possible(
     """Return the least error of any map of this rank on rows, for the kernel of a machine."""
     check_choice(norm, "norm", NORMS)
     passes = Passes(rows, machine._emit_engine(rows, 1, np.float64, to_file=False))
-    view, rng = see(passes, machine.kernel_), make_generator(random_state)
+    view, rng = see(passes, machine.map_.kernel), make_generator(random_state)
     return best_error(view.passes, view.kernel, rank, make_selector("auto"), rng, norm=norm, confidence=confidence)
 
 
 def map_beside(machine: Any, rows: RowBlocks, diag: TargetLike) -> NystromMap:
     """Return the map for these rows: a precomputed kernel takes their k(x, x) from ``diag``, or has none."""
-    kernel, fitted = machine.kernel_, known_map(machine)
+    kernel, fitted = machine.map_.kernel, known_map(machine)
     if diag is not None:
         if not isinstance(kernel, Precomputed):
             raise ValueError(f"diag is for kernel='precomputed' alone; {kernel!r} computes k(x, x) from the rows.")

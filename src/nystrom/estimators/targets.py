@@ -151,7 +151,7 @@ class TargetMachine(KernelMachine):
         return np.asarray(weights / weights.sum())
 
     def _fitted_root(self) -> Array:
-        kernel = getattr(self, "kernel_", None)
+        kernel = getattr(getattr(self, "map_", None), "kernel", None)
         if isinstance(kernel, InMetric):
             return kernel.root
         if kernel is not None and self.metric is not None:
@@ -190,7 +190,7 @@ class TargetMachine(KernelMachine):
         training, product = getattr(self, "training_rows_", None), None
         if training is not None:
             # Every row of the fit is a landmark.
-            product, coefficients = KernelProduct(training, self.kernel_, self._engine(rows)), self._dual_coef
+            product, coefficients = KernelProduct(training, self.map_.kernel, self._engine(rows)), self._dual_coef
 
         def function(block: Block) -> Array:
             if product is not None:

@@ -19,7 +19,7 @@ from nystrom.kernels.distance import Gaussian, Laplacian, Matern
 from nystrom.kernels.inner import AdditiveChi2, Chi2, Cosine, Linear, Polynomial, Sigmoid
 from nystrom.kernels.metric import InMetric, to_metric
 from nystrom.kernels.overlap import Overlap
-from nystrom.kernels.scikit import from_scikit, is_scikit_kernel
+from nystrom.kernels.scikit import FromScikit, from_scikit, is_scikit_kernel
 from nystrom.types import Array
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "ColumnsLike",
     "Cosine",
     "FromCallable",
+    "FromScikit",
     "Gamma",
     "GammaLike",
     "Gaussian",

@@ -166,7 +166,7 @@ def to_numpy(model: Any) -> dict[str, Any]:
         "landmarks": np.asarray(Z.toarray() if hasattr(Z, "toarray") else Z, dtype=np.float64),
         "coef": np.asarray(model.landmark_coef_ * scale, dtype=np.float64),
         "intercept": np.broadcast_to(np.asarray(getattr(model, "intercept_", 0.0) * scale + shift), (t,)).astype(float),
-        "kernel": _kernel_values(model.kernel_, Z.shape[1]),
+        "kernel": _kernel_values(model.map_.kernel, Z.shape[1]),
     }
     return {**parts, "classes": model.classes_} if hasattr(model, "classes_") else parts
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import is_dataclass
 from functools import cache
@@ -34,14 +34,15 @@ def require_matrix(X: object, name: str) -> None:
 def check_machine(model: Any) -> None:
     """Raise ``ValueError`` unless the parts of a fitted machine fit together: shapes first, then one row is tried."""
     from nystrom.kernels import Kernel, Precomputed
+    from nystrom.kernels.scikit import is_scikit_kernel
     from nystrom.nystroem.factor import NystromMap
     from nystrom.solvers.landmark_cg import UnfactoredMap
 
     fitted = getattr(model, "map_", None)
     if (
         not isinstance(fitted, (NystromMap, UnfactoredMap))
-        or not isinstance(model.kernel_, Kernel)
-        or model.kernel_ != fitted.kernel
+        or not isinstance(fitted.kernel, Kernel)
+        or (model.kernel_ != fitted.kernel and not is_scikit_kernel(model.kernel_))
     ):
         raise ValueError("map_ and kernel_ are not those of a fitted machine")
     Z = fitted.landmarks.points
@@ -49,8 +50,8 @@ def check_machine(model: Any) -> None:
     m = Z.shape[0]
     if m < 1 or Z.shape != model.landmarks_.shape or model.n_features_in_ != Z.shape[1]:
         raise ValueError(f"{m} landmarks of {Z.shape[1]} columns do not fit the rest")
-    if isinstance(model.kernel_, Precomputed):
-        indices = model.kernel_.indices
+    if isinstance(fitted.kernel, Precomputed):
+        indices = fitted.kernel.indices
         if indices is None or len(indices) != m or not 0 <= min(indices) <= max(indices) < Z.shape[1]:
             raise ValueError("the landmarks' columns of a precomputed kernel do not fit the rest")
     projection = fitted.projection if isinstance(fitted, NystromMap) else LeftOut("map_.projection")
@@ -76,7 +77,7 @@ def _count_mean_landmarks(model: Any, *, default: int) -> int:
     mean = getattr(model, "mean_map_", None)
     if mean is None:
         return default
-    if not isinstance(mean, UnfactoredMap) or mean.kernel != model.kernel_:
+    if not isinstance(mean, UnfactoredMap) or mean.kernel != model.map_.kernel:
         raise ValueError("mean_map_ is not that of a fitted machine")
     require_matrix(mean.landmarks.points, "the landmarks of mean_map_")
     m, p = mean.landmarks.points.shape
@@ -139,7 +140,7 @@ def _try_one_row(model: Any, row: Any) -> None:
     trial = copy(_unnamed(model))
     trial.engine, trial.verbose = "local", 0
     results = {name: _attempt(lambda name=name: getattr(trial, name)(row)) for name in _METHODS if hasattr(trial, name)}
-    if hasattr(trial, "log_marginal_likelihood") and not isinstance(trial.kernel_, Precomputed):
+    if hasattr(trial, "log_marginal_likelihood") and not isinstance(trial.map_.kernel, Precomputed):
         results["deviation"] = _attempt(lambda: trial.predict(row, return_std=True)[1])
     if hasattr(trial, "inverse_coef_"):
         back = _attempt(lambda: trial.inverse_transform(results["transform"]))
@@ -180,13 +181,18 @@ ESTIMATORS: dict[str, tuple[str, ...]] = {
     "nystrom.estimators.KernelLogisticRegression": (*_STATISTICS, *_FEATURES),
     "nystrom.estimators.KernelSVC": (*_STATISTICS, *_FEATURES),
     "nystrom.estimators.KernelSVR": (*_STATISTICS, *_FEATURES),
-    "nystrom.estimators.GaussianProcessRegressor": _STATISTICS,
+    "nystrom.estimators.GaussianProcessRegressor": (*_STATISTICS, "_exact_sample"),
     "nystrom.preprocessing.TableEncoder": ("_summaries",),
     "sklearn.preprocessing.StandardScaler": (),
     "sklearn.preprocessing.MinMaxScaler": (),
     "sklearn.preprocessing.MaxAbsScaler": (),
     "sklearn.preprocessing.RobustScaler": (),
 }
+# Kernels of scikit-learn's Gaussian processes: their parameters are numbers, arrays, text and other such kernels.
+_SCIKIT_KERNELS = (
+    *("RBF", "Matern", "RationalQuadratic", "ExpSineSquared", "DotProduct", "PairwiseKernel"),
+    *("ConstantKernel", "WhiteKernel", "Sum", "Product", "Exponentiation"),
+)
 # One value for each training row; kept where predictions are made of them.
 _DUAL = ("_dual_coef", "dual_coef_")
 _NEVER = ("_metadata_request", "_stages", "stages", "_like")
@@ -231,6 +237,9 @@ def kinds() -> Mapping[str, Kind]:
         cls = getattr(kernels, name)
         if isinstance(cls, type) and issubclass(cls, kernels.Kernel) and is_dataclass(cls):
             found[name] = _checked_kind(cls)
+    for name in _SCIKIT_KERNELS:
+        cls = _class(f"sklearn.gaussian_process.kernels.{name}")
+        found[f"scikit.{name}"] = Kind(cls, lambda value: value.get_params(deep=False), _scikit_builder(cls))
     for name in landmarks.__all__:
         cls = getattr(landmarks, name)
         if isinstance(cls, type) and issubclass(cls, landmarks.Selector) and cls is not landmarks.Selector:
@@ -252,6 +261,10 @@ def kinds() -> Mapping[str, Kind]:
     found["TiledRows"] = Kind(TiledRows, _training_rows, _build_training_rows)
     found["Pipeline"] = Kind(Pipeline, lambda value: dict(value.steps), _build_pipeline)
     return found
+
+
+def _scikit_builder(cls: type) -> Callable[[dict[str, Any]], Any]:
+    return lambda given: cls(**given)
 
 
 def _checked_kind(cls: type) -> Kind:
