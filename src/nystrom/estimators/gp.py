@@ -265,7 +265,8 @@ class GaussianProcessRegressor(KernelRegressor):
         request = self._request(
             rows,
             kernel=asked.kernel,
-            kernel_rule=self._kernel_rule(rows, Reach(), searched),
+            # The likelihood alone judges widths.
+            kernel_rule=replace(self._kernel_rule(rows, Reach(), searched), any_width=False),
             factor_landmarks=_VARIANCE_LANDMARKS if many else None,
             footprint=_many_footprint if many else fit_footprint,
         )
