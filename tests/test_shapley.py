@@ -48,6 +48,7 @@ KERNELS = {
     "one per column": {"gamma": [0.1, 0.2, 0.3, 0.0, 0.5]},
     "gamma None": {"gamma": None},
     "laplacian": {"kernel": "laplacian"},
+    "laplacian of p = q": {"kernel": Laplacian(0.4, 1.5, 1.5)},
     "sum": {"kernel": Gaussian(0.1) + 2.0 * Laplacian(0.2)},
     "product": {"kernel": 3.0 * (Gaussian(0.1) + Gaussian(0.5)) * Laplacian(0.2)},
     "overlap": {"kernel": Overlap(0.3)},

@@ -162,10 +162,14 @@ def _product_terms(kernel: Kernel, starts: Array, n_columns: int) -> list[_Facto
         return None if inner is None else [partial(_gather, f, numbers, owner[numbers], len(starts)) for f in inner]
     if not isinstance(kernel, GammaKernel) or type(kernel) not in _DISTANCES:
         return None
-    gamma = kernel._number(n_columns)
+    gamma, power = kernel._number(n_columns), 1.0
+    if isinstance(kernel, Laplacian):
+        if kernel.p != kernel.q:
+            return None
+        gamma, power = gamma**kernel.p, kernel.p
 
     def factors(X: Array, Z: Array) -> Array:
-        parts = _DISTANCES[type(kernel)](X[:, :, None], Z.T[None])
+        parts = _DISTANCES[type(kernel)](X[:, :, None], Z.T[None]) ** power
         return np.exp(-gamma * np.add.reduceat(parts, starts, axis=1))
 
     return [factors]

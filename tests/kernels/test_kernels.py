@@ -5,6 +5,7 @@ import pickle
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 
+import mpmath
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -36,12 +37,30 @@ def _matern(nu):
     return lambda A, B: gp.Matern(length_scale=1 / np.sqrt(0.3), nu=nu)(A, B)
 
 
+def _of_norm(A, B, gamma, p, q):
+    """Return exp(−(γ‖a − b‖_p)^q) in 40 digits, rounded at the end."""
+
+    def value(a, b):
+        total = mpmath.fsum(abs(mpmath.mpf(float(x)) - mpmath.mpf(float(y))) ** p for x, y in zip(a, b, strict=True))
+        return float(mpmath.exp(-((gamma * total ** (mpmath.mpf(1) / p)) ** q)))
+
+    with mpmath.workdps(40):
+        return np.array([[value(a, b) for b in B] for a in A])
+
+
 # Every kernel with the slow, literal or foreign form it must equal.
 REFERENCES = {
     "gaussian": (Gaussian(0.3), lambda A, B: pairwise.rbf_kernel(A, B, gamma=0.3)),
     "gaussian-none": (Gaussian(None), pairwise.rbf_kernel),
     "laplacian": (Laplacian(0.3), lambda A, B: pairwise.laplacian_kernel(A, B, gamma=0.3)),
     "laplacian-none": (Laplacian(None), pairwise.laplacian_kernel),
+    "laplacian-q": (Laplacian(0.3, 1, 0.4), lambda A, B: _of_norm(A, B, 0.3, 1, 0.4)),
+    "laplacian-p=q": (Laplacian(0.3, 1.5, 1.5), lambda A, B: _of_norm(A, B, 0.3, 1.5, 1.5)),
+    "laplacian-p-q": (Laplacian(0.3, 1.8, 0.7), lambda A, B: _of_norm(A, B, 0.3, 1.8, 0.7)),
+    "laplacian-small-p": (Laplacian(0.3, 0.5, 0.3), lambda A, B: _of_norm(A, B, 0.3, 0.5, 0.3)),
+    "laplacian-2-1": (Laplacian(np.sqrt(0.3), 2, 1), _matern(0.5)),
+    "laplacian-2-2": (Laplacian(np.sqrt(0.3), 2, 2), lambda A, B: pairwise.rbf_kernel(A, B, gamma=0.3)),
+    "laplacian-2-q": (Laplacian(0.3, 2, 0.7), lambda A, B: _of_norm(A, B, 0.3, 2, 0.7)),
     "matern-1/2": (Matern(0.5, 0.3), _matern(0.5)),
     "matern-3/2": (Matern(1.5, 0.3), _matern(1.5)),
     "matern-5/2": (Matern(2.5, 0.3), _matern(2.5)),
@@ -339,6 +358,11 @@ def test_a_wrong_gamma_is_refused_at_once(gamma):
 @pytest.mark.parametrize(
     ("build", "message"),
     [
+        (lambda: Laplacian(p=3), "0 < q ≤ p ≤ 2, .* got p=3, q=1"),
+        (lambda: Laplacian(p=1, q=1.5), "0 < q ≤ p ≤ 2, .* got p=1, q=1.5"),
+        (lambda: Laplacian(q=0), "0 < q ≤ p ≤ 2, .* got p=1, q=0"),
+        (lambda: Laplacian(p=np.nan), "0 < q ≤ p ≤ 2, .* got p=nan"),
+        (lambda: Laplacian(p="1"), "0 < q ≤ p ≤ 2, .* got p='1'"),
         (lambda: Matern(nu=2), "nu must be 0.5, 1.5 or 2.5; got 2"),
         (lambda: Polynomial(degree=0), "degree must be a whole number, 1 or more; got 0"),
         (lambda: Polynomial(degree=2.5), "degree must be a whole number, 1 or more; got 2.5"),

@@ -49,23 +49,41 @@ def layouts(X):
     yield fixed
 
 
+NORMS = [(1.0, 1.0), (1.0, 0.3), (1.5, 1.5), (1.7, 0.9), (0.4, 0.4), (2.0, 1.0)]
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("n", "p", "m"), SHAPES)
-def test_distances_in_the_1_norm_have_the_bits_of_scipy_in_every_layout(n, p, m, dtype, both, rng):
+@pytest.mark.parametrize("norm", NORMS)
+def test_kernels_of_norms_are_right_in_every_layout(n, p, m, dtype, norm, both, rng):
     X, Z = rng.normal(size=(n, p)).astype(dtype), rng.normal(size=(m, p)).astype(dtype)
-    fast, slow = both(lambda: [pickle.loads(pickle.dumps(loops.ManhattanDistances(Z)))(rows) for rows in layouts(X)])
-    expected = np.array([[math.fsum(abs(row - z)) for z in Z.astype(float)] for row in X.astype(float)]).reshape(n, m)
+    gamma = 1 / max(p, 1) ** (1 / norm[0])
+    fast, slow = both(
+        lambda: [pickle.loads(pickle.dumps(loops.NormKernel(Z, gamma, *norm)))(rows) for rows in layouts(X)]
+    )
+    powers = np.abs(X[:, None].astype(np.longdouble) - Z.astype(np.longdouble)) ** norm[0]
+    exponents = gamma ** norm[1] * powers.sum(axis=2) ** (norm[1] / norm[0])
     for found in fast + slow:
-        assert found.dtype == np.float64
-        np.testing.assert_array_equal(found, slow[0])
-        np.testing.assert_allclose(found, expected, rtol=4 * max(p, 1) * np.finfo(float).eps)
+        assert found.dtype == dtype
+        assert_close(found, np.exp(-exponents), np.exp(-exponents) * (1 + exponents), dtype, p)
+    assert all(np.array_equal(found, fast[0]) for found in fast)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_distances_of_rows_that_are_not_finite_are_not(dtype, both):
-    X = np.array([[np.nan, 1], [np.inf, 1], [-np.inf, 1], [1, 1]], dtype)
-    for found in both(lambda: loops.ManhattanDistances(np.array([[0.0, 1.0], [np.inf, 0.0]]))(X)):
-        np.testing.assert_array_equal(found, [[np.nan, np.nan], [np.inf, np.nan], [np.inf, np.inf], [1, np.inf]])
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_row_of_a_kernel_of_norms_has_the_same_bits_anywhere(dtype, norm, both, rng):
+    X, Z = rng.normal(size=(101, 20)).astype(dtype), rng.normal(size=(30, 20)).astype(dtype)
+    kernel = loops.NormKernel(Z, 0.1, *norm)
+    fast, _ = both(lambda: (kernel(X), np.concatenate([kernel(X[i : i + 1]) for i in range(len(X))])))
+    np.testing.assert_array_equal(*fast)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("norm", NORMS)
+def test_kernels_of_norms_keep_what_is_not_finite_and_know_the_ends_of_the_range(dtype, norm, both):
+    X = np.array([[np.nan, 1], [np.inf, 1], [-np.inf, 1], [0, 1], [1e35, 1], [1e-35, 1]], dtype)
+    for found in both(lambda: loops.NormKernel(np.array([[0.0, 1.0]], dtype), 1.0, *norm)(X)):
+        np.testing.assert_allclose(found.ravel(), [np.nan, 0, 0, 1, 0, np.exp(-(1e-35 ** norm[1]))], rtol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

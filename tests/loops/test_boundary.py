@@ -59,19 +59,20 @@ class TestNative:
         with pytest.raises(ValueError, match=r"kept must have shape \(4, 5\); got \(3, 5\)"):
             native.product(X, panels, out, 0.5, norms, True, minus, largest, kept[:3])
 
-    def test_distances(self, native, dtype):
-        X, out, panels = np.ones((4, 3), dtype), np.empty((4, 5)), native.pack(np.ones((3, 5)))
-        native.distances(X, panels, out)
+    def test_norm_kernel(self, native, dtype):
+        X, out, panels = np.ones((4, 3), dtype), np.empty((4, 5), dtype), native.pack(np.ones((3, 5), dtype))
+        native.norm_kernel(X, panels, out, 1.0, 1.0, 1.0)
         with pytest.raises(ValueError, match=r"out must have shape \(4, 5\); got \(3, 5\)"):
-            native.distances(X, panels, out[:3])
+            native.norm_kernel(X, panels, out[:3], 1.0, 1.0, 1.0)
         with pytest.raises(ValueError, match="panels must be those of 2 rows and 5 columns"):
-            native.distances(X[:, :2], panels, out)
+            native.norm_kernel(X[:, :2], panels, out, 1.0, 1.0, 1.0)
         with pytest.raises(ValueError, match="X must have contiguous rows"):
-            native.distances(np.asfortranarray(X), panels, out)
+            native.norm_kernel(np.asfortranarray(X), panels, out, 1.0, 1.0, 1.0)
         with pytest.raises(ValueError, match="out must have contiguous rows"):
-            native.distances(X, panels, np.asfortranarray(out))
-        with pytest.raises(TypeError, match="incompatible function arguments"):
-            native.distances(X, panels, out.astype(np.float32))
+            native.norm_kernel(X, panels, np.asfortranarray(out), 1.0, 1.0, 1.0)
+        for p, q in ((2.5, 1.0), (1.0, 1.5), (1.0, 0.0), (1.0, float("nan"))):
+            with pytest.raises(ValueError, match="0 < q <= p <= 2 must hold"):
+                native.norm_kernel(X, panels, out, 1.0, p, q)
 
     def test_arrays_of_another_kind(self, native, dtype):
         other = np.dtype("float64" if dtype == np.float32 else "float32")

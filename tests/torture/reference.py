@@ -20,6 +20,8 @@ from nystrom.kernels import (
     Laplacian,
     Linear,
     Matern,
+    OnColumns,
+    Overlap,
     Polynomial,
     Precomputed,
     Product,
@@ -64,12 +66,17 @@ def _values(kernel: Any, A: Array, B: Array, eps: float) -> Values:
     if isinstance(kernel, Scaled):
         inner = _values(kernel.kernel, A, B, eps)
         return Values(kernel.factor * inner.exact, kernel.factor * (inner.slack + 2 * eps * np.abs(inner.exact)))
+    if isinstance(kernel, OnColumns):
+        numbers = list(kernel.numbers(A.shape[1]))
+        return _values(kernel.kernel, A[:, numbers], B[:, numbers], eps)
+    if isinstance(kernel, Overlap):
+        t = kernel._number(A.shape[1]) * (A[:, None] != B[None]).sum(-1).astype(Long)
+        return _between(lambda t: np.exp(-t), t, _MORE * eps * (t + 1))
     if isinstance(kernel, (Gaussian, Matern)):
         return _of_distance(kernel, A, B, eps)
     p = A.shape[1]
     if isinstance(kernel, Laplacian):
-        t = _gamma(kernel, p) * np.abs(A[:, None] - B[None]).sum(-1)
-        return _between(lambda t: np.exp(-t), t, (p + _MORE) * eps * (t + 1))
+        return _of_norm(kernel, A, B, eps)
     if isinstance(kernel, Precomputed):
         taken = A[:, list(kernel.indices)]
         return Values(taken, np.zeros_like(taken))
@@ -77,6 +84,18 @@ def _values(kernel: Any, A: Array, B: Array, eps: float) -> Values:
         exact = np.asarray(kernel.function(A, B))
         return Values(exact, _MORE * (eps + EPS64) * p * np.abs(exact))
     return _of_inner_product(kernel, A, B, eps)
+
+
+def _of_norm(kernel: Laplacian, A: Array, B: Array, eps: float) -> Values:
+    gamma, p = _gamma(kernel, A.shape[1]), A.shape[1]
+    distances = gamma * (np.abs(A[:, None] - B[None]) ** Long(kernel.p)).sum(-1) ** (1 / Long(kernel.p))
+    if kernel.p == 2:
+        # From products: off by as much as those of the Gaussian kernel, of γ² and the squares.
+        size = gamma**2 * ((B - B.mean(axis=0)) ** 2).sum(-1)
+        wide = (p + _MORE) * (eps * (np.minimum(size, _UNCENTRED) + 1 + distances**2) + EPS64 * size)
+        return _between(lambda t: np.exp(-(t ** Long(kernel.q / 2))), distances**2, wide, eps=(p + _MORE) * eps)
+    t = distances ** Long(kernel.q)
+    return _between(lambda t: np.exp(-t), t, (p + _MORE) * eps * (t + 1))
 
 
 def _of_distance(kernel: Any, A: Array, B: Array, eps: float) -> Values:

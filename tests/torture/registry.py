@@ -15,7 +15,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from nystrom import open_rows
-from nystrom.kernels import Gaussian, Linear, Matern, Polynomial
+from nystrom.kernels import Gaussian, Laplacian, Linear, Matern, Overlap, Polynomial
 from nystrom.types import Array
 
 
@@ -50,6 +50,11 @@ KERNELS: dict[str, dict[str, Any]] = {
     "gaussian-wide": {"kernel": "gaussian", "gamma": 1e-3},
     "gaussian-none": {"kernel": "gaussian", "gamma": None},
     "laplacian": {"kernel": "laplacian"},
+    "laplacian-rough": {"kernel": Laplacian(p=1, q=0.5)},
+    "laplacian-norm": {"kernel": Laplacian(p=1.5, q=0.7)},
+    "laplacian-long": {"kernel": Laplacian(p=2, q=1.3)},
+    "overlap": {"kernel": Overlap()},
+    "columns": {"kernel": Gaussian().on([0]) * Overlap().on(slice(1, None)) + Laplacian().on([0])},
     "matern": {"kernel": "matern"},
     "matern-half": {"kernel": Matern(0.5)},
     "matern-smooth": {"kernel": Matern(2.5)},

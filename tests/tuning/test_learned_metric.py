@@ -38,9 +38,12 @@ def test_outer_products_are_those_of_finite_differences(kernel):
     np.testing.assert_allclose(diagonal, np.diag(expected), rtol=1e-6)
 
 
-def test_the_laplacian_kernel_has_the_diagonal_of_finite_differences():
-    expected = np.square(slopes_of(Laplacian(0.4))).sum(axis=(0, 1))
-    found = sum_outer_products(Laplacian(0.4), Z, COEFFICIENTS, X, None, "diagonal")
+@pytest.mark.parametrize(
+    "kernel", [Laplacian(0.4), Laplacian(0.4, 1, 0.6), Laplacian(0.4, 1.7, 1.7), Laplacian(0.4, 2, 1)]
+)
+def test_the_laplacian_kernel_has_the_diagonal_of_finite_differences(kernel):
+    expected = np.square(slopes_of(kernel)).sum(axis=(0, 1))
+    found = sum_outer_products(kernel, Z, COEFFICIENTS, X, None, "diagonal")
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 

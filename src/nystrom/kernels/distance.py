@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nystrom.checks import is_number
 from nystrom.kernels.base import Gamma, GammaKernel, Prepared, reciprocal
-from nystrom.kernels.pairwise import Exponents, ManhattanDistances, as_matrix
+from nystrom.kernels.pairwise import Exponents, NormKernel, as_matrix
 from nystrom.types import Array, Matrix
 
 if TYPE_CHECKING:
@@ -123,38 +124,68 @@ class _Matern:
 
 @dataclass(frozen=True)
 class Laplacian(_UnitDiagonal):
-    """The Laplacian kernel ``exp(−γ‖x − y‖₁)``. No matrix product computes it: it is slower than the others.
+    """The Laplacian kernel ``exp(−γ‖x − y‖₁)``, and rougher or smoother ones ``exp(−(γ‖x − y‖_p)^q)``.
+
+    γ is one over the length L of ``exp(−(‖x − y‖_p / L)^q)``. The smaller q, the rougher are functions of the kernel;
+    p = q makes a product over columns, p = q = 2 is ``Gaussian(gamma²)``, and p = 2, q = 1 is ``Matern(0.5, gamma²)``.
+    Cost: n·m·p operations without a matrix product, unless p is 2; a power per operation, unless p is 1.
 
     Parameters
     ----------
     gamma : float, "scale" or None
-        "scale" is ``1 / sqrt(n_features · spread)``, with the spread as for :class:`Gaussian`.
+        "scale" is one over ``n_features^(1/p − 1/2) · sqrt(spread)``, with the spread as for :class:`Gaussian`; None is
+        1 / n_features.
+    p, q : float
+        The norm and the power: 0 < q ≤ p ≤ 2, where the kernel is positive semidefinite.
 
     Examples
     --------
     >>> import numpy as np
     >>> Laplacian(gamma=1.0)(np.array([[0.0, 0.0]]), np.array([[0.0, 1.0]])).round(3)
     array([[0.368]])
+    >>> Laplacian(gamma=1.0, p=1.5, q=0.5)(np.array([[0.0, 0.0]]), np.array([[0.0, 4.0]])).round(3)
+    array([[0.135]])
     """
 
     gamma: Gamma = "scale"
+    p: float = 1
+    q: float = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (is_number(self.p) and is_number(self.q) and 0 < self.q <= self.p <= 2):
+            raise ValueError(
+                f"p and q must be numbers with 0 < q ≤ p ≤ 2, where the kernel is positive semidefinite; got "
+                f"p={self.p!r}, q={self.q!r}."
+            )
 
     def _scale(self, moments: Moments) -> float:
-        # ‖x − y‖₁ ≤ √p ‖x − y‖₂, and comes near it where the features vary alike: √(p · spread) is thus the
-        # size of a typical distance to the mean in the 1-norm, as √spread is in the 2-norm.
-        return reciprocal(math.sqrt(len(moments.mean) * moments.spread))
+        # ‖x‖_p ≤ n^(1/p − 1/2) ‖x‖₂ for n features, and comes near it where they vary alike: that times √spread is thus
+        # the size of a typical distance to the mean in the p-norm, as √spread is in the 2-norm.
+        return reciprocal(len(moments.mean) ** (1 / self.p - 0.5) * math.sqrt(moments.spread))
 
     def prepare(self, Z: Matrix, center: Array | None = None) -> Prepared:
         Z = as_matrix(Z, "Z")
-        return _Laplacian(ManhattanDistances(Z), self._number(Z.shape[1]))
+        gamma = self._number(Z.shape[1])
+        if self.p == 2 and _SQUARABLE[0] < gamma < _SQUARABLE[1]:
+            return _OfSquares(Exponents(Z, gamma**2, center, sharp=self.q < 2), self.q / 2)
+        return NormKernel(Z, gamma, float(self.p), float(self.q))
+
+
+# The square of a bandwidth in this range is a normal number.
+_SQUARABLE = (1e-150, 1e150)
 
 
 @dataclass(frozen=True)
-class _Laplacian:
-    distances: ManhattanDistances
-    gamma: float
+class _OfSquares:
+    exponents: Exponents
+    power: float
 
     def __call__(self, X: Matrix) -> Array:
-        out = self.distances(X)
-        out *= -self.gamma
-        return np.exp(out, out=out).astype(X.dtype, copy=False)
+        if self.power == 1:
+            return self.exponents(X, exp=True)
+        t = self.exponents(X)
+        np.negative(t, out=t)
+        np.power(t, self.power, out=t)
+        np.negative(t, out=t)
+        return np.exp(t, out=t)

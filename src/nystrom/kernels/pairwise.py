@@ -34,6 +34,8 @@ _DENSE_BYTES = 16 * 2**20
 _SHARP_SHARE = 1e-4
 # Numbers held at a time while doing so.
 _SHARP_NUMBERS = 2**19
+# Least q / p of kernels of p-norms that float32 has the range for.
+_LEAST_ROOT = 0.2
 
 
 def as_matrix(A: Matrix, name: str) -> Matrix:
@@ -362,7 +364,7 @@ class _Apart:
     def exponents(self, X: Matrix, exp: bool) -> Array:
         """Return ``−γ‖x − z‖²``, or its exponential."""
         if on_device(X):
-            found = differences(X, X.beside(_dense(self.points)), squared=True) * -self.gamma
+            found = differences(X, X.beside(_dense(self.points)), 2) * -self.gamma
             return np.exp(found) if exp else found
         from scipy.spatial.distance import cdist
 
@@ -380,19 +382,59 @@ def _dense(A: Matrix) -> Array:
     return np.asarray(to_dense(A), dtype=np.float64)
 
 
-class ManhattanDistances:
-    """``X ↦ ‖x − z‖₁`` for the landmarks ``Z``, in float64; costs n·m·p operations without a matrix product."""
+class NormKernel:
+    """``X ↦ exp(−(γ‖x − z‖_p)^q)`` for the landmarks ``Z``, in the dtype of ``X``: no matrix product computes it.
 
-    def __init__(self, Z: Matrix) -> None:
+    float32 rows meet float32 landmarks where rounding these moves no exponent by more than some 32 ε, and float64 ones
+    elsewhere. Sparse rows are made dense some at a time, but for p = q = 1.
+    """
+
+    def __init__(self, Z: Matrix, gamma: float, p: float, q: float) -> None:
         self._Z = Z
-        dense = _dense_if_small(Z)
-        self._dense = None if issparse(dense) else loops.ManhattanDistances(dense)
+        self._parameters = (gamma, p, q)
+        self._dense = _dense_if_small(Z)
         self._sparse: SparseMatrix | None = None
+        # Filled by whichever thread comes first; two that race compute the same thing.
+        self._ways: dict[np.dtype, loops.NormKernel] = {}
 
     def __call__(self, X: Matrix) -> Array:
         check_columns(X, self._Z.shape[1])
-        if not issparse(X) and self._dense is not None:
-            return self._dense(X)
+        if not issparse(X) and not issparse(self._dense):
+            return self._of_dense(X)
+        gamma, p, q = self._parameters
+        if p == q == 1:
+            return np.asarray(np.exp(-gamma * self._manhattan(X)).astype(X.dtype, copy=False))
+        out = np.empty((X.shape[0], self._Z.shape[0]), X.dtype)
+        step = max(1, _SHARP_NUMBERS // X.shape[1])
+        for j in range(0, self._Z.shape[0], step):
+            some = self._dense if not issparse(self._dense) else to_dense(self._Z[j : j + step])
+            part = self if some is self._dense else NormKernel(some, *self._parameters)
+            columns = slice(j, j + some.shape[0])
+            for i in range(0, X.shape[0], step):
+                out[i : i + step, columns] = part._of_dense(to_dense(X[i : i + step]))
+            if part is self:
+                break
+        return out
+
+    def _of_dense(self, X: Array) -> Array:
+        if X.dtype not in self._ways:
+            dtype = np.dtype(np.float32 if X.dtype == np.float32 and self._fits_float32() else np.float64)
+            self._ways[X.dtype] = loops.NormKernel(np.asarray(self._dense, dtype), *self._parameters)
+        way = self._ways[X.dtype]
+        return way(X.astype(way.dtype, copy=False)).astype(X.dtype, copy=False)
+
+    def _fits_float32(self) -> bool:
+        gamma, p, q = self._parameters
+        low, high = _FLOAT32_RANGE
+        # Below this share, roots of what float32 flushes to zero are not zero.
+        if not low < gamma < high or q < _LEAST_ROOT * p:
+            return False
+        with np.errstate(over="ignore"):
+            rounded = np.asarray(self._dense, np.float32)
+        moved = np.abs(np.asarray(self._dense, np.float64) - rounded).sum(axis=1).max(initial=0.0)
+        return bool(gamma * moved <= _CANCELLATION_LIMIT * np.finfo(np.float32).eps)
+
+    def _manhattan(self, X: Matrix) -> Array:
         from sklearn.metrics.pairwise import manhattan_distances
 
         if self._sparse is None:

@@ -13,7 +13,7 @@ from nystrom.loops.clusters import NearestColumn, draw_seeds, draw_weighted, fir
 from nystrom.loops.extension import instruction_set
 from nystrom.loops.products import (
     Exponentials,
-    ManhattanDistances,
+    NormKernel,
     Product,
     add_gram,
     coalition_sums,
@@ -26,8 +26,8 @@ from nystrom.loops.sparse import SparseExponentials, SparseProduct, column_sums,
 
 __all__ = [
     "Exponentials",
-    "ManhattanDistances",
     "NearestColumn",
+    "NormKernel",
     "Product",
     "SparseExponentials",
     "SparseProduct",

@@ -32,10 +32,12 @@ def exponentials(
     return DeviceArray(xp.exp(found) if exp else found, X.place)
 
 
-def differences(X: DeviceArray, Z: DeviceArray, squared: bool) -> Any:
-    """Return ``‖x − z‖²``, or ``‖x − z‖₁``, from differences: n·m·p operations, right at any distance."""
+def differences(X: DeviceArray, Z: DeviceArray, power: float) -> Any:
+    """Return ``Σ |x − z|^power`` over columns, from differences: n·m·p operations, right at any distance."""
     xp = X.place.xp
-    return _by_pairs(X, Z, lambda x, z: (x - z) ** 2 if squared else xp.abs(x - z))
+    if power == 2:
+        return _by_pairs(X, Z, lambda x, z: (x - z) ** 2)
+    return _by_pairs(X, Z, lambda x, z: xp.abs(x - z) if power == 1 else xp.abs(x - z) ** power)
 
 
 def mismatches(X: DeviceArray, Z: DeviceArray) -> Any:

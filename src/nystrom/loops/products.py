@@ -108,7 +108,7 @@ class Exponentials:
         if self.dtype == np.float64 and not X.place.has_float64:
             # Products of float32 would lose what float64 was chosen for.
             points = self._columns.values / (2 * self.gamma) + (0 if self.center is None else self.center[:, None])
-            exponents = device.differences(X, X.beside(points.T), squared=True) * -self.gamma
+            exponents = device.differences(X, X.beside(points.T), 2) * -self.gamma
             return np.exp(exponents) if exp else exponents
         center = None if self._center is None else self._center.beside(X)
         return device.exponentials(X, self._columns.beside(X), self._norms.beside(X), self.gamma, center, exp)
@@ -263,33 +263,58 @@ def add_gram(
         out[rows, rows.start :] += product[rows, rows.start :]
 
 
-class ManhattanDistances:
-    """``X ↦ ‖x − z‖₁`` for dense rows and landmarks ``Z``, in float64; the same bits as SciPy's.
+class NormKernel:
+    """``X ↦ exp(−(γ‖x − z‖_p)^q)`` for dense rows and landmarks ``Z`` of one dtype, which the result has too.
+
+    Sums of positive terms are accurate relative to themselves, wherever the rows are.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (m, columns), float32 or float64
+    gamma, p, q : float
+        With 0 < q ≤ p ≤ 2.
 
     Examples
     --------
     >>> import numpy as np
-    >>> ManhattanDistances(np.array([[1.0, 2.0]]))(np.array([[3.0, 4.0]]))
-    array([[4.]])
+    >>> NormKernel(np.array([[1.0, 2.0]]), 0.5, 1.0, 1.0)(np.array([[3.0, 4.0]])).round(3)
+    array([[0.135]])
     """
 
-    def __init__(self, Z: Array) -> None:
-        self._columns = Columns(np.asarray(Z, np.float64).T)
+    def __init__(self, Z: Array, gamma: float, p: float, q: float) -> None:
+        self._columns = Columns(Z.T)
+        self.dtype = self._columns.values.dtype
+        self.gamma, self.p, self.q = gamma, p, q
 
     def __call__(self, X: Array) -> Array:
         values = self._columns.values
         check_columns(X, values.shape[0])
         if on_device(X):
-            return device.differences(X, self._columns.beside(X).T, squared=False)
-        X = by_rows(X)
-        if native is None or not takes(X.dtype):
-            # Imported on use: it takes long.
-            from scipy.spatial.distance import cdist
-
-            return np.asarray(cdist(X, values.T, "cityblock"))
-        out = np.empty((X.shape[0], values.shape[1]))
-        native.distances(X, self._columns.panels(native), out)
+            sums = device.differences(X, self._columns.beside(X).T, self.p)
+            return np.exp(-np.power(sums, self.q / self.p) * self.gamma**self.q)
+        if native is None:
+            return self._by_scipy(X, values.T)
+        out = np.empty((X.shape[0], values.shape[1]), values.dtype)
+        native.norm_kernel(by_rows(X), self._columns.panels(native), out, self.gamma, self.p, self.q)
         return out
+
+    def _by_scipy(self, X: Array, Z: Array) -> Array:
+        # Imported on use: it takes long.
+        from scipy.spatial.distance import cdist
+
+        A, B = (each.astype(np.float64) for each in (X, Z))
+        if self.p == 1:
+            distances = cdist(A, B, "cityblock")
+            distances *= self.gamma
+        else:
+            # A power of two changes no digit, and powers of differences near 1 / γ stay within range.
+            unit = 2.0 ** round(np.log2(self.gamma))
+            distances = cdist(A * unit, B * unit, "minkowski", p=self.p)
+            distances *= self.gamma / unit
+        if self.q != 1:
+            np.power(distances, self.q, out=distances)
+        np.negative(distances, out=distances)
+        return np.asarray(np.exp(distances, out=distances).astype(Z.dtype, copy=False))
 
 
 # With more columns of V than this, two products of a small copy in float64 are faster than the loop.
@@ -411,7 +436,7 @@ def _by_arrays(x: Array, background: Array, weights: Array, nodes: Array, parts:
 
 __all__ = [
     "Exponentials",
-    "ManhattanDistances",
+    "NormKernel",
     "Product",
     "add_gram",
     "coalition_sums",

@@ -54,13 +54,24 @@ def _among(used: Array, X: SparseMatrix) -> SparseMatrix:
 
 
 def _sum_of_signs(kernel: Laplacian, Z: Matrix, A: Array, X: Matrix, w: Array | None) -> Array:
-    """Return the diagonal for the Laplacian kernel: where a row and a landmark agree in a column, no slope counts."""
-    K = np.asarray(kernel(X, Z), dtype=np.float64) * float(kernel.gamma)  # type: ignore[arg-type]
+    """Return the diagonal for the Laplacian kernel: where a row and a landmark agree in a column, no slope counts.
+
+    With ``u = γ(x − z)`` and ``d = ‖u‖_p`` the slope in column j is ``−γ q d^(q − p) |u_j|^(p − 1) sign(u_j) k``.
+    """
+    gamma, p, q = float(kernel.gamma), kernel.p, kernel.q  # type: ignore[arg-type]
+    K = np.asarray(kernel(X, Z), dtype=np.float64) * q * gamma
+    rows, landmarks = gamma * to_dense(X), gamma * to_dense(Z)
+    if q != p:
+        from scipy.spatial.distance import cdist  # imported on use: it takes long
+
+        d = np.asarray(cdist(rows, landmarks, "minkowski", p=p))
+        K *= np.where(d > 0, d, 1.0) ** (q - p)
     K = K if w is None else w * K
-    rows, landmarks = to_dense(X), to_dense(Z)
     total = np.empty(Z.shape[1])
     for j in range(len(total)):
-        total[j] = np.square((K * np.sign(rows[:, j, None] - landmarks[:, j])) @ A).sum()
+        step = rows[:, j, None] - landmarks[:, j]
+        slope = np.sign(step) if p == 1 else np.sign(step) * np.abs(step) ** (p - 1)
+        total[j] = np.square((K * slope) @ A).sum()
     return total
 
 

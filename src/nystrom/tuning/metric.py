@@ -25,6 +25,11 @@ def check_learnable(kernel: Kernel, metric: str) -> None:
         raise ValueError(
             "the Laplacian kernel sums over columns, which metric='full' would mix: take metric='diagonal'."
         )
+    if isinstance(kernel, Laplacian) and kernel.p < 1:
+        raise ValueError(
+            f"a metric is learned from slopes, which {kernel!r} has without bound where rows agree in a column: take p "
+            f"of at least 1."
+        )
     if not isinstance(kernel, (Gaussian, Matern, Laplacian)):
         raise ValueError(
             f"a metric is learned for the kernels 'gaussian', 'matern' and 'laplacian'; {kernel!r} is another. Choose "

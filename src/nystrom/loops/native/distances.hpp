@@ -1,56 +1,104 @@
-// Distances in the 1-norm, in double: sum_k |X[i, k] - Z[j, k]|.
+// Kernels of distance in a p-norm, 0 < p <= 2: exp(-(gamma |x - z|_p)^q), while the sums are in registers.
+//
+// Sums have positive terms alone, so that their relative error is a few units however far the rows are from the origin.
 #pragma once
 
-#include "vectors.hpp"
+#include "product.hpp"
 
 namespace nystrom::NYSTROM_SET {
 
 // Rows that stay in the cache while they meet all panels.
 constexpr Index distance_chunk_rows = 96;
+// A power takes many registers, so that its tile has one row.
+template <bool powered>
+constexpr Index distance_rows = powered ? 1 : tile_rows;
 
-template <class T, int rows>
-INLINE void distance_tile(const T *X, Index stride, const double *table, Index p, double *out, Index out_stride,
-                          Index columns)
+// The sum with what one column adds to it. With gamma, a multiply-add: some processors have other units for these than
+// for the difference.
+template <class T, bool powered>
+INLINE Vector<T> distance_sum(Vector<T> sum, Vector<T> difference, const NormKernel<T> &kernel)
 {
-    using Doubles = Vector<double>;
-    constexpr std::uint64_t sign = std::uint64_t(1) << 63;
-    Doubles sums[rows][tile_vectors] = {};
-    for (Index k = 0; k < p; k++) {
-        Doubles z[tile_vectors];
-#pragma GCC unroll 4
-        for (int v = 0; v < tile_vectors; v++)
-            z[v] = load(table + k * panel<double> + v * lanes<double>);
-#pragma GCC unroll 16
-        for (int a = 0; a < rows; a++) {
-            const Doubles x = splat(double(X[a * stride + k]));
-#pragma GCC unroll 4
-            for (int v = 0; v < tile_vectors; v++)
-                sums[a][v] += (Doubles)((Unsigned<double>)(x - z[v]) & ~sign);
-        }
-    }
-    for (int a = 0; a < rows; a++)
-        for (Index v = 0; v * lanes<double> < columns; v++)
-            store_part<double>(out + a * out_stride + v * lanes<double>, sums[a][v], columns - v * lanes<double>);
+    constexpr typename Bits<T>::type sign = typename Bits<T>::type(1) << (8 * sizeof(T) - 1);
+    Vector<T> size = (Vector<T>)((Unsigned<T>)difference & ~sign);
+    if constexpr (powered)
+        return sum + power<T>(size * splat(kernel.gamma), kernel.power[0], kernel.power[1]);
+    return sum + size * splat(kernel.gamma);
 }
 
-// out[i, j] = sum_k |X[i, k] - table[k, j]|, added up in the order of k. `table` is in panels of columns.
-template <class T>
-void distances(Rows<T> X, const double *table, Index m, double *out, Index out_stride)
+template <class T, bool rooted>
+INLINE Vector<T> distance_value(Vector<T> sum, const NormKernel<T> &kernel)
 {
+    if constexpr (rooted)
+        sum = power<T>(sum, kernel.root[0], kernel.root[1]);
+    return exponential<T>(-sum);
+}
+
+template <class T, bool powered, bool rooted, int rows>
+INLINE void distance_tile(const T *X, Index stride, const T *table, Index p, const NormKernel<T> &kernel, T *out,
+                          Index out_stride, Index columns)
+{
+    Vector<T> sums[rows][tile_vectors] = {};
+    for (Index begin = 0; begin < p; begin += chain) {
+        const Index end = begin + chain < p ? begin + chain : p;
+        Vector<T> kept[rows][tile_vectors] = {};
+        for (Index k = begin; k < end; k++) {
+            Vector<T> z[tile_vectors];
+#pragma GCC unroll 4
+            for (int v = 0; v < tile_vectors; v++)
+                z[v] = load(table + k * panel<T> + v * lanes<T>);
+#pragma GCC unroll 16
+            for (int a = 0; a < rows; a++) {
+                const Vector<T> x = splat(X[a * stride + k]);
+#pragma GCC unroll 4
+                for (int v = 0; v < tile_vectors; v++)
+                    kept[a][v] = distance_sum<T, powered>(kept[a][v], x - z[v], kernel);
+            }
+        }
+#pragma GCC unroll 16
+        for (int a = 0; a < rows; a++)
+#pragma GCC unroll 4
+            for (int v = 0; v < tile_vectors; v++)
+                sums[a][v] = begin ? sums[a][v] + kept[a][v] : kept[a][v];
+    }
+    for (int a = 0; a < rows; a++)
+        for (Index v = 0; v * lanes<T> < columns; v++)
+            store_part<T>(out + a * out_stride + v * lanes<T>, distance_value<T, rooted>(sums[a][v], kernel),
+                          columns - v * lanes<T>);
+}
+
+template <class T, bool powered, bool rooted>
+void norm_kernel_of(Rows<T> X, const T *table, Index m, const NormKernel<T> &kernel, T *out, Index out_stride)
+{
+    constexpr Index rows = distance_rows<powered>;
     for (Index from = 0; from < X.n; from += distance_chunk_rows) {
         const Index upto = from + distance_chunk_rows < X.n ? from + distance_chunk_rows : X.n;
-        for (Index j = 0; j < m; j += panel<double>) {
-            const Index columns = m - j < panel<double> ? m - j : panel<double>;
-            const double *part = table + j * X.p;
+        for (Index j = 0; j < m; j += panel<T>) {
+            const Index columns = m - j < panel<T> ? m - j : panel<T>;
+            const T *part = table + j * X.p;
             Index i = from;
-            for (; i + tile_rows <= upto; i += tile_rows)
-                distance_tile<T, tile_rows>(X.data + i * X.stride, X.stride, part, X.p, out + i * out_stride + j,
-                                            out_stride, columns);
+            for (; i + rows <= upto; i += rows) {
+                fetch_for_writing(out + i * out_stride + j, out_stride, rows, columns);
+                distance_tile<T, powered, rooted, int(rows)>(X.data + i * X.stride, X.stride, part, X.p, kernel,
+                                                             out + i * out_stride + j, out_stride, columns);
+            }
             for (; i < upto; i++)
-                distance_tile<T, 1>(X.data + i * X.stride, X.stride, part, X.p, out + i * out_stride + j, out_stride,
-                                    columns);
+                distance_tile<T, powered, rooted, 1>(X.data + i * X.stride, X.stride, part, X.p, kernel,
+                                                     out + i * out_stride + j, out_stride, columns);
         }
     }
+}
+
+// out[i, j] = exp(-(gamma |X[i] - table[:, j]|_p)^q). `table` is in panels of columns.
+template <class T>
+void norm_kernel(Rows<T> X, const T *table, Index m, NormKernel<T> kernel, T *out, Index out_stride)
+{
+    if (kernel.powered && kernel.rooted)
+        return norm_kernel_of<T, true, true>(X, table, m, kernel, out, out_stride);
+    if (kernel.powered)
+        return norm_kernel_of<T, true, false>(X, table, m, kernel, out, out_stride);
+    if (kernel.rooted)
+        return norm_kernel_of<T, false, true>(X, table, m, kernel, out, out_stride);
+    return norm_kernel_of<T, false, false>(X, table, m, kernel, out, out_stride);
 }
 
 }  // namespace nystrom::NYSTROM_SET

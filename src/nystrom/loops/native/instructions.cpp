@@ -30,7 +30,7 @@ constexpr Loops<T> loops()
             stretch,
             points_panel<T>,
             product<T>,
-            distances<T>,
+            norm_kernel<T>,
             gram<T, T>,
             gram<double, T>,
             nearest<T>,

@@ -2,6 +2,7 @@
 //
 // No input that Python can pass makes a loop read or write outside its arrays: every size is compared here, and every
 // label and index is looked at. Room that a loop works in is allocated here too.
+#include <cmath>
 #include <vector>
 
 #include "boundary.hpp"
@@ -53,17 +54,33 @@ double product(const InstructionSet &set, Matrix<T> X, Panels<T> panels, OutMatr
     return own.product(rows, table, m, to, out_stride, held.end);
 }
 
-// Rows may be float32; landmarks and distances are float64.
+// A number as the sum of two, the first with half the digits of T or fewer: its product with an exponent is exact.
 template <class T>
-void distances(const InstructionSet &set, Matrix<T> X, Panels<double> panels, OutMatrix<double> out)
+void split(double value, T parts[2])
 {
+    constexpr int digits = sizeof(T) == 4 ? 12 : 40;
+    int exponent;
+    const double fraction = std::frexp(value, &exponent);
+    parts[0] = T(std::ldexp(std::round(std::ldexp(fraction, digits)), exponent - digits));
+    parts[1] = T(value - double(parts[0]));
+}
+
+template <class T>
+void norm_kernel(const InstructionSet &set, Matrix<T> X, Panels<T> panels, OutMatrix<T> out, double gamma, double p,
+                 double q)
+{
+    require(0 < q && q <= p && p <= 2, "0 < q <= p <= 2 must hold.");
+    const Loops<T> &own = loops<T>(set);
     const Index m = Index(out.shape(1));
     Rows<T> rows = rows_of(X, "X");
-    double *to = out_rows(out, rows.n, m, "out");
-    const double *table = panels_of(loops<double>(set), panels, rows.p, m);
+    T *to = out_rows(out, rows.n, m, "out");
+    const T *table = panels_of(own, panels, rows.p, m);
     const Index out_stride = Index(out.stride(0));
+    nystrom::NormKernel<T> kernel = {T(gamma), p != 1, q != p, {}, {}};
+    split<T>(p, kernel.power);
+    split<T>(q / p, kernel.root);
     nb::gil_scoped_release released;
-    loops<T>(set).distances(rows, table, m, to, out_stride);
+    own.norm_kernel(rows, table, m, kernel, to, out_stride);
 }
 
 // Columns beyond this leave the cache between one chunk of rows and the next, and BLAS has the better blocks.
@@ -231,8 +248,8 @@ void bind(nb::class_<InstructionSet> &set)
             "gamma"_a = 0.0, nb::arg("norms").noconvert() = nb::none(), "exp"_a = false,
             nb::arg("minus").noconvert() = nb::none(), nb::arg("largest").noconvert() = nb::none(),
             nb::arg("kept").noconvert() = nb::none(), "add"_a = false);
-    set.def("distances", &distances<T>, nb::arg("X").noconvert(), nb::arg("panels").noconvert(),
-            nb::arg("out").noconvert());
+    set.def("norm_kernel", &norm_kernel<T>, nb::arg("X").noconvert(), nb::arg("panels").noconvert(),
+            nb::arg("out").noconvert(), "gamma"_a, "p"_a, "q"_a);
     set.def("add_gram", &add_gram<T>, nb::arg("F").noconvert(), nb::arg("out").noconvert(), "wide"_a = false,
             nb::arg("totals").noconvert() = nb::none());
     set.def("nearest", &nearest<T>, nb::arg("X").noconvert(), nb::arg("panels").noconvert(), nb::arg("half").noconvert(),

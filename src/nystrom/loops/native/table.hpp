@@ -47,6 +47,15 @@ struct Ending {
     bool add;  // plain products are added to what is there
 };
 
+// exp(-(gamma |x - z|_p)^q): `powered` unless p is 1, and `rooted` unless q is p. `power` is p and `root` q / p, each as
+// the sum of two numbers, the first with few digits.
+template <class T>
+struct NormKernel {
+    T gamma;
+    bool powered, rooted;
+    T power[2], root[2];
+};
+
 template <class T>
 struct Seeds {
     const T *points;        // width / points_panel panels of p × points_panel; width is a multiple of `stretch`; zeros from point n on
@@ -107,7 +116,7 @@ struct Loops {
     Index stretch;       // weights that a draw looks at as one
     Index points_panel;  // points of a panel of these
     double (*product)(Rows<T> X, const T *table, Index m, T *out, Index out_stride, Ending<T>);
-    void (*distances)(Rows<T> X, const double *table, Index m, double *out, Index out_stride);
+    void (*norm_kernel)(Rows<T> X, const T *table, Index m, NormKernel<T> kernel, T *out, Index out_stride);
     void (*gram)(Rows<T> F, T *space, double *out, Index stride, double *totals);
     void (*wide_gram)(Rows<T> F, double *space, double *out, Index stride, double *totals);
     void (*nearest)(Rows<T> X, const T *shift, const T *table, const T *half, Index m, T *space, std::int32_t *labels);

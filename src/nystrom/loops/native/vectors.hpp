@@ -130,27 +130,21 @@ INLINE T total(Vector<T> v)
     return part[0];
 }
 
-// exp(x) for x <= 0, to about one unit in the last place; 0 where that is no normal number, NaN for NaN.
-//
-// x = n log 2 + r with |r| <= log(2) / 2, a Taylor polynomial for exp(r), and n added to the exponent. Adding 1.5 * 2^52
-// (2^23 for float) rounds to an integer and leaves it in the low bits.
 template <class T>
-INLINE Vector<T> exponential(Vector<T> x)
+constexpr bool is_float = sizeof(T) == 4;
+// Adding this rounds to an integer and leaves it in the low bits.
+template <class T>
+constexpr T rounder = is_float<T> ? T(12582912.0) : T(6755399441055744.0);  // 1.5 * 2^23 and 1.5 * 2^52
+template <class T>
+constexpr int fraction_bits = is_float<T> ? 23 : 52;
+
+// 2^n exp(r) for |r| <= log(2) / 2, where `shifted` is n + rounder, and the result is a normal number.
+template <class T>
+INLINE Vector<T> scaled_exponential(Vector<T> r, Vector<T> shifted)
 {
-    constexpr bool is_float = sizeof(T) == 4;
-    const T lowest = is_float ? T(-87.0) : T(-708.0);
-    const T round = is_float ? T(12582912.0) : T(6755399441055744.0);
-    const T log2_high = is_float ? T(0x1.63p-1) : T(0x1.62e42feep-1);
-    const T log2_low = is_float ? T(-0x1.bd0106p-13) : T(0x1.a39ef35793c76p-33);
-    auto under = x < splat(lowest);
-    Vector<T> kept = under ? splat(lowest) : x;
-    Vector<T> shifted = kept * splat(T(1.4426950408889634)) + splat(round);
-    Vector<T> n = shifted - splat(round);
-    Vector<T> r = kept - n * splat(log2_high);
-    r = r - n * splat(log2_low);
-    // Even and odd powers apart: two chains that do not wait for each other.
+    // A Taylor polynomial; even and odd powers in two chains that do not wait for each other.
     Vector<T> square = r * r, even, odd;
-    if constexpr (is_float) {
+    if constexpr (is_float<T>) {
         even = splat(T(1.0 / 720));
         odd = splat(T(1.0 / 5040));
     } else {
@@ -170,9 +164,65 @@ INLINE Vector<T> exponential(Vector<T> x)
     even = even * square + splat(T(1.0));
     odd = odd * square + splat(T(1.0));
     Vector<T> y = odd * r + even;
-    y = (Vector<T>)((Unsigned<T>)y + ((Unsigned<T>)shifted << (is_float ? 23 : 52)));
+    return (Vector<T>)((Unsigned<T>)y + ((Unsigned<T>)shifted << fraction_bits<T>));
+}
+
+// exp(x) for x <= 0, to about one unit in the last place; 0 where that is no normal number, NaN for NaN.
+//
+// x = n log 2 + r with |r| <= log(2) / 2.
+template <class T>
+INLINE Vector<T> exponential(Vector<T> x)
+{
+    const T lowest = is_float<T> ? T(-87.0) : T(-708.0);
+    const T log2_high = is_float<T> ? T(0x1.63p-1) : T(0x1.62e42feep-1);
+    const T log2_low = is_float<T> ? T(-0x1.bd0106p-13) : T(0x1.a39ef35793c76p-33);
+    auto under = x < splat(lowest);
+    Vector<T> kept = under ? splat(lowest) : x;
+    Vector<T> shifted = kept * splat(T(1.4426950408889634)) + splat(rounder<T>);
+    Vector<T> n = shifted - splat(rounder<T>);
+    Vector<T> r = kept - n * splat(log2_high);
+    r = r - n * splat(log2_low);
+    Vector<T> y = scaled_exponential<T>(r, shifted);
     y = under ? Vector<T>{} : y;
     return x == x ? y : x;
+}
+
+// a^b for a >= 0 and b = high + low with 0 < b <= 2, to a few units in the last place; 0 where a or the result is no
+// normal number, infinity where it overflows, NaN for NaN.
+//
+// a = 2^k m with m near 1, and b log2(a) = high k + (low k + b log2(m)): `high` has so few digits that high k is exact.
+template <class T>
+INLINE Vector<T> power(Vector<T> a, T high, T low)
+{
+    using Word = typename Bits<T>::type;
+    constexpr int bias = is_float<T> ? 127 : 1023;
+    constexpr Word one = Word(bias) << fraction_bits<T>, fraction = (Word(1) << fraction_bits<T>) - 1;
+    constexpr Word root_half = is_float<T> ? Word(0x3f3504f3) : Word(0x3fe6a09e667f3bcd);
+    // An exponent in the low digits of this is a number.
+    constexpr Word holder = Word(bias + fraction_bits<T>) << fraction_bits<T>;
+    const T held = T(Word(1) << fraction_bits<T>) + T(bias);
+    const T least = is_float<T> ? T(0x1p-126f) : T(0x1p-1022), most = is_float<T> ? T(0x1.fffffep127f) : T(0x1.fffffffffffffp1023);
+    Unsigned<T> word = (Unsigned<T>)a + (one - root_half);
+    Vector<T> k = (Vector<T>)((word >> fraction_bits<T>) | holder) - splat(held);
+    Vector<T> m = (Vector<T>)((word & fraction) + root_half);
+    // log2(m) = 2 / log(2) (s + s^3 / 3 + s^5 / 5 + ...) with |s| <= 0.172.
+    Vector<T> s = (m - splat(T(1))) / (m + splat(T(1))), square = s * s;
+    constexpr int terms = is_float<T> ? 6 : 12;
+    constexpr double twice = 2.8853900817779268;
+    Vector<T> sum = splat(T(twice / (2 * terms - 1)));
+#pragma GCC unroll 16
+    for (int i = terms - 2; i >= 0; i--)
+        sum = sum * square + splat(T(twice / (2 * i + 1)));
+    Vector<T> whole = k * splat(high), rest = k * splat(low) + (s * splat(high + low)) * sum;
+    Vector<T> exponent = whole + rest;
+    auto under = exponent < splat(T(2 - bias)), over = exponent > splat(T(bias));
+    Vector<T> shifted = exponent + splat(rounder<T>);
+    Vector<T> r = (whole - (shifted - splat(rounder<T>))) + rest;
+    Vector<T> y = scaled_exponential<T>(r * splat(T(0.6931471805599453)), shifted);
+    y = over ? splat(most) * splat(T(2)) : y;
+    y = under ? Vector<T>{} : y;
+    y = a < splat(least) ? Vector<T>{} : y;
+    return a <= splat(most) ? y : a;
 }
 
 }  // namespace nystrom::NYSTROM_SET
