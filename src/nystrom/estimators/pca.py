@@ -38,7 +38,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
         Components to keep; None keeps all that are not zero.
     fit_inverse_transform : bool, default=False
         Whether to learn the way back, for :meth:`inverse_transform`: ridge regression from the components to the rows,
-        with the same kernel.
+        with the same kernel. Of ``gamma`` as an array it takes the mean: components are not columns.
     alpha : float, default=1.0
         Regularisation of that regression.
     **shared : CommonParameters
@@ -151,7 +151,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
         points = points if issparse(points) else np.asarray(points)
         landmarks = Landmarks(scores(points.astype(rows.dtype)), None)
         engine = self._resources().engine(rows, fit_footprint(rows, len(landmarks)))
-        back = optimal(Passes(scored, engine), kernel, landmarks, None)
+        back = optimal(Passes(scored, engine), kernel.of_new_columns(found["n_components_"]), landmarks, None)
         weights, _ = ridge_problem(back).solve(float(self.alpha))
         return {"inverse_map_": back, "inverse_coef_": back.projection @ weights}
 

@@ -63,6 +63,8 @@ class Kernel(ABC):
     def bind(self, names: Sequence[str] | None, n_columns: int, table: object = None) -> Kernel:
         """Return this kernel with numbers of columns in the place of names, slices, booleans and callables.
 
+        Parameters that depend on the number of columns alone, such as ``gamma=None``, become numbers too.
+
         Parameters
         ----------
         names : sequence of str or None
@@ -74,6 +76,14 @@ class Kernel(ABC):
         """
         bound = {name: part.bind(names, n_columns, table) for name, part in self._parts().items()}
         return replace(self, **bound) if bound else self  # type: ignore[type-var]
+
+    def of_new_columns(self, n_columns: int) -> Kernel:
+        """Return a kernel like this one for rows of other columns, none of which is told from the others.
+
+        That of some columns becomes one of all, and a metric takes its mean scale, so that the width stays.
+        """
+        parts = {name: part.of_new_columns(n_columns) for name, part in self._parts().items()}
+        return replace(self, **parts) if parts else self  # type: ignore[type-var]
 
     def mean_columns(self, n_columns: int) -> Array:
         """Return which columns have means: booleans of shape (n_columns,).
@@ -294,6 +304,9 @@ class OnColumns(Kernel):
         own = None if names is None else [names[number] for number in numbers]
         return OnColumns(self.kernel.bind(own, len(numbers)), numbers)
 
+    def of_new_columns(self, n_columns: int) -> Kernel:
+        return self.kernel.of_new_columns(n_columns)
+
     def numbers(self, n_columns: int) -> tuple[int, ...]:
         """Return the numbers of the columns in rows of ``n_columns``."""
         return column_numbers(self.columns, None, n_columns)
@@ -307,7 +320,7 @@ class OnColumns(Kernel):
     def resolve(self, moments: Moments) -> Kernel:
         """Return this kernel with a number for ``gamma``, from the moments of its own columns."""
         if not self.kernel.needs_moments:
-            return self
+            return self.bind(None, len(moments.mean))
         return OnColumns(self.kernel.resolve(moments.of(self.numbers(len(moments.mean)))), self.columns)
 
     def prepare(self, Z: Matrix, center: Array | None = None) -> Prepared:
@@ -383,6 +396,9 @@ class GammaKernel(Kernel):
         if self.gamma == "scale":
             return replace(self, gamma=self._scale(moments))  # type: ignore[type-var]
         return replace(self, gamma=self._number(len(moments.mean)))  # type: ignore[type-var]
+
+    def bind(self, names: Sequence[str] | None, n_columns: int, table: object = None) -> Kernel:
+        return self if self.needs_moments else replace(self, gamma=self._number(n_columns))  # type: ignore[type-var]
 
     def _scale(self, moments: Moments) -> float:
         return reciprocal(moments.spread)

@@ -60,6 +60,10 @@ class InMetric(Kernel):
         own = names if self.root.ndim == 1 else None
         return InMetric(self.kernel.bind(own, self.root.shape[-1]), self.root)
 
+    def of_new_columns(self, n_columns: int) -> Kernel:
+        scale = float(np.sqrt(np.sum(self.root**2) / len(self.root)))
+        return InMetric(self.kernel.of_new_columns(n_columns), np.full(n_columns, scale))
+
     def mean_columns(self, n_columns: int) -> Array:
         found = self.kernel.mean_columns(self.root.shape[-1])
         return found if self.root.ndim == 1 else np.full(n_columns, found.all())

@@ -264,7 +264,7 @@ def _mark(block: Block) -> Array:
 def resolve(kernel: Kernel, passes: Passes) -> Kernel:
     """Return the kernel with numbers for all its parameters; a pass only if it needs moments not taken yet."""
     if not kernel.needs_moments:
-        return kernel
+        return kernel.bind(None, passes.rows.n_columns)
     passes.want_moments(by_column=kernel.moments_by_column)
     return kernel.resolve(passes.moments)
 
