@@ -94,13 +94,13 @@ NARROW = (r"\d+% of the kernel of 600 rows", "bandwidth is so narrow", "a smalle
 WARNS = {
     "narrow": Situation(some_normal, lambda: Nystroem(gamma=50.0, n_components=20), NARROW),
     "narrow, ridge": Situation(some_normal, lambda: KernelRidge(alpha=1.0, gamma=50.0, n_landmarks=40), NARROW),
-    "narrow, components": Situation(some_normal, lambda: KernelPCA(gamma=50.0, n_components=3), NARROW),
+    "narrow, components": Situation(some_normal, lambda: KernelPCA(gamma=50.0, n_components=3, n_landmarks=40), NARROW),
     "narrow, classes": Situation(
         some_normal, lambda: KernelLogisticRegression(C=1.0, gamma=50.0, n_landmarks=40), NARROW
     ),
-    "narrow, clusters": Situation(some_normal, lambda: KernelKMeans(n_clusters=2, gamma=50.0, n_components=20), NARROW),
+    "narrow, clusters": Situation(some_normal, lambda: KernelKMeans(n_clusters=2, gamma=50.0, n_landmarks=40), NARROW),
     "narrow, graph": Situation(
-        some_normal, lambda: SpectralClustering(n_clusters=2, gamma=50.0, n_components=20), NARROW
+        some_normal, lambda: SpectralClustering(n_clusters=2, gamma=50.0, n_landmarks=40), NARROW
     ),
     "few landmarks": Situation(
         lambda rng: rng.normal(size=(600, 40)),

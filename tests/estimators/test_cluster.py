@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.cluster import KMeans
-from sklearn.datasets import make_blobs, make_circles
+from sklearn.datasets import make_blobs, make_circles, make_moons
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from nystrom.estimators import KernelKMeans, SpectralClustering
-from nystrom.exceptions import AccuracyWarning
+from nystrom.exceptions import AccuracyWarning, ApproximationWarning
 from nystrom.rows import as_blocks
 
 
@@ -55,14 +55,50 @@ def test_with_a_linear_kernel_it_is_k_means(blobs):
     assert ours.inertia_ == pytest.approx(theirs.inertia_, rel=1e-6)
 
 
-def test_the_cut_is_that_of_the_whole_graph(blobs):
-    X = blobs[0][:200]
-    model = SpectralClustering(n_clusters=4, gamma=0.5, n_components=None, landmarks=X, random_state=0).fit(X)
-    K = np.exp(-0.5 * ((X[:, None] - X[None]) ** 2).sum(axis=-1))
+def without_loops(X, gamma):
+    """Return the eigenvalues and vectors of the graph of all rows, none of which is its own neighbour."""
+    K = np.exp(-gamma * ((X[:, None] - X[None]) ** 2).sum(axis=-1))
+    np.fill_diagonal(K, 0.0)
     roots = np.sqrt(K.sum(axis=1))
-    expected = np.linalg.eigvalsh(K / np.outer(roots, roots))[::-1][:4]
-    np.testing.assert_allclose(model.cut_values_, expected, atol=1e-8)
+    values, vectors = np.linalg.eigh(K / np.outer(roots, roots))
+    return values[::-1], vectors[:, ::-1] / roots[:, None]
+
+
+@pytest.mark.parametrize("gamma", [0.5, 20.0, 100.0])
+@pytest.mark.parametrize("seed", [30, 170])
+def test_the_cut_is_that_of_the_whole_graph_without_self_loops(seed, gamma):
+    X, _ = make_blobs(300, random_state=seed)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    values, vectors = without_loops(X, gamma)
+    model = SpectralClustering(n_clusters=3, gamma=gamma, random_state=0).fit(X)
+    assert len(model.landmarks_) == 300
+    np.testing.assert_allclose(model.cut_values_, values[:3], atol=1e-4)
     assert model.n_clipped_ == 0
+    dense = KMeans(3, n_init=10, random_state=0).fit_predict(vectors[:, :3])
+    assert adjusted_rand_score(dense, model.labels_) > 0.98
+    np.testing.assert_array_equal(model.predict(X), model.labels_)
+
+
+def test_a_narrow_kernel_is_given_the_landmarks_that_its_clusters_need():
+    X, y = make_circles(2000, factor=0.5, noise=0.05, random_state=30)
+    X = X / X.std()
+    model = SpectralClustering(n_clusters=2, gamma=400.0, random_state=0).fit(X)
+    assert adjusted_rand_score(y, model.labels_) == 1.0
+    assert model.cut_values_.max() <= 1 + 1e-6
+    with pytest.warns(ApproximationWarning, match="150 landmarks leave .* perhaps with links"):
+        SpectralClustering(n_clusters=2, gamma=100.0, n_landmarks=150, random_state=0).fit(X)
+
+
+@pytest.mark.parametrize("n_components", [None, 2, 3, 5, 50])
+def test_more_components_than_clusters_do_no_harm(n_components):
+    X, y = make_moons(1000, noise=0.05, random_state=0)
+    model = SpectralClustering(2, gamma=20, n_components=n_components, random_state=0).fit(X)
+    assert adjusted_rand_score(y, model.labels_) == 1.0
+
+
+def test_fewer_components_than_clusters_are_taken(blobs):
+    model = SpectralClustering(3, gamma=1.0, n_components=2, random_state=0).fit(blobs[0])
+    assert model.cluster_centers_.shape == (3, 2)
 
 
 def test_degrees_that_are_not_positive_are_clipped_with_a_warning(blobs):

@@ -97,3 +97,20 @@ def test_the_residual_says_how_far_new_rows_are(X):
     model = KernelPCA(2, gamma=0.2, n_landmarks=100, random_state=0).fit(X)
     assert np.median(model.residual(X)) < 0.3
     np.testing.assert_allclose(model.residual(X[:3] + 100), 1.0)
+
+
+@pytest.mark.parametrize("n", [178, 1000])
+def test_each_of_a_few_rows_is_a_landmark(n):
+    X = np.random.default_rng(n).normal(size=(n, 13))
+    model = KernelPCA(3, gamma=10 / 13, random_state=0).fit(X)
+    assert len(model.landmarks_) == n
+    exact = decomposition.KernelPCA(3, kernel="rbf", gamma=10 / 13).fit(X)
+    np.testing.assert_allclose(model.eigenvalues_, exact.eigenvalues_, rtol=1e-8)
+
+
+def test_of_more_rows_more_are_landmarks_where_few_leave_much():
+    X = np.random.default_rng(0).normal(size=(1500, 3))
+    assert len(KernelPCA(2, gamma=0.01, random_state=0).fit(X).landmarks_) == 100
+    narrow = KernelPCA(2, gamma=4.0, random_state=0).fit(X)
+    assert len(narrow.landmarks_) == 1000
+    assert len(KernelPCA(2, gamma=4.0, n_landmarks=150, random_state=0).fit(X).landmarks_) == 150

@@ -78,6 +78,7 @@ class KernelMachine(BaseEstimator):
         The constant of the polynomial kernel.
     n_landmarks : int, "auto" or None, default=None
         m; by default twice ``n_components`` and at least 100, or 1,000 without a rank, and at most the number of rows.
+        :class:`nystrom.KernelPCA` and the clusterings take each of up to 1,000 rows.
         "auto" doubles it from there until held-out errors (with a target) or the components (without) change by no more
         than their noise, up to 5,000 and to what ``max_memory`` allows.
     landmarks : str, array or selector, default="auto"
@@ -125,6 +126,8 @@ class KernelMachine(BaseEstimator):
     # Fewer leave even a few components far from the exact ones: with 4 landmarks two axes of kernel PCA correlated with
     # theirs by 0.81 and 0.73, with 100 by 0.9999.
     _least_landmarks: ClassVar[int] = 100
+    # Up to so many rows each is a landmark by default.
+    _every_row_up_to: ClassVar[int] = 0
     # Whether the map itself is cut to n_components, and not only what is made of it.
     _cuts_map: ClassVar[bool] = True
 
@@ -225,7 +228,8 @@ class KernelMachine(BaseEstimator):
         """Return the rank, and the rule for the number of landmarks."""
         n = rows.shape[0]
         if not isinstance(self.n_landmarks, str):
-            least, default = self._least_landmarks, self._default_rank()
+            least = n if n <= self._every_row_up_to else self._least_landmarks
+            default = self._default_rank()
             rank, m = resolve_sizes(self.n_components, self.n_landmarks, n, least=least, default_rank=default)
             return rank, GivenSize(m, is_default=self.n_landmarks is None and self.n_components is None)
         check_choice(self.n_landmarks, "n_landmarks", ("auto",))

@@ -11,11 +11,12 @@ import numpy as np
 from sklearn.base import ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
-from nystrom.checks import check_count, check_tolerance, make_generator
+from nystrom.checks import check_count, check_optional_count, check_tolerance, make_generator
 from nystrom.devices import to_host
 from nystrom.engine import Sums
 from nystrom.engine.memory import Footprint, cluster_footprint, fit_footprint
 from nystrom.engine.progress import stage
+from nystrom.errors.trace import WARN_ABOVE, Certificate
 from nystrom.estimators.base import KernelMachine
 from nystrom.estimators.parameters import (
     CommonParameters,
@@ -24,8 +25,8 @@ from nystrom.estimators.parameters import (
     SharedParameters,
     set_parameters,
 )
-from nystrom.estimators.pipeline import MapFit, fit_map
-from nystrom.exceptions import AccuracyWarning, warn_caller
+from nystrom.estimators.pipeline import DEFAULT_LANDMARKS, GivenSize, MapFit, fit_enough, fit_map
+from nystrom.exceptions import AccuracyWarning, ApproximationWarning, warn_caller
 from nystrom.kernels import GammaLike, KernelLike
 from nystrom.kmeans.lloyd import assign, kmeans
 from nystrom.linalg import column_signs, cross_product, psd_eigh
@@ -40,6 +41,10 @@ _HELD_BYTES = 2**30
 # A degree below this share of k(x, x) is rounding or truncation: with a kernel that is nowhere negative it is at least
 # k(x, x) itself.
 _LEAST_DEGREE = 1e-3
+# The landmarks of a first cut.
+_FIRST_LANDMARKS = 200
+# Above this share clusters may be lost in silence.
+_WARN_ABOVE = 0.5
 
 
 # Where the rows of a block lie in the space in which they are clustered.
@@ -51,6 +56,15 @@ class ClusterParameters(SharedParameters, total=False):
 
     max_iter: int
     tol: float
+
+
+class CutParameters(CommonParameters, total=False):
+    """Parameters of :class:`SpectralClustering` with the defaults of :class:`ClusterMachine`."""
+
+    max_iter: int
+    tol: float
+    kernel: KernelLike
+    gamma: GammaLike
 
 
 class ClusterMachine(ClusterMixin, KernelMachine, ABC):
@@ -76,6 +90,8 @@ class ClusterMachine(ClusterMixin, KernelMachine, ABC):
     tol: float
     cluster_centers_: Array
     labels_: Array
+
+    _every_row_up_to: ClassVar[int] = DEFAULT_LANDMARKS
 
     def __init__(
         self,
@@ -105,10 +121,11 @@ class ClusterMachine(ClusterMixin, KernelMachine, ABC):
     def _embedding(self) -> Embedding:
         """Return where the fit puts rows."""
 
-    def _fit_map(self, rows: RowBlocks) -> MapFit:
+    def _fit_map(self, rows: RowBlocks, **values: Any) -> MapFit:
         if self.n_clusters > rows.shape[0]:
             raise ValueError(f"n_clusters={self.n_clusters} is more than the n_samples={rows.shape[0]} rows of X.")
-        return fit_map(rows, self._request(rows, footprint=self._footprint))
+        request = self._request(rows, footprint=self._footprint, **values)
+        return fit_enough(rows, request) if self.n_landmarks is None else fit_map(rows, request)
 
     def _footprint(self, rows: RowBlocks, m: int, held: int, per_thread: int) -> Footprint:
         later = cluster_footprint(rows, m, min(self.n_components or m, m), self.n_clusters)
@@ -234,25 +251,50 @@ class Cut:
         return np.where(low, np.where(diagonal > 0, diagonal, 1.0), degrees), low
 
     def sums(self, block: Block) -> Sums:
-        """Return ``Lᵀ D⁻¹ L`` of a block, and how many degrees had to be clipped."""
+        """Return ``Lᵀ D⁻¹ L`` of a block, the same times ``‖φ‖² / d`` of each row, and how many degrees are clipped."""
         C = self.fitted.evaluate(block.X)
         degrees, low = self._degrees(block, C)
         phi = C.astype(np.float64, copy=False) @ self.fitted.projection
         share = 1 / degrees if block.weight is None else block.weight / degrees
-        return Sums(cross_product(phi, phi * share[:, None]), int(low.sum()))
+        weighted = phi * share[:, None]
+        loops = to_host((phi * phi).sum(axis=1)) / degrees
+        return Sums(cross_product(phi, weighted), cross_product(weighted, phi * loops[:, None]), int(low.sum()))
+
+
+def _cut_directions(gram: Array, loops: Array, rounding: float) -> tuple[Array, Array]:
+    """Return the eigenvalues of the graph without self-loops, largest first, and z of the vectors ``D⁻¹ L z``.
+
+    With D the degrees that count each row itself and Δ = diag(L Lᵀ), the graph is ``(L Lᵀ − Δ) u = μ (D − Δ) u``. Its
+    vectors for μ near 1 lie in the span of ``D⁻¹ L``, where ``gram = Lᵀ D⁻¹ L`` and ``loops = Lᵀ D⁻¹ Δ D⁻¹ L`` make it
+    an eigenproblem of the order of the rank. A row that touches no other has no degree but its own: below ``rounding``
+    a degree is none.
+    """
+    values, Q = psd_eigh(gram)
+    kept = values > np.finfo(np.float64).eps * len(gram)
+    values, Q = values[kept], Q[:, kept] / np.sqrt(values[kept])
+    H = Q.T @ loops @ Q
+    H = (H + H.T) / 2
+    inner, V = psd_eigh(np.eye(len(H)) - H)
+    root = V / np.sqrt(np.maximum(inner, 0.0) + rounding)
+    found, U = psd_eigh(root.T @ (np.diag(values) - H) @ root)
+    return found, Q @ (root @ U)
 
 
 class SpectralClustering(ClusterMachine):
     """Cluster by the normalised cut of the graph whose edges the kernel weighs.
 
-    The leading eigenvectors of ``D⁻¹ L Lᵀ``, with the degrees ``d = L (Lᵀ1)`` from the factor, embed the rows; k-means
-    finds the clusters there. It takes the place of :class:`sklearn.cluster.SpectralClustering`, and can place new rows.
-    The kernel should be nowhere negative, as the Gaussian one is.
+    The leading eigenvectors of ``D⁻¹ A`` embed the rows, and k-means finds the clusters there. A is the kernel from the
+    factor, ``L Lᵀ``, without its diagonal: no row is its own neighbour. D are the sums of its rows. It takes the place
+    of :class:`sklearn.cluster.SpectralClustering`, and can place new rows. The kernel should be nowhere negative,
+    as the Gaussian one is.
 
     Parameters
     ----------
     n_clusters : int, default=8
-        Clusters to find, and eigenvectors to use.
+        Clusters to find.
+    n_components : int or None, default=None
+        The most eigenvectors to use, of which more than ``n_clusters`` are never used: they tell parts of clusters
+        apart. None uses that many. The kernel keeps every direction that the landmarks span.
     **shared : ClusterParameters
         Those of :class:`nystrom.estimators.cluster.ClusterMachine`.
 
@@ -260,8 +302,8 @@ class SpectralClustering(ClusterMachine):
     ----------
     labels_, cluster_centers_, inertia_, n_iter_
         As in :class:`nystrom.KernelKMeans`; the centres lie in the embedding.
-    cut_values_ : array of shape (n_clusters,)
-        Leading eigenvalues of ``D⁻¹ L Lᵀ``; as many are near 1 as there are parts that hardly touch.
+    cut_values_ : array of shape (n_clusters,) or fewer
+        Leading eigenvalues of ``D⁻¹ A``; as many are near 1 as there are parts that hardly touch.
     n_clipped_ : int
         Rows whose degree came out as no positive number, and was replaced by k(x, x).
     landmarks_, kernel_, eigenvalues_, certificate_, ...
@@ -269,7 +311,10 @@ class SpectralClustering(ClusterMachine):
 
     Notes
     -----
-    Cost: that of the map; O(n r²) for the cut, in one pass; then O(n c²) per iteration of k-means.
+    By default each of up to 1,000 rows is a landmark. Of more rows 200 are, and 1,000 if these leave over a quarter of
+    the kernel and that takes ten seconds or so at most. Where over half of it is left, the fit warns.
+
+    Cost: that of the map; O(n m²) for the cut, in one pass; then O(n c²) per iteration of k-means.
 
     Examples
     --------
@@ -281,31 +326,45 @@ class SpectralClustering(ClusterMachine):
     """
 
     _options: ClassVar[tuple[type, ...]] = (ScikitKernel, ScikitClustering)
+    _cuts_map: ClassVar[bool] = False
     degree_coef_: Array
     projection_: Array
 
-    def __init__(self, n_clusters: int = 8, *, n_init: int = 10, **shared: Unpack[ClusterParameters]) -> None:
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        n_components: int | None = None,
+        n_init: int = 10,
+        **shared: Unpack[CutParameters],
+    ) -> None:
         set_parameters(self, SpectralClustering.__init__, locals())
 
     def fit(self, X: RowsLike, y: TargetLike = None) -> SpectralClustering:
         """Fit the map, cut the graph and cluster the rows: one pass more than the map, and those of k-means."""
         rows = self._check_X(X, reset=True)
-        fit = self._fit_map(rows)
+        check_optional_count(self.n_components, "n_components")
+        first = GivenSize(min(max(_FIRST_LANDMARKS, 4 * self.n_clusters), rows.shape[0]))
+        default = self.n_landmarks is None and rows.shape[0] > self._every_row_up_to
+        fit = self._fit_map(rows, rank=None, **({"size": first} if default else {}))
         fitted = fit.factored
         m, s = len(fitted.landmarks), fitted.statistics
         total = fitted.rotation.T @ s.total
         # d(x) = φ(x) · Σφ = k(x, Z) @ degree_coef
         cut = Cut(fitted, fitted.projection @ total, s.trace / s.weight)
-        gram, n_clipped = self._engine(rows, fit_footprint(rows, m)).fold(rows, cut.sums, label="cut")
+        gram, loops, n_clipped = self._engine(rows, fit_footprint(rows, m)).fold(rows, cut.sums, label="cut")
         _warn_of_clipping(n_clipped, rows.shape[0])
-        values, V = psd_eigh(gram)
-        values, V = values[: self.n_clusters], V[:, : self.n_clusters]
-        kept = values > np.finfo(np.float64).eps * len(gram)
-        projection = fitted.projection @ (V[:, kept] / np.sqrt(values[kept]))
-        # √Σd makes the coordinates of order 1 whatever the number of rows: the first one is 1 for all.
-        cut = replace(cut, projection=projection * column_signs(projection) * np.linalg.norm(total))
-        results = {"degree_coef_": cut.degree_coef, "n_clipped_": n_clipped, "cut_values_": values[kept]}
-        results |= self._clusters(rows, cut, m, int(kept.sum()))
+        if not n_clipped:
+            _warn_of_loss(fit.certificate, m)
+        values, Z = _cut_directions(gram, loops, float(np.sqrt(np.finfo(rows.dtype).eps)))
+        c = min(self.n_clusters, self.n_components or self.n_clusters, int(np.sum(values > 0)))
+        values, projection = values[:c], fitted.projection @ Z[:, :c]
+        # The root of the sum of all degrees makes the coordinates of order 1 whatever the number of rows: the first one
+        # is 1 for all.
+        size = np.sqrt(max(float(total @ total) - float(fitted.eigenvalues.sum()), np.finfo(np.float64).tiny))
+        cut = replace(cut, projection=projection * column_signs(projection) * size)
+        results = {"degree_coef_": cut.degree_coef, "n_clipped_": n_clipped, "cut_values_": values}
+        results |= self._clusters(rows, cut, m, c)
         return self._store(rows, fit, **results, projection_=cut.projection)
 
     def _embedding(self) -> Embedding:
@@ -313,10 +372,20 @@ class SpectralClustering(ClusterMachine):
         return Cut(self.map_, self.degree_coef_, diagonal, self.projection_)
 
 
+def _warn_of_loss(certificate: Certificate | None, m: int) -> None:
+    """Warn of what may cost clusters; where still more is left, the fit has warned."""
+    if certificate is not None and _WARN_ABOVE < certificate.unexplained <= WARN_ABOVE:
+        warn_caller(
+            f"{m:,} landmarks leave {certificate.unexplained:.0%} of the kernel unexplained, perhaps with links that "
+            f"hold clusters together. Raise n_landmarks, or lower gamma.",
+            ApproximationWarning,
+        )
+
+
 def _warn_of_clipping(n_clipped: int, n_rows: int) -> None:
     if n_clipped:
         warn_caller(
             f"{n_clipped} of {n_rows} rows are so far from all landmarks that their degree came out as no "
-            f"positive number; k(x, x) is taken in its place. Raise n_landmarks and n_components, or lower gamma.",
+            f"positive number; k(x, x) is taken in its place. Raise n_landmarks, or lower gamma.",
             AccuracyWarning,
         )

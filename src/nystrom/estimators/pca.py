@@ -15,7 +15,7 @@ from nystrom.engine.memory import fit_footprint
 from nystrom.engine.passes import Passes
 from nystrom.estimators.base import KernelMachine
 from nystrom.estimators.parameters import CommonParameters, ScikitKernel, ScikitPCA, set_parameters
-from nystrom.estimators.pipeline import fit_map
+from nystrom.estimators.pipeline import DEFAULT_LANDMARKS, fit_enough, fit_map
 from nystrom.kernels import GammaLike, KernelLike
 from nystrom.landmarks import Landmarks
 from nystrom.linalg import column_signs, psd_eigh
@@ -71,6 +71,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
 
     # Rows are centred in the span of the landmarks; the components are cut from that.
     _cuts_map: ClassVar[bool] = False
+    _every_row_up_to: ClassVar[int] = DEFAULT_LANDMARKS
     _options: ClassVar[tuple[type, ...]] = (ScikitKernel, ScikitPCA)
 
     def __init__(
@@ -93,7 +94,8 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
     def fit(self, X: RowsLike, y: TargetLike = None) -> KernelPCA:
         """Fit the map and find the components: the passes of the map alone."""
         rows = self._check_X(X, reset=True)
-        fit = fit_map(rows, self._request(rows, rank=None))
+        request = self._request(rows, rank=None)
+        fit = fit_enough(rows, request) if self.n_landmarks is None else fit_map(rows, request)
         results = self._solved(fit.factored)
         if self.fit_inverse_transform:
             results |= self._inverse(rows, fit.factored, results)
