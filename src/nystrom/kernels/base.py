@@ -398,7 +398,9 @@ class GammaKernel(Kernel):
         return replace(self, gamma=self._number(len(moments.mean)))  # type: ignore[type-var]
 
     def bind(self, names: Sequence[str] | None, n_columns: int, table: object = None) -> Kernel:
-        return self if self.needs_moments else replace(self, gamma=self._number(n_columns))  # type: ignore[type-var]
+        if self.needs_moments or is_number(self.gamma):
+            return self
+        return replace(self, gamma=self._number(n_columns))  # type: ignore[type-var]
 
     def _scale(self, moments: Moments) -> float:
         return reciprocal(moments.spread)

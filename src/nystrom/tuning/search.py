@@ -367,8 +367,11 @@ def _is_better(one: HeldOutLosses, other: HeldOutLosses, n_errors: float) -> boo
 
 
 def _narrowed(kernel: Kernel, factor: float) -> Kernel:
-    """Return the kernel with its lengths divided by a factor."""
-    gamma = kernel.gamma * (factor if isinstance(kernel, Laplacian) else factor**2)  # type: ignore[attr-defined]
+    """Return the kernel with its lengths divided by a factor, those of its parts alike."""
+    parts = {name: _narrowed(part, factor) for name, part in kernel._parts().items()}
+    if parts or not hasattr(kernel, "gamma"):
+        return replace(kernel, **parts) if parts else kernel  # type: ignore[type-var]
+    gamma = kernel.gamma * (factor if isinstance(kernel, Laplacian) else factor**2)
     return replace(kernel, gamma=float(gamma))  # type: ignore[type-var]
 
 
