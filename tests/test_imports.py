@@ -36,6 +36,7 @@ ORDER = [
     "output",
     "plotting",
     "planning",
+    "conformal",
     "estimators",
     "scoring",
     "comparison",

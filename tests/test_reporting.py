@@ -83,8 +83,9 @@ def test_numbers(tmp_path):
     assert page.cells[page.cells.index("baseline") + 1] == "0.0000"
     for name in ("this machine, refitted", "boosting, refitted"):
         assert 0.5 < float(page.cells[page.cells.index(name) + 1]) < 1
-    assert {"Which columns matter", "What predictions miss", "Whether more landmarks would help"} <= set(heads(path))
-    assert not {"Which classes are confused", "Whether intervals cover"} & set(heads(path))
+    shown = {"Which columns matter", "What predictions miss", "Whether intervals cover"}
+    assert shown | {"Whether more landmarks would help"} <= set(heads(path))
+    assert "Which classes are confused" not in heads(path)
 
 
 @pytest.mark.parametrize("kind", [nystrom.KernelLogisticRegression, nystrom.KernelRidgeClassifier])

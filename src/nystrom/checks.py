@@ -85,6 +85,13 @@ def check_tolerance(value: object, name: str) -> float:
     return float(value)
 
 
+def check_share(value: object, name: str) -> float:
+    """Return a number between 0 and 1, neither included."""
+    if not is_number(value) or not 0 < value < 1:
+        raise ValueError(f"{name} must be a number between 0 and 1, neither included, such as 0.9; got {value!r}.")
+    return float(value)
+
+
 def check_positive(value: object, name: str) -> float:
     """Return a positive finite number."""
     if not is_number(value) or not 0 < value < math.inf:

@@ -197,6 +197,15 @@ def test_deviations_of_a_gaussian_process(folder: Path, capsys: pytest.CaptureFi
     assert float(first["price_std"]) > 0
 
 
+def test_intervals_of_a_regression(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("fit", "houses.csv", "--target", "price", "--n-landmarks", "40", "--out", "m")
+    capsys.readouterr()
+    assert run("predict", "m", "houses.csv", "--interval", "0.9") == 0
+    rows = read_csv(capsys.readouterr().out)
+    assert list(rows[0]) == ["price_low", "price_high", "price"]
+    assert all(float(row["price_low"]) < float(row["price"]) < float(row["price_high"]) for row in rows)
+
+
 def test_a_matrix_needs_no_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.chdir(tmp_path)
     X = rng.normal(size=(300, 4))
@@ -347,6 +356,7 @@ MISTAKES = [
     (["predict", "m", "new.csv", "--out", "p.xlsx"], "must end in one of .csv, .jsonl, .parquet, .npy"),
     (["predict", "m", "new.csv", "--proba"], "gives no probabilities"),
     (["predict", "m", "new.csv", "--std"], "gives no deviations"),
+    (["predict", "m", "new.csv", "--interval", "90"], "coverage must be a number between 0 and 1"),
     (["predict", "m", "other.csv"], "no column 'town', which was there"),
     (["error", "m", "other.csv"], r"other\.csv has no column 'town', which was there when .* It lacks 'built' too"),
     (["error", "m", "other.npy"], r"other\.npy has no column names, but the model was fitted to a table"),

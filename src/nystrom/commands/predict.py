@@ -32,6 +32,12 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
         "--proba", action="store_true", help="write the probability of each class before the prediction"
     )
     parser.add_argument("--std", action="store_true", help="write the standard deviation of a new target, too (gp)")
+    parser.add_argument(
+        "--interval",
+        type=float,
+        metavar="SHARE",
+        help="write intervals that hold this share of new targets, such as 0.9",
+    )
     parser.add_argument("--name", metavar="COL", help="name of the prediction (default: the target's, or prediction)")
     parser.set_defaults(run=run)
     return parser
@@ -50,6 +56,8 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"--proba: {kind} gives no probabilities; fit with --model logistic for them.")
     if args.std and not isinstance(machine, GaussianProcessRegressor):
         raise ValueError(f"--std: {kind} gives no deviations; fit with --model gp for them.")
+    if args.interval is not None and not hasattr(machine, "predict_interval"):
+        raise ValueError(f"--interval: {kind} predicts no numbers; --proba gives probabilities of classes.")
     if args.keep and args.out.endswith(".npy"):
         raise ValueError("--keep writes the columns of a table; give --out a name that ends in .csv or .parquet.")
     name = args.name or getattr(encoder, "target", None) or "prediction"
@@ -60,13 +68,15 @@ def run(args: argparse.Namespace) -> int:
         with open_output(args.out, lines=args.json) as out:
             for chunk in chunks(source, encoder, keep=args.keep):
                 unseen.look(chunk)
-                out.write(_columns(machine, chunk, name, proba=args.proba, std=args.std))
+                out.write(_columns(machine, chunk, name, proba=args.proba, std=args.std, interval=args.interval))
     unseen.warn(source.name)
     tell_written(out, "predictions", args.out, as_json=args.json)
     return 0
 
 
-def _columns(machine: Any, chunk: Chunk, name: str, *, proba: bool, std: bool) -> dict[str, Any]:
+def _columns(
+    machine: Any, chunk: Chunk, name: str, *, proba: bool, std: bool, interval: float | None
+) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     if chunk.batch is not None:
         columns = dict(zip(chunk.batch.schema.names, chunk.batch.columns, strict=True))
@@ -75,6 +85,11 @@ def _columns(machine: Any, chunk: Chunk, name: str, *, proba: bool, std: bool) -
         added = {f"{name}_std": deviation}
     else:
         (predicted,), added = of_rows(lambda X: (machine.predict(X),), chunk.X), {}
+    if interval is not None:
+        (ends,) = of_rows(lambda X: (machine.predict_interval(X, interval),), chunk.X)
+        names = [name] if ends.ndim == 2 else [f"{name}_{j}" for j in range(ends.shape[1])]
+        sides = ends.reshape(len(ends), -1).T
+        added |= dict(zip([f"{each}_{side}" for each in names for side in ("low", "high")], sides, strict=True))
     if proba:
         (values,) = of_rows(lambda X: (machine.predict_proba(X),), chunk.X)
         added = {f"p_{label}": values[:, j] for j, label in enumerate(machine.classes_)}

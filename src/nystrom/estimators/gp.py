@@ -235,9 +235,14 @@ class GaussianProcessRegressor(KernelRegressor):
         super()._check_parameters()
         check_flag(self.normalize_y, "normalize_y")
 
-    def fit(self, X: RowsLike, y: TargetLike = None) -> GaussianProcessRegressor:
-        """Fit to the rows X and the target y, which may be None where the rows hold it."""
+    def fit(self, X: RowsLike, y: TargetLike = None, *, groups: TargetLike = None) -> GaussianProcessRegressor:
+        """Fit to the rows X and the target y, which may be None where the rows hold it.
+
+        Rows of one of the ``groups`` are left out together for :meth:`predict_interval`.
+        """
         checked = self._check_X_y(X, y)
+        draw = self._draw(checked.rows, groups)
+        checked = replace(checked, rows=draw.rows)
         m = self._landmarks_to_spare(checked.rows)
         asked, sample, exact = self._learned(checked.joined, m)
         noise = self._noise_of(checked.joined, asked)
@@ -280,6 +285,14 @@ class GaussianProcessRegressor(KernelRegressor):
         t = results["landmark_coef_"].shape[1]
         if self.n_targets not in (None, t):
             raise ValueError(f"The number of targets seen in `y` is {t}, and n_targets={self.n_targets!r}.")
+        results["_held"] = draw.take(
+            fit.passes.engine,
+            checked.y,
+            None if noise is None else mean / noise,
+            penalty=results["_ratio"],
+            fit_intercept=False,
+            whole=noise is not None,
+        )
         # scikit-learn's process drops the axis of a single target too.
         return self._store(checked.rows, fit, **results | {"_exact_sample": sample}, _one_target=t == 1)
 
@@ -358,6 +371,7 @@ class GaussianProcessRegressor(KernelRegressor):
             "_y_deviation": deviation,
             "_log_spread": log_spread,
             "_exact_sample": None,
+            "_held": None,
         }
         if asked.source is not None:
             results["kernel_"] = asked.settled(*found[:2])

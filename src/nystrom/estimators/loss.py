@@ -14,7 +14,8 @@ from nystrom.engine.memory import Footprint, cg_footprint, fit_footprint
 from nystrom.engine.progress import stage
 from nystrom.estimators.parameters import Options, ScikitSVC, ScikitSVM, TargetParameters, set_parameters
 from nystrom.estimators.pipeline import MapFit, Resources, fit_map
-from nystrom.estimators.targets import KernelClassifier, KernelRegressor, Link, TargetMachine
+from nystrom.estimators.targets import ClassTarget, KernelClassifier, KernelRegressor, Link, TargetMachine
+from nystrom.estimators.trust import Draw
 from nystrom.nystroem.factor import NystromMap
 from nystrom.rows import RowBlocks
 from nystrom.rows.draw import draw_rows, gather_target, gather_weight, take_with_targets
@@ -98,8 +99,18 @@ class LossFit:
         costs = check_candidates(machine.C, "C")
         return cls(LossOptions.of(machine), costs, loss, machine._resources(), machine.random_state)
 
-    def fit(self, machine: TargetMachine, target: LossTarget) -> tuple[MapFit, dict[str, Any]]:
-        """Return the map of the rows and the results beside it: C, coefficients and how they were found."""
+    def fit(
+        self,
+        machine: TargetMachine,
+        target: LossTarget,
+        draw: Draw,
+        classes: ClassTarget | None = None,
+        shift: float | Array = 0.0,
+    ) -> tuple[MapFit, dict[str, Any]]:
+        """Return the map of the rows and the results beside it: C, coefficients and how they were found.
+
+        ``shift`` was taken out of the target.
+        """
         rows, n = target.rows, target.rows.shape[0]
         targeted = rows.with_target(target.ridge, target.weight)
         m = machine._landmarks_to_spare(rows)
@@ -111,7 +122,19 @@ class LossFit:
             footprint=self._many_footprint if many else fit_footprint,
         )
         fit = fit_map(targeted, request)
-        return fit, self._solve(fit, target)
+        results = self._solve(fit, target)
+        results["intercept_"] = results["intercept_"] + shift
+        results["_held"] = draw.take(
+            fit.passes.engine,
+            target.y + shift if classes is None else target.y,
+            target.weight,
+            penalty=1 / results["C_"],
+            fit_intercept=self.options.fit_intercept,
+            loss=self.loss,
+            codes=None if classes is None else classes.codes,
+            class_weights=None if classes is None else classes.class_weights,
+        )
+        return fit, results
 
     @stage("solve")
     def _solve(self, fit: MapFit, target: LossTarget) -> dict[str, Any]:
@@ -256,13 +279,19 @@ class KernelLogisticRegression(KernelClassifier):
     ) -> None:
         set_parameters(self, KernelLogisticRegression.__init__, locals())
 
-    def fit(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> KernelLogisticRegression:
-        """Fit to the rows X and their classes y, which may be None where the rows hold them."""
+    def fit(
+        self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None, *, groups: TargetLike = None
+    ) -> KernelLogisticRegression:
+        """Fit to the rows X and their classes y, which may be None where the rows hold them.
+
+        Rows of one of the ``groups`` are left out together for :meth:`predict_set`.
+        """
         target = self._check_X_classes(X, y, sample_weight)
+        draw = self._draw(target.rows, groups)
         marks, codes = target.indicators, target.codes
         two = marks.shape[1] == 1
-        given = LossTarget(target.rows, marks if two else codes, target.weight, marks, codes)
-        fit, results = LossFit.of(self, Logistic() if two else Multinomial()).fit(self, given)
+        given = LossTarget(draw.rows, marks if two else codes, target.weight, marks, codes)
+        fit, results = LossFit.of(self, Logistic() if two else Multinomial()).fit(self, given, draw, target)
         return self._store(target.rows, fit, **target.results, **results)
 
     def predict_proba(self, X: RowsLike, *, out: OutPath = None) -> Emitted:
@@ -325,12 +354,18 @@ class KernelSVC(KernelClassifier):
     ) -> None:
         set_parameters(self, KernelSVC.__init__, locals())
 
-    def fit(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> KernelSVC:
-        """Fit to the rows X and their classes y, which may be None where the rows hold them."""
+    def fit(
+        self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None, *, groups: TargetLike = None
+    ) -> KernelSVC:
+        """Fit to the rows X and their classes y, which may be None where the rows hold them.
+
+        Rows of one of the ``groups`` are left out together for :meth:`predict_set` and :meth:`predict_proba`.
+        """
         target = self._check_X_classes(X, y, sample_weight)
+        draw = self._draw(target.rows, groups)
         marks = target.indicators
-        given = LossTarget(target.rows, marks, target.weight, marks, target.codes)
-        fit, results = LossFit.of(self, SquaredHinge()).fit(self, given)
+        given = LossTarget(draw.rows, marks, target.weight, marks, target.codes)
+        fit, results = LossFit.of(self, SquaredHinge()).fit(self, given, draw, target)
         return self._store(target.rows, fit, **target.results, **results)
 
 
@@ -375,8 +410,13 @@ class KernelSVR(KernelRegressor):
     def __init__(self, C: Candidates = "auto", *, epsilon: float = 0.1, **shared: Unpack[LossParameters]) -> None:
         set_parameters(self, KernelSVR.__init__, locals())
 
-    def fit(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> KernelSVR:
-        """Fit to the rows X and the target y, which may be None where the rows hold it."""
+    def fit(
+        self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None, *, groups: TargetLike = None
+    ) -> KernelSVR:
+        """Fit to the rows X and the target y, which may be None where the rows hold it.
+
+        Rows of one of the ``groups`` are left out together for :meth:`predict_interval`.
+        """
         checked = self._check_X_y(X, y, sample_weight)
         loss, rows = SquaredEpsilonInsensitive(check_tolerance(self.epsilon, "epsilon")), checked.rows
         found = gather_target(checked.joined, self._engine(rows)) if checked.y is None else checked.y
@@ -387,9 +427,9 @@ class KernelSVR(KernelRegressor):
         # What the intercept takes up leaves first, so that a large mean costs the solver no digits.
         offset = np.average(values, axis=0, weights=weight) if self.fit_intercept else np.zeros(values.shape[1])
         values = values - offset
-        given = LossTarget(rows, values, weight, values, np.zeros(rows.shape[0], dtype=np.int8))
-        fit, results = LossFit.of(self, loss).fit(self, given)
-        results["intercept_"] = results["intercept_"] + offset
+        draw = self._draw(rows, groups)
+        given = LossTarget(draw.rows, values, weight, values, np.zeros(rows.shape[0], dtype=np.int8))
+        fit, results = LossFit.of(self, loss).fit(self, given, draw, shift=offset)
         return self._store(rows, fit, **results, _one_target=values.shape[1] == 1)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
@@ -414,12 +414,26 @@ class KernelRidge(KernelRegressor):
         super()._check_parameters()
         Ridge.of(self)
 
-    def fit(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> KernelRidge:
-        """Fit to the rows X and the target y, which may be None where the rows hold it."""
+    def fit(
+        self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None, *, groups: TargetLike = None
+    ) -> KernelRidge:
+        """Fit to the rows X and the target y, which may be None where the rows hold it.
+
+        Rows of one of the ``groups`` are left out together for :meth:`predict_interval`.
+        """
         checked = self._check_X_y(X, y, sample_weight)
+        draw = self._draw(checked.rows, groups)
+        checked = replace(checked, rows=draw.rows)
         fit, results = Ridge.of(self).fit(self, checked)
         one = checked.y.ndim == 1 if checked.y is not None else results["landmark_coef_"].shape[1] == 1
-        return self._store(checked.rows, fit, **results, _one_target=one)
+        held = draw.take(
+            fit.passes.engine,
+            checked.y,
+            checked.weight,
+            penalty=results["alpha_"],
+            fit_intercept=self.fit_intercept,
+        )
+        return self._store(checked.rows, fit, **results, _one_target=one, _held=held)
 
     def partial_fit(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> KernelRidge:
         """Add the rows X with the target y to the fit: one pass over them alone.
@@ -438,7 +452,7 @@ class KernelRidge(KernelRegressor):
         return self
 
     def _solved(self, fitted: NystromMap) -> dict[str, Any]:
-        return Ridge.of(self).solve(fitted, None)
+        return Ridge.of(self).solve(fitted, None) | {"_held": None}  # the sample is not of all rows
 
     def _check_merge(self, other: Self) -> None:
         Ridge.of(self).check_incremental()
@@ -475,9 +489,7 @@ class KernelRidgeClassifier(KernelClassifier):
     Cost: that of one :class:`nystrom.KernelRidge`, whatever the number of classes. Rows that hold their target are
     read once more at the beginning, to learn the classes.
 
-    There is no ``predict_proba``: the fitted values are least-squares estimates of ±1, which leave [−1, 1], need not
-    sum to a constant and are not calibrated. :class:`nystrom.KernelLogisticRegression` has probabilities; for these
-    scores, :class:`sklearn.calibration.CalibratedClassifierCV` learns some from held-out rows.
+    Probabilities are those of :meth:`predict_proba`: a sigmoid or softmax of the scores, learned from left-out rows.
 
     Examples
     --------
@@ -506,15 +518,31 @@ class KernelRidgeClassifier(KernelClassifier):
         super()._check_parameters()
         Ridge.of(self)
 
-    def fit(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> KernelRidgeClassifier:
-        """Fit to the rows X and their classes y, which may be None where the rows hold them."""
+    def fit(
+        self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None, *, groups: TargetLike = None
+    ) -> KernelRidgeClassifier:
+        """Fit to the rows X and their classes y, which may be None where the rows hold them.
+
+        Rows of one of the ``groups`` are left out together for :meth:`predict_set` and :meth:`predict_proba`.
+        """
         target = self._check_X_classes(X, y, sample_weight)
-        checked = Checked(target.rows, target.indicators, target.weight)
+        draw = self._draw(target.rows, groups)
+        checked = Checked(draw.rows, target.indicators, target.weight)
         fit, results = Ridge.of(self, target.class_weights).fit(self, checked)
-        return self._store(target.rows, fit, **target.results, **results, _one_target=len(target.classes) == 2)
+        held = draw.take(
+            fit.passes.engine,
+            checked.y,
+            checked.weight,
+            penalty=results["alpha_"],
+            fit_intercept=self.fit_intercept,
+            codes=target.codes,
+            class_weights=target.class_weights,
+        )
+        one = len(target.classes) == 2
+        return self._store(target.rows, fit, **target.results, **results, _one_target=one, _held=held)
 
     def _solved(self, fitted: NystromMap) -> dict[str, Any]:
-        return Ridge.of(self, self._class_weights).solve(fitted, None)
+        return Ridge.of(self, self._class_weights).solve(fitted, None) | {"_held": None}
 
     def _check_merge(self, other: Self) -> None:
         Ridge.of(self).check_incremental()

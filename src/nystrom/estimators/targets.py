@@ -12,12 +12,14 @@ from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin, is_c
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from nystrom.checks import check_tolerance
+from nystrom.checks import check_share, check_tolerance
 from nystrom.devices import beside, fetch
 from nystrom.engine import is_dask_collection
 from nystrom.estimators.base import KernelMachine
 from nystrom.estimators.parameters import SharedParameters, given_kernel, set_parameters
 from nystrom.estimators.pipeline import GivenSize, GrownSize, ToleranceSize, resolve_sizes
+from nystrom.estimators.quality import map_beside
+from nystrom.estimators.trust import TILE_ROWS, Draw, Held, calibrate, is_unlike
 from nystrom.kernels import InMetric, Kernel, make_kernel
 from nystrom.landmarks import make_selector
 from nystrom.linalg import small_product
@@ -77,6 +79,7 @@ class TargetMachine(KernelMachine):
     metric: MetricLike
     landmark_coef_: Array
     intercept_: Array
+    _held: Held | None
 
     def __init__(self, *, metric: MetricLike = None, **shared: Unpack[SharedParameters]) -> None:
         set_parameters(self, TargetMachine.__init__, locals())
@@ -166,6 +169,24 @@ class TargetMachine(KernelMachine):
         """Return the rows with a target of numbers and weights, all checked."""
         return check_target(self._check_X(X, reset=reset), y, sample_weight, numeric=True, owner=self)
 
+    def _draw(self, rows: RowBlocks, groups: TargetLike) -> Draw:
+        """Return which rows of the fit are left out afterwards, for intervals, sets and probabilities."""
+        return Draw.of(rows, groups, coordinates=self._kernel().has_coordinates)
+
+    def unlike(self, X: RowsLike, rate: float = 0.01, *, diag: TargetLike = None) -> Emitted:
+        """Return which rows are unlike those of the fit, shape (n,): do not rely on predictions for them.
+
+        A row is unlike if the variance of a Gaussian process with this kernel at the row is larger than at all but a
+        share ``rate`` of the rows of the fit, each left out itself. At most that share of new rows of the same kind is
+        reported. ``diag`` is as in :meth:`residual`.
+        """
+        check_is_fitted(self)
+        rate = check_share(rate, "rate")
+        rows = self._check_X(X, reset=False)
+        fitted, known = map_beside(self, rows, diag), calibrate(self, "unlike")
+        function = is_unlike(fitted, known, rate)
+        return self._emit(rows, function, None, np.bool_, label="unlike")
+
     def _judged(self, X: RowsLike, y: TargetLike, weight: TargetLike) -> tuple[Any, Any]:
         """Return the target and the weights that a score takes: those given, or those inside the rows X."""
         if isinstance(X, RowBlocks) and X.has_weight and weight is None:
@@ -214,6 +235,60 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, TargetMachine):
         if out is not None:
             return values
         return values[:, 0] if self._one_target else values
+
+    def predict_interval(self, X: RowsLike, coverage: float = 0.9) -> Emitted:
+        """Return intervals that hold the targets of new rows with a probability of ``coverage``.
+
+        The first call leaves rows of a sample out of the fit, in closed form, and looks at their errors; no row is
+        fitted again. Up to 500 rows this is the jackknife+, and the intervals hold at least 2 ``coverage`` − 1 of the
+        targets whatever their distribution, and close to ``coverage`` in practice. Widths follow the size of errors
+        near a row where that varies. The rows must be exchangeable; where there are several of one subject, give
+        ``groups`` to :meth:`fit`.
+
+        Parameters
+        ----------
+        X : rows
+            Any rows.
+        coverage : float
+            Between 0 and 1. With too few rows for it, the ends are infinite.
+
+        Returns
+        -------
+        array of shape (n, 2) or (n, t, 2)
+            Lower and upper ends.
+
+        Notes
+        -----
+        Cost: the first call O(s m (p + r) + r³) for a sample of s rows, at most 2,000; then that of :meth:`predict`.
+
+        Examples
+        --------
+        >>> import nystrom
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.uniform(-3, 3, size=(1000, 1))
+        >>> y = np.sin(X).ravel() + rng.normal(size=1000) * np.where(X < 0, 0.1, 0.5).ravel()
+        >>> model = nystrom.KernelRidge(n_landmarks=50, random_state=0).fit(X[:500], y[:500])
+        >>> low, high = model.predict_interval(X[500:], coverage=0.9).T
+        >>> bool(0.87 < np.mean((low <= y[500:]) & (y[500:] <= high)) < 0.93)
+        True
+        """
+        check_is_fitted(self)
+        coverage = check_share(coverage, "coverage")
+        rows = self._check_X(X, reset=False)
+        known, fitted = calibrate(self, "predict_interval"), self.map_
+        t = self.landmark_coef_.shape[1]
+
+        middles = np.asarray(self.predict(rows)).reshape(-1, t)
+
+        def function(block: Block) -> Array:
+            pieces = [
+                known.interval(middles[piece.start : piece.stop], fitted.evaluate(piece.X), coverage)
+                for piece in block.split(TILE_ROWS)
+            ]
+            return np.concatenate(pieces).reshape(-1, 2 * t)
+
+        ends = self._emit(rows, function, 2 * t, np.float64, label=f"interval {coverage}")
+        return ends if self._one_target else ends.reshape(-1, t, 2)
 
     def score(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> float:
         """Return R² of the predictions; y may be None where the rows hold it."""
@@ -316,6 +391,54 @@ class KernelClassifier(ClassifierMixin, TargetMachine):
             return _classes_of(values[:, 0] if values.shape[1] == 1 else values, classes)[:, None]
 
         return self._raw_predict(X, Link("classes", function, 1, classes.dtype), out=out)
+
+    def predict_proba(self, X: RowsLike, *, out: OutPath = None) -> Emitted:
+        """Return the probability of each class, in the order of ``classes_``, shape (n, c).
+
+        They are learned from the scores of rows that are left out of the fit in closed form, when probabilities are
+        first asked for; see :class:`nystrom.conformal.ClassLink`. Classes have the frequencies of the rows, whatever
+        ``class_weight`` says; without it, the most probable class is that of :meth:`predict`. ``out`` is as there.
+        """
+        check_is_fitted(self)
+        known = calibrate(self, "predict_proba")
+        return self._raw_predict(X, Link("probabilities", known.probabilities, len(self.classes_)), out=out)
+
+    def predict_set(self, X: RowsLike, coverage: float = 0.9) -> Emitted:
+        """Return sets of classes that hold the class of a new row with a probability of ``coverage``.
+
+        A class is in the set if its probability is above a threshold, which the same share of rows reaches with their
+        own class when they are left out of the fit (the least ambiguous set; there is no randomisation). A set has
+        several classes where a row may be of any of them. It is empty where no class is probable enough, which
+        happens if the classifier is right more often than ``coverage``.
+
+        Parameters
+        ----------
+        X : rows
+            Any rows.
+        coverage : float
+            Between 0 and 1.
+
+        Returns
+        -------
+        bool array of shape (n, c)
+            Whether each class, in the order of ``classes_``, is in the set.
+        """
+        check_is_fitted(self)
+        known = calibrate(self, "predict_set")
+        least = known.least_probability(check_share(coverage, "coverage"))
+
+        def function(scores: Array) -> Array:
+            return np.asarray(known.probabilities(scores) >= least)
+
+        return self._raw_predict(X, Link(f"sets {coverage}", function, len(self.classes_), np.bool_))
+
+    def calibration_error(self) -> float:
+        """Return the expected calibration error: how far confidence and accuracy of left-out rows differ, on average.
+
+        It is that of :meth:`predict_proba`, over bins of rows of like confidence; below 0.02 is good.
+        """
+        check_is_fitted(self)
+        return float(calibrate(self, "calibration_error").calibration_error)
 
     def score(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> float:
         """Return the share of rows classified rightly; y may be None where the rows hold it."""

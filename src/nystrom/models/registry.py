@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from nystrom.conformal import ClassLink
 from nystrom.devices import fetch
 from nystrom.engine.progress import make_progress
+from nystrom.estimators.trust import ClassScores, ErrorScores, Held, calibrate
 from nystrom.models.values import Kind, LeftOut, dataclass_kind
 from nystrom.types import Array, issparse
 
@@ -256,8 +258,12 @@ def kinds() -> Mapping[str, Kind]:
         Target,
         errors.Certificate,
         errors.ErrorEstimate,
+        ErrorScores,
+        ClassScores,
+        ClassLink,
     ):
         found[cls.__name__] = _checked_kind(cls)
+    found["Held"] = Kind(Held, lambda held: {"result": held.result}, _build_held)
     found["TiledRows"] = Kind(TiledRows, _training_rows, _build_training_rows)
     found["Pipeline"] = Kind(Pipeline, lambda value: dict(value.steps), _build_pipeline)
     return found
@@ -297,6 +303,8 @@ def _forward_names() -> dict[str, object]:
 
 def _estimator_kind(cls: type) -> Kind:
     def parts(model: Any) -> dict[str, object]:
+        if getattr(model, "_held", None) is not None:
+            calibrate(model, "save")  # a file holds what left-out rows say, not these rows
         values = {**model.get_params(deep=False), **vars(model)}
         if isinstance(values.get("random_state"), (np.random.Generator, np.random.RandomState)):
             values["random_state"] = None  # its state is of no use to predictions
@@ -324,6 +332,12 @@ def _estimator_kind(cls: type) -> Kind:
         return model
 
     return Kind(cls, parts, build)
+
+
+def _build_held(given: dict[str, Any]) -> Held:
+    if list(given) != ["result"] or not isinstance(given["result"], (ErrorScores, ClassScores)):
+        raise ValueError("the scores of left-out rows are missing")
+    return Held(result=given["result"])
 
 
 def _training_rows(tiles: Any) -> dict[str, object]:

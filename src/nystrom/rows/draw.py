@@ -77,7 +77,7 @@ def gather(passes: RowPasses, indices: Array) -> Matrix:
         return passes.rows.take(indices)
     order = np.argsort(indices, kind="stable")
     wanted = np.asarray(indices)[order]
-    pieces = [X for _, X in passes.map(lambda block: _pick(block, wanted).X, label="gather rows")]
+    pieces = [X for _, X in passes.map(lambda block: pick(block, wanted).X, label="gather rows")]
     return stack_rows(pieces, order)
 
 
@@ -85,19 +85,19 @@ def take_from(blocks: Iterable[Block], indices: Array) -> Matrix:
     """Return the rows with these numbers, in this order, out of all blocks in turn."""
     order = np.argsort(indices, kind="stable")
     wanted = np.asarray(indices)[order]
-    return stack_rows([_pick(block, wanted).X for block in blocks], order)
+    return stack_rows([pick(block, wanted).X for block in blocks], order)
 
 
 def take_with_targets(rows: RowBlocks, engine: Reader, numbers: Array) -> Block:
     """Return the rows with these numbers, in ascending order, with their targets and weights: one pass."""
-    pieces = [piece for _, piece in engine.map(rows, lambda block: _pick(block, numbers), label="sample")]
+    pieces = [piece for _, piece in engine.map(rows, lambda block: pick(block, numbers), label="sample")]
     y, weight = join_arrays([piece.y for piece in pieces]), join_arrays([piece.weight for piece in pieces])
     return Block(0, 0, stack_rows([piece.X for piece in pieces]), y, weight)
 
 
 def fetch_rows(passes: RowPasses, numbers: Array, *, with_target: bool = True) -> Sample:
     """Return the rows with these numbers, which are sorted and finite, and their targets as a matrix: one pass."""
-    parts = [part for _, part in passes.map(lambda block: _pick(block, numbers), label="rows on trial")]
+    parts = [part for _, part in passes.map(lambda block: pick(block, numbers), label="rows on trial")]
     X = stack_rows([part.X for part in parts])
     require_finite(X, passes.rows.name, numbers=numbers)
     targets = [part.y.reshape(part.X.shape[0], -1) for part in parts if with_target and part.y is not None]
@@ -126,7 +126,7 @@ def _weight_of(block: Block) -> Array | None:
     return block.weight
 
 
-def _pick(block: Block, wanted: Array) -> Block:
+def pick(block: Block, wanted: Array) -> Block:
     """Return the rows of a block that are among ``wanted``, sorted numbers."""
     first, last = np.searchsorted(wanted, (block.start, block.stop))
     # An array of row numbers copies, so that the block itself can be freed.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, softmax
 
 from nystrom.engine.threads import blas_threads
 from nystrom.linalg import add_thin_cross, thin_product
@@ -30,6 +30,10 @@ class Loss(Protocol):
 
     def evaluate(self, y: Array, scores: Array) -> tuple[Array, Array]:
         """Return ℓ, of shape (n, 1) if the loss is coupled, else (n, t); and ∂ℓ/∂s, of shape (n, t)."""
+        ...
+
+    def second(self, y: Array, scores: Array) -> Array:
+        """Return ∂²ℓ/∂s² in each score, of shape (n, t)."""
         ...
 
 
@@ -52,6 +56,9 @@ class Logistic:
     def evaluate(self, y: Array, scores: Array) -> tuple[Array, Array]:
         margin = y * scores
         return np.logaddexp(0.0, -margin), np.asarray(-y * expit(-margin))
+
+    def second(self, y: Array, scores: Array) -> Array:
+        return np.asarray(expit(scores) * expit(-scores))
 
 
 @dataclass(frozen=True)
@@ -80,6 +87,10 @@ class Multinomial:
         gradient[rows, y] -= 1
         return value[:, None], gradient
 
+    def second(self, y: Array, scores: Array) -> Array:
+        p = softmax(scores, axis=1)
+        return np.asarray(p * (1 - p))
+
 
 @dataclass(frozen=True)
 class SquaredHinge:
@@ -99,6 +110,9 @@ class SquaredHinge:
     def evaluate(self, y: Array, scores: Array) -> tuple[Array, Array]:
         short = np.maximum(1 - y * scores, 0.0)
         return np.square(short), -2 * y * short
+
+    def second(self, y: Array, scores: Array) -> Array:
+        return 2.0 * (y * scores < 1)
 
 
 @dataclass(frozen=True)
@@ -121,6 +135,9 @@ class SquaredEpsilonInsensitive:
         residual = scores - y
         excess = np.maximum(np.abs(residual) - self.epsilon, 0.0)
         return np.square(excess), 2 * np.sign(residual) * excess
+
+    def second(self, y: Array, scores: Array) -> Array:
+        return 2.0 * (np.abs(scores - y) > self.epsilon)
 
 
 class Metric(Protocol):

@@ -1,0 +1,513 @@
+"""What a fit keeps so that its answers can be trusted: rows that are left out afterwards, and what follows from them.
+
+A fit keeps a sample of at most 2,000 rows, which costs no pass. Intervals, sets and probabilities are computed when
+they are first asked for, or when the model is saved; the sample is then given up for some numbers per row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from nystrom.conformal import (
+    ClassLink,
+    conformal_quantile,
+    expected_calibration_error,
+    fit_link,
+    fit_scale,
+    leave_out,
+)
+from nystrom.engine import Engine
+from nystrom.exceptions import ApproximationWarning, warn_caller
+from nystrom.landmarks.base import Landmarks
+from nystrom.nystroem.factor import FeatureMap, NystromMap, spanning_projection
+from nystrom.rows import Block, RowBlocks, array_rows
+from nystrom.rows.base import BlockwiseRows
+from nystrom.rows.draw import pick, take_with_targets
+from nystrom.rows.sparse import join_arrays, stack_rows
+from nystrom.solvers.losses import Logistic, Loss, Multinomial
+from nystrom.types import Array, Matrix, TargetLike
+
+# Rows that are left out: a coverage of 90 % is then met to 0.7 % (one deviation).
+SAMPLE_ROWS = 2000
+# Wide rows are fewer, so that a model holds at most this many bytes of them; but no fewer than these.
+_SAMPLE_BYTES = 32 * 2**20
+_LEAST_ROWS = 500
+# Up to this many rows, intervals are those of the jackknife+. Above, leaving one row out moves a prediction by less
+# than 1 % of the interval's width.
+JACKKNIFE_ROWS = 500
+# Landmarks that leverages are estimated with where the fit has no factor.
+_FEW_LANDMARKS = 1000
+# Intervals of this many rows are found at a time.
+TILE_ROWS = 512
+# A coverage with the deviations of its band under a normal distribution, and by how much a band may fall short.
+_BAND = (0.9, 1.6449)
+_BAND_SHORT = 0.05
+_EPS = float(np.finfo(np.float64).eps)
+_UNKNOWN = (
+    "{what} needs rows that were left out of the fit, and this model holds none: it was fitted by partial_fit or "
+    "merge, or saved by an earlier version. Fit it again, in one call of fit."
+)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Some rows of a fit, and the objective that the fit has minimised.
+
+    Attributes
+    ----------
+    X : matrix (s, p)
+    target : array (s, t) or (s,)
+        As the loss takes it.
+    codes : array (s,) or None
+        The classes.
+    weight, once, times : arrays (s,)
+        The weight of each row in the objective, what of it is left out, and how many rows it counts as.
+    groups : array (s,)
+        The number of each row's group, from 0.
+    diagonal : array (s,) or None
+        k(x, x), where the rows alone do not tell.
+    complete : bool
+        Whether these are all rows of the fit, but for those of weight 0.
+    n_rows : int
+        Rows of the fit.
+    loss : Loss or None
+        None is half the square.
+    penalty : float
+        Times half the squared norm of the function.
+    """
+
+    X: Matrix
+    target: Array
+    codes: Array | None
+    weight: Array
+    once: Array
+    times: Array
+    groups: Array
+    diagonal: Array | None
+    complete: bool
+    n_rows: int
+    loss: Loss | None
+    penalty: float
+    fit_intercept: bool
+    weighted_classes: bool
+
+    @property
+    def counts(self) -> tuple[Array, float]:
+        """How often each row counts among scores, and how many rows these count as."""
+        times, n_groups = self.times, int(self.groups.max()) + 1
+        if n_groups == len(self.groups):
+            # Weights are repetitions; unless they are so small that only their ratios can be meant.
+            return times, max(float(times.sum()), float(times.sum() ** 2 / np.square(times).sum()))
+        return times / np.bincount(self.groups, times)[self.groups], float(n_groups)
+
+
+class WatchedRows(BlockwiseRows):
+    """Rows in a file, of which some are kept when a pass reads them."""
+
+    def __init__(self, rows: RowBlocks, numbers: Array, found: list[dict[int, Block]] | None = None) -> None:
+        self._pieces: dict[int, Block] = {}
+        self._found = [] if found is None else found
+        self._found.append(self._pieces)
+        self._numbers = numbers
+        super().__init__(rows, self._note)
+
+    def _note(self, block: Block) -> Block:
+        if block.start not in self._pieces:
+            self._pieces[block.start] = pick(block, self._numbers)
+        return block
+
+    def widened(self, block_rows: int) -> RowBlocks:
+        wide = self.rows.widened(block_rows)
+        return self if wide is self.rows else WatchedRows(wide, self._numbers, self._found)
+
+    def identity(self) -> str | None:
+        return self.rows.identity()
+
+    def target_dtype(self) -> np.dtype | None:
+        return self.rows.target_dtype()
+
+    def kept(self) -> Block | None:
+        """Return the rows with the numbers; None unless one pass has read all of them."""
+        for pieces in self._found:
+            parts = [pieces[start] for start in sorted(pieces)]
+            if sum(part.X.shape[0] for part in parts) == len(self._numbers):
+                y, weight = (join_arrays([getattr(part, name) for part in parts]) for name in ("y", "weight"))
+                return Block(0, 0, stack_rows([part.X for part in parts]), y, weight)
+        return None
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The rows of a fit that are kept: their numbers and groups, and the rows to fit to, which note them."""
+
+    rows: RowBlocks
+    numbers: Array
+    groups: Array
+    grouped: bool
+    coordinates: bool
+
+    @classmethod
+    def of(cls, rows: RowBlocks, groups: TargetLike, *, coordinates: bool) -> Draw:
+        """Draw rows at random, or whole groups of them; without ``coordinates`` a row holds its kernel values."""
+        n, p = rows.shape
+        row_bytes = 1 if rows.is_sparse else p * rows.dtype.itemsize
+        most = int(np.clip(_SAMPLE_BYTES // row_bytes, _LEAST_ROWS, SAMPLE_ROWS))
+        rng = np.random.default_rng(0)
+        codes = None if groups is None else _check_groups(groups, n)
+        if n <= most:
+            numbers = np.arange(n)
+        elif codes is None:
+            numbers = np.sort(rng.choice(n, most, replace=False, shuffle=False))
+        else:
+            sizes = np.bincount(codes)
+            order = rng.permutation(len(sizes))
+            drawn = order[: max(int(np.searchsorted(np.cumsum(sizes[order]), most)), 1)]
+            numbers = np.flatnonzero(np.isin(codes, drawn))
+        own = np.arange(len(numbers)) if codes is None else np.unique(codes[numbers], return_inverse=True)[1].ravel()
+        watched = rows if rows.in_memory or rows.on_cluster else WatchedRows(rows, numbers)
+        return cls(watched, numbers, own, codes is not None, coordinates)
+
+    def take(
+        self,
+        engine: Engine,
+        y: Array | None,
+        weight: Array | None,
+        *,
+        penalty: float,
+        fit_intercept: bool,
+        loss: Loss | None = None,
+        codes: Array | None = None,
+        class_weights: Array | None = None,
+    ) -> Held:
+        """Return the sample after the fit: no pass but on a cluster; y and weight are None where the rows hold them."""
+        numbers, rows = self.numbers, self.rows
+        found = rows.kept() if isinstance(rows, WatchedRows) else None
+        if found is None and rows.in_memory and y is not None and (weight is not None or not rows.has_weight):
+            found = Block(0, 0, rows.take(numbers))
+        if found is None:
+            found = take_with_targets(rows, engine, numbers)
+        y = found.y if y is None else np.asarray(y[numbers])
+        weight = found.weight if weight is None else np.asarray(weight[numbers])
+        weight = np.ones(len(numbers)) if weight is None else np.asarray(weight, dtype=np.float64)
+        kinds = None if codes is None else codes[numbers].astype(np.intp)
+        unit = np.ones(len(numbers)) if class_weights is None or kinds is None else class_weights[kinds]
+        own = np.flatnonzero(weight > 0)
+        diagonal = None if self.coordinates else np.asarray(found.X[np.arange(len(numbers)), numbers]).ravel()[own]
+        assert y is not None
+        return Held(
+            Sample(
+                found.X[own],
+                np.asarray(y)[own],
+                None if kinds is None else kinds[own],
+                weight[own],
+                (weight if self.grouped else np.minimum(unit, weight))[own],
+                (weight / unit)[own],
+                np.unique(self.groups[own], return_inverse=True)[1].ravel(),
+                diagonal,
+                len(numbers) == rows.shape[0],
+                rows.shape[0],
+                loss,
+                float(penalty),
+                fit_intercept,
+                class_weights is not None,
+            )
+        )
+
+
+def _check_groups(groups: Any, n: int) -> Array:
+    found = np.asarray(groups)
+    if found.shape != (n,):
+        raise ValueError(f"groups must have one entry for each of the {n} rows of X; got the shape {found.shape}.")
+    codes = np.unique(found, return_inverse=True)[1].ravel()
+    if codes.max() == 0:
+        raise ValueError("groups must hold at least 2 groups: rows of one are left out, and the others stay.")
+    return codes
+
+
+class Held:
+    """The sample of a fit; after it was used, what has become of it."""
+
+    def __init__(self, sample: Sample | None = None, result: ErrorScores | ClassScores | None = None) -> None:
+        self.sample, self.result = sample, result
+
+
+@dataclass(frozen=True)
+class ErrorScores:
+    """Errors of left-out rows, over the size of errors near them; with what gives that size at any row.
+
+    Attributes
+    ----------
+    scores : array (s, t)
+    weight : array (s,)
+        How often each counts.
+    count : float
+        How many rows they count as.
+    novelty, penalty : array (s,), float
+        See :meth:`nystrom.estimators.targets.TargetMachine.unlike`.
+    scale_coef, scale_intercept : arrays (m, t), (t,)
+        The logarithm of the size is ``k(x, Z) @ scale_coef + scale_intercept``.
+    groups : array (s,)
+        The number of each row's group.
+    shift_coef, shift_intercept : arrays (t, m, groups), (t, groups), or None
+        What leaving out a group adds to a prediction, of fits to few rows.
+    """
+
+    scores: Array
+    weight: Array
+    count: float
+    novelty: Array
+    penalty: float
+    scale_coef: Array
+    scale_intercept: Array
+    groups: Array
+    shift_coef: Array | None = None
+    shift_intercept: Array | None = None
+
+    def __post_init__(self) -> None:
+        _require_numbers(self)
+        (s, t), (m, _) = self.scores.shape, self.scale_coef.shape
+        fits = self.weight.shape == self.groups.shape == (s,) and self.scale_coef.shape == (m, t)
+        fits &= self.scale_intercept.shape == (t,) and bool((self.groups >= 0).all())
+        if self.shift_coef is not None and self.shift_intercept is not None:
+            n_groups = int(self.groups.max()) + 1
+            fits &= self.shift_coef.shape == (t, m, n_groups) and self.shift_intercept.shape == (t, n_groups)
+        if not (fits and s):
+            raise ValueError("the errors of left-out rows do not fit together")
+
+    def interval(self, predicted: Array, C: Array, coverage: float) -> Array:
+        """Return lower and upper ends, shape (n, t, 2), of predictions (n, t) from their kernel values (n, m)."""
+        scale = np.exp(C @ self.scale_coef + self.scale_intercept)
+        out = np.empty((*predicted.shape, 2))
+        for k in range(predicted.shape[1]):
+            middle, size = predicted[:, k], scale[:, k]
+            if self.shift_coef is None or self.shift_intercept is None:
+                half = conformal_quantile(self.scores[:, k], self.weight, coverage, self.count) * size
+                out[:, k] = np.column_stack([middle - half, middle + half])
+                continue
+            others = middle[:, None] + (C @ self.shift_coef[k] + self.shift_intercept[k])[:, self.groups]
+            halves = size[:, None] * self.scores[:, k]
+            out[:, k, 0] = -conformal_quantile(halves - others, self.weight, coverage, self.count)
+            out[:, k, 1] = conformal_quantile(halves + others, self.weight, coverage, self.count)
+        return out
+
+
+@dataclass(frozen=True)
+class ClassScores:
+    """One minus the probability of the class of left-out rows, and how scores become probabilities.
+
+    Attributes
+    ----------
+    scores, weight, count, novelty, penalty
+        As in :class:`ErrorScores`.
+    link : ClassLink
+        From scores to probabilities.
+    calibration_error : float
+        The expected calibration error of the probabilities of left-out rows.
+    """
+
+    scores: Array
+    weight: Array
+    count: float
+    novelty: Array
+    penalty: float
+    link: ClassLink
+    calibration_error: float
+
+    def __post_init__(self) -> None:
+        _require_numbers(self)
+        if self.scores.shape != self.weight.shape or not self.scores.size:
+            raise ValueError("the scores of left-out rows do not fit together")
+
+    def probabilities(self, scores: Array) -> Array:
+        """Return the probability of each class, (n, c), from scores (n, t)."""
+        return self.link(by_class(scores))
+
+    def least_probability(self, coverage: float) -> float:
+        """Return the probability above which a class is in a set."""
+        return 1 - float(conformal_quantile(self.scores, self.weight, coverage, self.count))
+
+
+def _require_numbers(scores: Any) -> None:
+    for each in fields(scores):
+        value = getattr(scores, each.name)
+        if (
+            value is not None
+            and not isinstance(value, ClassLink)
+            and not (np.asarray(value).dtype.kind in "fiu" and np.isfinite(value).all())
+        ):
+            raise ValueError(f"{each.name} of left-out rows must be finite numbers")
+
+
+def by_class(scores: Array) -> Array:
+    """Return scores of all classes, also of two."""
+    return np.hstack([-scores, scores]) if scores.shape[1] == 1 else scores
+
+
+def calibrate(machine: Any, what: str) -> Any:
+    """Return the scores of the left-out rows of a machine, computed when they are first asked for.
+
+    Cost: O(s m (p + r) + r³) for a sample of s rows.
+    """
+    held: Held | None = getattr(machine, "_held", None)
+    if held is None:
+        raise ValueError(_UNKNOWN.format(what=what))
+    if held.result is None:
+        assert held.sample is not None
+        held.result = _scores_of(machine, held.sample)
+        held.sample = None
+    return held.result
+
+
+def _scores_of(machine: Any, sample: Sample) -> ErrorScores | ClassScores:
+    s, rows = sample.X.shape[0], array_rows(sample.X)
+    ask = machine.predict if sample.codes is None else machine.decision_function
+    found = np.asarray(ask(rows), dtype=np.float64).reshape(s, -1)
+    basis = _Basis.of(machine, sample)
+    y = np.asarray(sample.target, dtype=np.float64).reshape(s, -1)
+    if sample.loss is None:
+        gradient, curvature = found - y, np.ones((s, 1))
+    else:
+        _, gradient = sample.loss.evaluate(np.asarray(sample.target).reshape(s, -1), found)
+        curvature = sample.loss.second(np.asarray(sample.target).reshape(s, -1), found)
+    hessians = np.stack([basis.hessian(sample, curvature[:, k]) for k in range(curvature.shape[1])])
+    left = leave_out(basis.phi, gradient, curvature, sample.once, hessians, sample.groups, basis.beyond)
+    weight, count = sample.counts
+    novelty = _novelty(machine.map_, sample.X, sample.penalty, basis.diagonal, left_out=True)
+    common: dict[str, Any] = {"weight": weight, "count": count, "novelty": novelty, "penalty": sample.penalty}
+    if sample.codes is not None:
+        return _class_scores(found + left.change, sample, sample.codes, common)
+    errors = y - found - left.change
+    if hasattr(machine, "amplitude_"):
+        unknown = np.maximum(basis.diagonal - np.square(basis.phi).sum(axis=1), 0.0) * (not basis.beyond.any())
+        variance = machine.alpha_ * (1 + left.leverage) + machine.amplitude_ * unknown[:, None]
+        _warn_if_narrow(errors / (np.sqrt(variance) * machine._y_deviation), weight)
+    phi = basis.phi[:, : basis.projection.shape[1]]
+    scale = fit_scale(phi, errors, weight, sample.groups)
+    shifts: dict[str, Any] = {}
+    if sample.complete and s <= JACKKNIFE_ROWS and not basis.beyond.any():
+        r = basis.projection.shape[1]
+        constants = left.steps[:, r] if sample.fit_intercept else np.zeros((len(left.steps), left.steps.shape[2]))
+        shifts = {
+            "shift_coef": np.stack([basis.projection @ steps[:r] for steps in left.steps]).astype(np.float32),
+            "shift_intercept": constants,
+        }
+    return ErrorScores(
+        scores=np.abs(errors) / scale.at_rows,
+        scale_coef=basis.projection @ scale.weights,
+        scale_intercept=scale.intercept,
+        groups=sample.groups,
+        **common,
+        **shifts,
+    )
+
+
+def _warn_if_narrow(errors: Array, weight: Array) -> None:
+    """Warn where a Gaussian process is too sure of itself: errors of left-out rows, in its own deviations."""
+    inside = float(np.average((np.abs(errors) <= _BAND[1]).mean(axis=1), weights=weight))
+    if inside < _BAND[0] - _BAND_SHORT:
+        warn_caller(
+            f"the band of this process is too narrow: {inside:.0%} of the targets of left-out rows are in its "
+            f"{_BAND[0]:.0%} band. Use predict_interval, give alpha a larger value, or take another kernel.",
+            ApproximationWarning,
+        )
+
+
+def _class_scores(scores: Array, sample: Sample, codes: Array, common: dict[str, Any]) -> ClassScores:
+    scores, weight = by_class(scores), common["weight"]
+    if isinstance(sample.loss, Logistic):
+        link = ClassLink(0.5, None, np.zeros(2))
+    elif isinstance(sample.loss, Multinomial):
+        link = ClassLink(1.0, None, np.zeros(scores.shape[1]))
+    else:
+        link = fit_link(scores, codes, weight, offsets=sample.weighted_classes)
+    found = link(scores)
+    error = expected_calibration_error(found, codes, weight)
+    return ClassScores(scores=1 - found[np.arange(len(codes)), codes], link=link, calibration_error=error, **common)
+
+
+@dataclass(frozen=True)
+class _Basis:
+    """Features of a sample, the sums of all rows' features, and what else adds to leverages.
+
+    ``projection`` (m, r) makes features of kernel values with the landmarks of ``machine.map_``. With an intercept phi
+    has a last column of ones.
+    """
+
+    phi: Array
+    projection: Array
+    moments: Array | None
+    beyond: Array
+    diagonal: Array
+
+    @classmethod
+    def of(cls, machine: Any, sample: Sample) -> _Basis:
+        fitted: FeatureMap = machine.map_
+        C = np.asarray(fitted.evaluate(sample.X), dtype=np.float64)
+        apart = getattr(machine, "solver_", "factor") == "exact" or hasattr(machine, "mean_map_")
+        moments = None
+        if isinstance(fitted, NystromMap):
+            projection = fitted.projection
+            moments = _moments(
+                np.diag(fitted.eigenvalues), fitted.rotation.T @ fitted.statistics.mean, fitted.statistics.weight
+            )
+        elif sample.complete:
+            projection = fitted.projection
+        else:
+            # Some landmarks stand for the rows: the estimator of ridge leverage scores by sampling.
+            m = len(fitted.landmarks)
+            few = np.linspace(0, m - 1, min(_FEW_LANDMARKS, m)).astype(int)
+            points = Landmarks(fitted.landmarks.points[few], None)
+            inner = spanning_projection(fitted.kernel, points)
+            projection = np.zeros((m, inner.shape[1]))
+            projection[few] = inner
+            F = np.asarray(fitted.kernel(points.points, points.points), dtype=np.float64) @ inner
+            count = sample.n_rows
+            moments = _moments(F.T @ F * (count / len(few)), F.mean(axis=0), count)
+            apart = True
+        phi = C @ projection
+        diagonal = fitted.kernel.diag(sample.X) if sample.diagonal is None else sample.diagonal
+        diagonal, beyond = np.asarray(diagonal, dtype=np.float64), np.zeros(len(phi))
+        if apart:
+            beyond = np.maximum(diagonal - np.square(phi).sum(axis=1), 0.0) / sample.penalty
+        if sample.fit_intercept:
+            phi = np.column_stack([phi, np.ones(len(phi))])
+        return cls(phi, projection, moments, beyond, diagonal)
+
+    def hessian(self, sample: Sample, curvature: Array) -> Array:
+        """Return the second derivatives of the objective of one score."""
+        q, r = self.phi.shape[1], self.projection.shape[1]
+        if sample.complete or self.moments is None:
+            H = (self.phi * (sample.weight * curvature)[:, None]).T @ self.phi
+        else:
+            H = self.moments[:q, :q] * float(np.average(curvature, weights=sample.weight))
+        return np.asarray(H + sample.penalty * np.diag(np.arange(q) < r))
+
+
+def _moments(gram: Array, mean: Array, weight: float) -> Array:
+    """Return the second moments of features with a constant beside them."""
+    return np.block([[gram, weight * mean[:, None]], [weight * mean[None], np.array([[weight]])]])
+
+
+def _novelty(fitted: FeatureMap, X: Matrix, penalty: float, diagonal: Array, *, left_out: bool) -> Array:
+    """Return the variance of f at rows as a share of k(x, x): 1 for rows unlike any seen."""
+    phi = np.square(np.asarray(fitted.evaluate(X), dtype=np.float64) @ fitted.projection)
+    unknown = np.maximum(diagonal - phi.sum(axis=1), 0.0)
+    if isinstance(fitted, NystromMap):
+        seen = phi @ (1 / (fitted.eigenvalues + penalty))
+        unknown = unknown + penalty * (seen / np.maximum(1 - seen, _EPS) if left_out else seen)
+    return np.asarray(np.divide(unknown, diagonal, out=np.zeros_like(unknown), where=diagonal > 0))
+
+
+def is_unlike(fitted: FeatureMap, known: ErrorScores | ClassScores, rate: float) -> Callable[[Block], Array]:
+    """Return the function from blocks to whether rows are unlike all but a share of the left-out rows."""
+    most = float(conformal_quantile(known.novelty, known.weight, 1 - rate, known.count))
+
+    def function(block: Block) -> Array:
+        diagonal = np.asarray(fitted.kernel.diag(block.X, start=block.start), dtype=np.float64)
+        return _novelty(fitted, block.X, known.penalty, diagonal, left_out=False) > most
+
+    return function
