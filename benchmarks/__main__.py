@@ -13,13 +13,15 @@ import numpy as np
 import scipy
 import sklearn
 
-from benchmarks import picture, records, scaling
+from benchmarks import intervals, picture, records, scaling
 from benchmarks.suites import SUITES
 from nystrom import __version__
 from nystrom.engine.threads import resolve_n_jobs
 from nystrom.loops import instruction_set
 
 ROOT = Path(__file__).parents[1]
+# Suites that print and store tables of their own.
+ALONE = {"scaling": scaling.main, "intervals": intervals.main}
 
 
 def machine() -> dict[str, str | int | bool]:
@@ -38,7 +40,7 @@ def machine() -> dict[str, str | int | bool]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "suites", nargs="*", help=f"any of {', '.join([*SUITES, 'scaling'])}; all but scaling by default; pages"
+        "suites", nargs="*", help=f"any of {', '.join([*SUITES, *ALONE])}; all but the last two by default; pages"
     )
     parser.add_argument("--repeat", type=int, default=5, help="rounds; the best of each contestant counts")
     parser.add_argument("--output", type=Path, default=Path("benchmark-results"), help="folder for the results")
@@ -51,15 +53,15 @@ def main() -> None:
         picture.draw(ROOT / "docs" / "images" / "error-against-time.png")
         return
     chosen = args.suites or list(SUITES)
-    unknown = sorted(set(chosen) - {*SUITES, "scaling"})
+    unknown = sorted(set(chosen) - {*SUITES, *ALONE})
     if unknown:
-        parser.error(f"no suite {unknown[0]!r}; there are {', '.join([*SUITES, 'scaling'])}")
+        parser.error(f"no suite {unknown[0]!r}; there are {', '.join([*SUITES, *ALONE])}")
     print(json.dumps(machine()), "load", os.getloadavg())
     args.output.mkdir(parents=True, exist_ok=True)
     slower: list[str] = []
     for name in chosen:
-        if name == "scaling":
-            scaling.main(args.repeat, args.output)
+        if name in ALONE:
+            ALONE[name](args.repeat, args.output)
             continue
         results = list(SUITES[name](args.repeat))
         found = records.describe(results)

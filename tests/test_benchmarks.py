@@ -83,3 +83,11 @@ def test_every_round_is_judged_if_asked():
     (found,) = contest("case", {"ours": lambda: next(seeds)}, repeat=3, judge=float, pause=0.0, judge_each=True)
     assert found.error == 1.0
     assert len(found.times) == 3
+
+
+@pytest.mark.parametrize("name", ["even errors", "groups of ten", "few rows", "three classes", "1 % minority"])
+def test_intervals_and_sets_of_the_benchmark_cover(name):
+    from benchmarks.intervals import CASES, split
+
+    covered = [split(CASES[name]._replace(n=min(CASES[name].n, 600)), seed, new=600)[0].covered for seed in range(8)]
+    assert 0.85 < sum(covered) / 8 < 0.95

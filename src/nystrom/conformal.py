@@ -39,19 +39,27 @@ class LeftOut:
     ----------
     change : array (s, t)
         ``f₋(x_i) − f(x_i)``, with the whole group of row i left out.
-    steps : array (t, q, groups)
-        The change of the weights for each group.
+    steps : array (t, q, groups) or None
+        The change of the weights for each group, where it was asked for.
     leverage : array (s, t)
         ``φᵀ H⁻¹ φ`` with the row left out of H.
     """
 
     change: Array
-    steps: Array
+    steps: Array | None
     leverage: Array
 
 
 def leave_out(
-    phi: Array, gradient: Array, curvature: Array, once: Array, hessians: Array, groups: Array, beyond: Array
+    phi: Array,
+    gradient: Array,
+    curvature: Array,
+    once: Array,
+    hessians: Array,
+    groups: Array,
+    beyond: Array,
+    *,
+    with_steps: bool = False,
 ) -> LeftOut:
     """Return one Newton step for each group of rows that is left out. Cost: O(q³ + s q²) per Hessian.
 
@@ -69,11 +77,13 @@ def leave_out(
         The number of each row's group, from 0.
     beyond : array (s,)
         What features other than these add to the leverage of a left-out row; zeros if there are no others.
+    with_steps : bool
+        Whether to return the change of the weights, too.
     """
     n_groups, alone = int(groups.max()) + 1, int(groups.max()) + 1 == len(groups)
     (s, q), t = phi.shape, gradient.shape[1]
     change, leverage = np.empty((s, t)), np.empty((s, t))
-    steps = np.empty((t, q, n_groups))
+    steps = np.empty((t, q, n_groups)) if with_steps else None
     bend = np.broadcast_to(curvature * once[:, None], (s, t))
     pull = gradient * once[:, None]
     U = np.empty((0, 0))
@@ -86,17 +96,18 @@ def leave_out(
         left = h / np.maximum(1 - bend[:, k] * h, _EPS) + beyond
         leverage[:, k] = left
         if alone:
-            pulls = pull[:, k] * (1 + bend[:, k] * left)
             change[:, k] = pull[:, k] * left
-            steps[k] = np.zeros((q, n_groups))
-            steps[k][:, groups] = solve_triangular(L, U * pulls, lower=True, trans="T")
+            if steps is not None:
+                pulls = pull[:, k] * (1 + bend[:, k] * left)
+                steps[k][:, groups] = solve_triangular(L, U * pulls, lower=True, trans="T")
             continue
         for group, own in enumerate(_members(groups)):
             V = U[:, own]
             inner = V.T @ V + np.diag(beyond[own])
             pulls = np.linalg.solve(np.eye(len(own)) * (1 + 8 * _EPS) - bend[own, k, None] * inner, pull[own, k])
             change[own, k] = inner @ pulls
-            steps[k][:, group] = solve_triangular(L, V @ pulls, lower=True, trans="T")
+            if steps is not None:
+                steps[k][:, group] = solve_triangular(L, V @ pulls, lower=True, trans="T")
     return LeftOut(change, steps, leverage)
 
 
@@ -178,6 +189,11 @@ def conformal_quantile(values: Array, weight: Array, coverage: float, count: flo
     count : float
         How many rows they count as. The new row adds one, so that few rows give infinity.
     """
+    if np.ptp(weight) == 0:
+        place = int(np.ceil(coverage * (1 + 1 / count) * len(weight) - 1e-9)) - 1
+        if place >= len(weight):
+            return np.full(values.shape[:-1], np.inf)
+        return np.asarray(np.partition(values, place, axis=-1)[..., place])
     order = np.argsort(values, axis=-1, kind="stable")
     reached = np.cumsum(weight[order], axis=-1) / weight.sum()
     # Rounding of the sums must not move the quantile by a row.

@@ -291,6 +291,7 @@ class GaussianProcessRegressor(KernelRegressor):
             None if noise is None else mean / noise,
             penalty=results["_ratio"],
             fit_intercept=False,
+            tuned=True,
             whole=noise is not None,
         )
         # scikit-learn's process drops the axis of a single target too.

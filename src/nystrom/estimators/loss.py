@@ -130,6 +130,7 @@ class LossFit:
             target.weight,
             penalty=1 / results["C_"],
             fit_intercept=self.options.fit_intercept,
+            tuned=len(results["Cs_"]) > 1,
             loss=self.loss,
             codes=None if classes is None else classes.codes,
             class_weights=None if classes is None else classes.class_weights,

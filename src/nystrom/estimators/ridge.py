@@ -432,6 +432,7 @@ class KernelRidge(KernelRegressor):
             checked.weight,
             penalty=results["alpha_"],
             fit_intercept=self.fit_intercept,
+            tuned=len(results["alphas_"]) > 1,
         )
         return self._store(checked.rows, fit, **results, _one_target=one, _held=held)
 
@@ -535,6 +536,7 @@ class KernelRidgeClassifier(KernelClassifier):
             checked.weight,
             penalty=results["alpha_"],
             fit_intercept=self.fit_intercept,
+            tuned=len(results["alphas_"]) > 1,
             codes=target.codes,
             class_weights=target.class_weights,
         )

@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from nystrom.checks import check_share, check_tolerance
-from nystrom.devices import beside, fetch
+from nystrom.devices import beside, fetch, to_host
 from nystrom.engine import is_dask_collection
 from nystrom.estimators.base import KernelMachine
 from nystrom.estimators.parameters import SharedParameters, given_kernel, set_parameters
@@ -240,7 +240,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, TargetMachine):
         """Return intervals that hold the targets of new rows with a probability of ``coverage``.
 
         The first call leaves rows of a sample out of the fit, in closed form, and looks at their errors; no row is
-        fitted again. Up to 500 rows this is the jackknife+, and the intervals hold at least 2 ``coverage`` − 1 of the
+        fitted again. Up to 250 rows this is the jackknife+, and the intervals hold at least 2 ``coverage`` − 1 of the
         targets whatever their distribution, and close to ``coverage`` in practice. Widths follow the size of errors
         near a row where that varies. The rows must be exchangeable; where there are several of one subject, give
         ``groups`` to :meth:`fit`.
@@ -278,11 +278,11 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, TargetMachine):
         known, fitted = calibrate(self, "predict_interval"), self.map_
         t = self.landmark_coef_.shape[1]
 
-        middles = np.asarray(self.predict(rows)).reshape(-1, t)
+        middles = np.asarray(fetch(self.predict(X))).reshape(-1, t)
 
         def function(block: Block) -> Array:
             pieces = [
-                known.interval(middles[piece.start : piece.stop], fitted.evaluate(piece.X), coverage)
+                known.interval(middles[piece.start : piece.stop], to_host(fitted.evaluate(piece.X)), coverage)
                 for piece in block.split(TILE_ROWS)
             ]
             return np.concatenate(pieces).reshape(-1, 2 * t)

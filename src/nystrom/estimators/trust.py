@@ -7,7 +7,7 @@ they are first asked for, or when the model is saved; the sample is then given u
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from nystrom.conformal import (
     fit_scale,
     leave_out,
 )
+from nystrom.devices import fetch, to_host
 from nystrom.engine import Engine
 from nystrom.exceptions import ApproximationWarning, warn_caller
 from nystrom.landmarks.base import Landmarks
@@ -38,7 +39,7 @@ _SAMPLE_BYTES = 32 * 2**20
 _LEAST_ROWS = 500
 # Up to this many rows, intervals are those of the jackknife+. Above, leaving one row out moves a prediction by less
 # than 1 % of the interval's width.
-JACKKNIFE_ROWS = 500
+JACKKNIFE_ROWS = 250
 # Landmarks that leverages are estimated with where the fit has no factor.
 _FEW_LANDMARKS = 1000
 # Intervals of this many rows are found at a time.
@@ -78,6 +79,8 @@ class Sample:
         None is half the square.
     penalty : float
         Times half the squared norm of the function.
+    tuned : bool
+        Whether the penalty was chosen by the rows.
     """
 
     X: Matrix
@@ -94,15 +97,18 @@ class Sample:
     penalty: float
     fit_intercept: bool
     weighted_classes: bool
+    tuned: bool
 
     @property
     def counts(self) -> tuple[Array, float]:
         """How often each row counts among scores, and how many rows these count as."""
         times, n_groups = self.times, int(self.groups.max()) + 1
+        # A regularisation chosen by the same rows fits them better than new ones, by about one row more.
+        rows = 1 + self.tuned
         if n_groups == len(self.groups):
             # Weights are repetitions; unless they are so small that only their ratios can be meant.
-            return times, max(float(times.sum()), float(times.sum() ** 2 / np.square(times).sum()))
-        return times / np.bincount(self.groups, times)[self.groups], float(n_groups)
+            return times, max(float(times.sum()), float(times.sum() ** 2 / np.square(times).sum())) / rows
+        return times / np.bincount(self.groups, times)[self.groups], n_groups / rows
 
 
 class WatchedRows(BlockwiseRows):
@@ -179,17 +185,23 @@ class Draw:
         *,
         penalty: float,
         fit_intercept: bool,
+        tuned: bool,
+        whole: bool = False,
         loss: Loss | None = None,
         codes: Array | None = None,
         class_weights: Array | None = None,
     ) -> Held:
-        """Return the sample after the fit: no pass but on a cluster; y and weight are None where the rows hold them."""
+        """Return the sample after the fit: no pass but on a cluster; y and weight are None where the rows hold them.
+
+        ``whole`` says that weights are no repetitions, as those by the noise of a row are none.
+        """
         numbers, rows = self.numbers, self.rows
         found = rows.kept() if isinstance(rows, WatchedRows) else None
         if found is None and rows.in_memory and y is not None and (weight is not None or not rows.has_weight):
             found = Block(0, 0, rows.take(numbers))
         if found is None:
             found = take_with_targets(rows, engine, numbers)
+        found = replace(found, X=to_host(found.X))
         y = found.y if y is None else np.asarray(y[numbers])
         weight = found.weight if weight is None else np.asarray(weight[numbers])
         weight = np.ones(len(numbers)) if weight is None else np.asarray(weight, dtype=np.float64)
@@ -204,8 +216,8 @@ class Draw:
                 np.asarray(y)[own],
                 None if kinds is None else kinds[own],
                 weight[own],
-                (weight if self.grouped else np.minimum(unit, weight))[own],
-                (weight / unit)[own],
+                (weight if self.grouped or whole else np.minimum(unit, weight))[own],
+                (np.ones_like(weight) if whole else weight / unit)[own],
                 np.unique(self.groups[own], return_inverse=True)[1].ravel(),
                 diagonal,
                 len(numbers) == rows.shape[0],
@@ -214,6 +226,7 @@ class Draw:
                 float(penalty),
                 fit_intercept,
                 class_weights is not None,
+                tuned,
             )
         )
 
@@ -365,7 +378,7 @@ def calibrate(machine: Any, what: str) -> Any:
 def _scores_of(machine: Any, sample: Sample) -> ErrorScores | ClassScores:
     s, rows = sample.X.shape[0], array_rows(sample.X)
     ask = machine.predict if sample.codes is None else machine.decision_function
-    found = np.asarray(ask(rows), dtype=np.float64).reshape(s, -1)
+    found = np.asarray(fetch(ask(rows)), dtype=np.float64).reshape(s, -1)
     basis = _Basis.of(machine, sample)
     y = np.asarray(sample.target, dtype=np.float64).reshape(s, -1)
     if sample.loss is None:
@@ -374,7 +387,10 @@ def _scores_of(machine: Any, sample: Sample) -> ErrorScores | ClassScores:
         _, gradient = sample.loss.evaluate(np.asarray(sample.target).reshape(s, -1), found)
         curvature = sample.loss.second(np.asarray(sample.target).reshape(s, -1), found)
     hessians = np.stack([basis.hessian(sample, curvature[:, k]) for k in range(curvature.shape[1])])
-    left = leave_out(basis.phi, gradient, curvature, sample.once, hessians, sample.groups, basis.beyond)
+    jackknife = sample.codes is None and sample.complete and s <= JACKKNIFE_ROWS and not basis.beyond.any()
+    left = leave_out(
+        basis.phi, gradient, curvature, sample.once, hessians, sample.groups, basis.beyond, with_steps=jackknife
+    )
     weight, count = sample.counts
     novelty = _novelty(machine.map_, sample.X, sample.penalty, basis.diagonal, left_out=True)
     common: dict[str, Any] = {"weight": weight, "count": count, "novelty": novelty, "penalty": sample.penalty}
@@ -388,7 +404,7 @@ def _scores_of(machine: Any, sample: Sample) -> ErrorScores | ClassScores:
     phi = basis.phi[:, : basis.projection.shape[1]]
     scale = fit_scale(phi, errors, weight, sample.groups)
     shifts: dict[str, Any] = {}
-    if sample.complete and s <= JACKKNIFE_ROWS and not basis.beyond.any():
+    if left.steps is not None:
         r = basis.projection.shape[1]
         constants = left.steps[:, r] if sample.fit_intercept else np.zeros((len(left.steps), left.steps.shape[2]))
         shifts = {
@@ -446,7 +462,7 @@ class _Basis:
     @classmethod
     def of(cls, machine: Any, sample: Sample) -> _Basis:
         fitted: FeatureMap = machine.map_
-        C = np.asarray(fitted.evaluate(sample.X), dtype=np.float64)
+        C = np.asarray(to_host(fitted.evaluate(sample.X)), dtype=np.float64)
         apart = getattr(machine, "solver_", "factor") == "exact" or hasattr(machine, "mean_map_")
         moments = None
         if isinstance(fitted, NystromMap):
@@ -480,7 +496,7 @@ class _Basis:
     def hessian(self, sample: Sample, curvature: Array) -> Array:
         """Return the second derivatives of the objective of one score."""
         q, r = self.phi.shape[1], self.projection.shape[1]
-        if sample.complete or self.moments is None:
+        if self.moments is None or (sample.complete and sample.loss is not None):
             H = (self.phi * (sample.weight * curvature)[:, None]).T @ self.phi
         else:
             H = self.moments[:q, :q] * float(np.average(curvature, weights=sample.weight))
@@ -494,7 +510,7 @@ def _moments(gram: Array, mean: Array, weight: float) -> Array:
 
 def _novelty(fitted: FeatureMap, X: Matrix, penalty: float, diagonal: Array, *, left_out: bool) -> Array:
     """Return the variance of f at rows as a share of k(x, x): 1 for rows unlike any seen."""
-    phi = np.square(np.asarray(fitted.evaluate(X), dtype=np.float64) @ fitted.projection)
+    phi = np.square(np.asarray(to_host(fitted.evaluate(X)), dtype=np.float64) @ fitted.projection)
     unknown = np.maximum(diagonal - phi.sum(axis=1), 0.0)
     if isinstance(fitted, NystromMap):
         seen = phi @ (1 / (fitted.eigenvalues + penalty))
@@ -507,7 +523,7 @@ def is_unlike(fitted: FeatureMap, known: ErrorScores | ClassScores, rate: float)
     most = float(conformal_quantile(known.novelty, known.weight, 1 - rate, known.count))
 
     def function(block: Block) -> Array:
-        diagonal = np.asarray(fitted.kernel.diag(block.X, start=block.start), dtype=np.float64)
+        diagonal = np.asarray(to_host(fitted.kernel.diag(block.X, start=block.start)), dtype=np.float64)
         return _novelty(fitted, block.X, known.penalty, diagonal, left_out=False) > most
 
     return function

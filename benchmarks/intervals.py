@@ -1,0 +1,163 @@
+"""How often intervals and sets cover, beside MAPIE's CV+: ``python -m benchmarks intervals [--repeat SPLITS]``.
+
+Ten kinds of rows, drawn again for every split. Times are processor time beyond one plain fit; MAPIE refits the same
+machine in five parts and predicts with each.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import nystrom
+from nystrom.types import Array
+
+NEW = 2000
+
+
+class Rows(NamedTuple):
+    """Rows with targets; rows of one group are measurements of one thing."""
+
+    X: Array
+    y: Array
+    groups: Array | None = None
+
+
+class Case(NamedTuple):
+    """Rows to learn from and how they are drawn; the machine."""
+
+    n: int
+    rows: Callable[[int, np.random.Generator], Rows]
+    machine: Callable[[], Any]
+
+
+def _numbers(noise: Callable[[Array, np.random.Generator], Array]) -> Callable[[int, np.random.Generator], Rows]:
+    def draw(n: int, rng: np.random.Generator) -> Rows:
+        X = rng.uniform(-2, 2, size=(n, 3))
+        return Rows(X, np.sin(2 * X[:, 0]) + X[:, 1] ** 2 + noise(X, rng))
+
+    return draw
+
+
+EVEN = _numbers(lambda X, rng: 0.3 * rng.normal(size=len(X)))
+UNEVEN = _numbers(lambda X, rng: rng.normal(size=len(X)) * np.where(X[:, 2] > 0, 0.8, 0.1))
+SMOOTH = _numbers(lambda X, rng: 0.2 * rng.normal(size=len(X)) * np.exp(X[:, 0]))
+HEAVY = _numbers(lambda X, rng: 0.2 * rng.standard_t(2, size=len(X)))
+
+
+def _grouped(n: int, rng: np.random.Generator) -> Rows:
+    """Return ten measurements each of things whose levels differ for no reason that columns show."""
+    found = EVEN(-(-n // 10), rng)
+    level = found.y + 0.5 * rng.normal(size=len(found.y))
+    own = np.repeat(np.arange(len(level)), 10)[:n]
+    return Rows(found.X[own] + 0.01 * rng.normal(size=(n, 3)), level[own] + 0.1 * rng.normal(size=n), own)
+
+
+def _classes(*offsets: float) -> Callable[[int, np.random.Generator], Rows]:
+    def draw(n: int, rng: np.random.Generator) -> Rows:
+        X = rng.normal(size=(n, 2))
+        scores = 2 * X[:, np.arange(len(offsets)) % 2] * np.sign(np.arange(len(offsets)) - 0.5) + np.array(offsets)
+        return Rows(X, (scores + rng.gumbel(size=scores.shape)).argmax(axis=1))
+
+    return draw
+
+
+def _ridge(**given: Any) -> Callable[[], Any]:
+    return lambda: nystrom.KernelRidge(**({"alpha": "auto", "n_landmarks": 200, "random_state": 0} | given))
+
+
+CASES = {
+    "even errors": Case(500, EVEN, _ridge()),
+    "two sizes of errors": Case(1000, UNEVEN, _ridge()),
+    "errors that grow": Case(1000, SMOOTH, _ridge()),
+    "heavy tails": Case(500, HEAVY, _ridge()),
+    "groups of ten": Case(1000, _grouped, _ridge(alpha=0.1)),
+    "few rows": Case(60, EVEN, _ridge()),
+    "many rows": Case(20_000, UNEVEN, _ridge()),
+    "support vectors": Case(1000, UNEVEN, lambda: nystrom.KernelSVR(C=10.0, n_landmarks=200, random_state=0)),
+    "three classes": Case(1000, _classes(0, 0, 1), lambda: nystrom.KernelRidgeClassifier(random_state=0)),
+    "1 % minority": Case(3000, _classes(0, -6.5), lambda: nystrom.KernelSVC(C=1.0, n_landmarks=200, random_state=0)),
+}
+
+
+class Split(NamedTuple):
+    """The share covered, the mean width (classes per set), the seconds of the fit and those beyond it."""
+
+    covered: float
+    width: float
+    fit: float
+    seconds: float
+
+
+def split(case: Case, seed: int, new: int = NEW) -> tuple[Split, Rows, Rows]:
+    """Return how the intervals or sets of 90 % fare on new rows, and the rows of both kinds."""
+    found = case.rows(case.n + new, np.random.default_rng(seed))
+    X, y, groups = found.X, found.y, found.groups
+    old = Rows(X[: case.n], y[: case.n], None if groups is None else groups[: case.n])
+    ahead, truth = X[case.n :], y[case.n :]
+    model, fit = _timed(lambda: case.machine().fit(old.X, old.y, groups=old.groups))
+    if hasattr(model, "classes_"):
+        sets, seconds = _timed(lambda: model.predict_set(ahead, coverage=0.9))
+        covered = sets[np.arange(new), np.searchsorted(model.classes_, truth)].mean()
+        return Split(covered, sets.sum(axis=1).mean(), fit, seconds), old, Rows(ahead, truth)
+    ends, seconds = _timed(lambda: model.predict_interval(ahead, coverage=0.9))
+    return Split(*_judge(ends, truth), fit, seconds), old, Rows(ahead, truth)
+
+
+def _judge(ends: Array, truth: Array) -> tuple[float, float]:
+    low, high = ends.T
+    return float(np.mean((low <= truth) & (truth <= high))), float(np.mean(high - low))
+
+
+def _peer(case: Case, old: Rows, new: Rows) -> Split:
+    """Return the same of MAPIE's CV+ around the same machine."""
+    from mapie.regression import CrossConformalRegressor
+    from sklearn.model_selection import GroupKFold
+
+    parts: Any = 5 if old.groups is None else GroupKFold(5)
+
+    def run() -> Array:
+        around = CrossConformalRegressor(estimator=case.machine(), confidence_level=0.9, method="plus", cv=parts)
+        around.fit_conformalize(old.X, old.y, groups=old.groups)
+        return np.asarray(around.predict_interval(new.X)[1])[:, :, 0]
+
+    ends, seconds = _timed(run)
+    return Split(*_judge(ends, new.y), 0.0, seconds)
+
+
+def _timed(act: Callable[[], Any]) -> tuple[Any, float]:
+    start = time.process_time()
+    found = act()
+    return found, time.process_time() - start
+
+
+def main(splits: int, output: Path, peer_splits: int = 5) -> None:
+    """Print a line per case, and store all of them."""
+    print("| rows | n | covered | least split | width ÷ CV+ | CV+ covered | seconds beyond a fit ÷ CV+ |")
+    print("|---|---|---|---|---|---|---|", flush=True)
+    lines = []
+    for name, case in CASES.items():
+        ours, pairs = [], []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for seed in range(splits):
+                found, old, new = split(case, seed)
+                ours.append(found)
+                if seed < peer_splits and "class" not in name and "minority" not in name:
+                    pairs.append((found, _peer(case, old, new)))
+        covered = [each.covered for each in ours]
+        line: dict[str, Any] = {"case": name, "n": case.n, "covered": float(np.mean(covered)), "least": min(covered)}
+        if pairs:
+            line["width"] = float(np.mean([a.width for a, _ in pairs]) / np.mean([b.width for _, b in pairs]))
+            line["peer"] = float(np.mean([b.covered for _, b in pairs]))
+            line["time"] = float(np.sum([a.seconds for a, _ in pairs]) / np.sum([b.seconds - a.fit for a, b in pairs]))
+        lines.append(line)
+        beside = f"{line['width']:.2f} | {line['peer']:.1%} | {line['time']:.3f}" if pairs else "| | "
+        print(f"| {name} | {case.n:,} | {line['covered']:.1%} | {line['least']:.1%} | {beside} |", flush=True)
+    (output / "intervals.json").write_text(json.dumps(lines, indent=1) + "\n")
