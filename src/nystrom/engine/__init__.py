@@ -46,8 +46,11 @@ def _collection_rows(X: RowsLike, *, name: str) -> RowBlocks:
 register_reader(is_dask_collection, _collection_rows)
 
 
-def place_rows(rows: RowBlocks, engine: object) -> RowBlocks:
-    """Return the rows where ``engine`` reads them: sent to the cluster if it is "dask" and they are not there yet."""
+def place_rows(rows: RowBlocks, engine: object, *, fit: bool = False) -> RowBlocks:
+    """Return the rows where ``engine`` reads them: sent to the cluster if it is "dask" and they are not there yet.
+
+    For a fit, large partitions of a Dask dataframe become several blocks.
+    """
     named = isinstance(engine, str) and engine.partition(":")[0] in ENGINES
     if engine not in _NAMES and not named:
         raise ValueError(
@@ -60,11 +63,12 @@ def place_rows(rows: RowBlocks, engine: object) -> RowBlocks:
         )
     if named:
         return _sent(rows, str(engine))
-    if engine != "dask":
+    if engine != "dask" and not (fit and rows.on_cluster):
         return rows
     from nystrom.engine import dask
 
-    return dask.ship_rows(rows)
+    placed = dask.ship_rows(rows)
+    return dask.split_partitions(placed) if fit else placed
 
 
 def _sent(rows: RowBlocks, engine: str) -> RowBlocks:

@@ -197,7 +197,7 @@ class KernelMachine(BaseEstimator):
         if not reset:
             _check_names_of(self, rows, from_file=isinstance(X, RowBlocks))
             _check_place_of(self, rows)
-        return place_rows(rows, self.engine)
+        return place_rows(rows, self.engine, fit=reset)
 
     def _resources(self) -> Resources:
         return Resources(parse_memory(self.max_memory), self.n_jobs, self.verbose)

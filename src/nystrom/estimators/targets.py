@@ -9,6 +9,7 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import DTypeLike
 from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin, is_classifier
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
@@ -221,6 +222,11 @@ class TargetMachine(KernelMachine):
         return self._emit(rows, function, link.n_columns, link.dtype, label=link.name, out=out)
 
 
+def here(values: Any) -> Any:
+    """Return what a Dask collection holds, and anything else as it is: lengths of partitions may be unknown."""
+    return np.asarray(values.compute()) if is_dask_collection(values) else values
+
+
 class KernelRegressor(MultiOutputMixin, RegressorMixin, TargetMachine):
     """Base of the machines for numbers; a fit says in ``_one_target`` whether predictions have one column."""
 
@@ -295,7 +301,8 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, TargetMachine):
         for values, name in ((y, "y"), (sample_weight, "sample_weight")):
             if values is not None:
                 require_numbers(values, name, "a score needs numbers. Convert them.")
-        return float(super().score(X, *self._judged(X, y, sample_weight)))
+        truth, weight = self._judged(X, y, sample_weight)
+        return float(r2_score(here(truth), here(self.predict(X)), sample_weight=here(weight)))
 
 
 @dataclass(frozen=True)
@@ -442,7 +449,8 @@ class KernelClassifier(ClassifierMixin, TargetMachine):
 
     def score(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> float:
         """Return the share of rows classified rightly; y may be None where the rows hold it."""
-        return float(super().score(X, *self._judged(X, y, sample_weight)))
+        truth, weight = self._judged(X, y, sample_weight)
+        return float(accuracy_score(here(truth), here(self.predict(X)), sample_weight=here(weight)))
 
 
 def _numbers_of(y: Array, classes: Array) -> Array:

@@ -269,7 +269,9 @@ def write_rows(
         ``out`` is something else than an output of its kind.
     """
     if not engine.reads_here(rows):
-        raise ValueError("out= writes from this process; rows on a cluster give a lazy result that writes itself.")
+        from nystrom.engine import dask
+
+        return dask.write_parquet(engine.emit(rows, step, n_columns, dtype, label=label), Path(out))
     path = Path(out)
     _check_place(path)
     shape, kind = (rows.shape[0], n_columns), np.dtype(dtype)

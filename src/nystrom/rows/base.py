@@ -18,7 +18,7 @@ from nystrom.types import Array, Matrix, SparseMatrix, issparse, to_dense
 
 _BLOCK_BYTES = 8 * 2**20
 _MIN_BLOCK_ROWS = 256
-_MAX_BLOCK_ROWS = 8192
+MAX_BLOCK_ROWS = 8192
 # Blocks with more rows are worth sharing among threads.
 _SHARED_ROWS = 2048
 # With so many blocks threads end a pass together, even or not.
@@ -284,7 +284,7 @@ def default_block_rows(row_bytes: float, n_rows: int) -> int:
     than 8 only where they would have less than 2048 rows. The size depends on the rows alone, never on threads or on
     ``max_memory``: sums are taken block by block, so this is what keeps results the same bits on every machine.
     """
-    most = int(min(max(_BLOCK_BYTES / max(row_bytes, 1.0), _MIN_BLOCK_ROWS), _MAX_BLOCK_ROWS))
+    most = int(min(max(_BLOCK_BYTES / max(row_bytes, 1.0), _MIN_BLOCK_ROWS), MAX_BLOCK_ROWS))
     count = max(math.ceil(n_rows / most), min(n_rows // _SHARED_ROWS, 8), 1)
     if count > _MANY_BLOCKS:
         return most

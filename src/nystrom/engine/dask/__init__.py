@@ -43,7 +43,15 @@ from nystrom.engine.dask.cluster import (
     submit,
     wait_for,
 )
-from nystrom.engine.dask.rows import ChunkForm, DaskRows, collection_rows, held_rows, ship_rows
+from nystrom.engine.dask.rows import (
+    ChunkForm,
+    DaskRows,
+    collection_rows,
+    held_rows,
+    ship_rows,
+    split_partitions,
+    write_parquet,
+)
 from nystrom.engine.local import LocalEngine, merge_two
 from nystrom.engine.progress import Progress, Silent
 from nystrom.engine.threads import blas_threads
@@ -302,4 +310,4 @@ def _tree(graph: Graph, leaves: Sequence[Key], label: str, token: str) -> Key:
     return merger.result()
 
 
-__all__ = ["DaskEngine", "DaskRows", "collection_rows", "ship_rows"]
+__all__ = ["DaskEngine", "DaskRows", "collection_rows", "ship_rows", "split_partitions", "write_parquet"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import cloudpickle
@@ -15,7 +18,9 @@ from dask.base import is_dask_collection, optimize
 from numpy.typing import DTypeLike
 
 from nystrom.engine.dask.cluster import Graph, Pending, fetch, make_token, slug, submit
-from nystrom.rows.base import Block, RowBlocks, TargetedRows, blocks_to_join
+from nystrom.rows.arrow import ArrowRows
+from nystrom.rows.base import MAX_BLOCK_ROWS, Block, RowBlocks, TargetedRows, blocks_to_join, default_block_rows
+from nystrom.rows.files import open_rows
 from nystrom.rows.sparse import canonical, join_arrays, stack_rows
 from nystrom.rows.validation import column_names, require_number_columns
 from nystrom.types import Array, Matrix, issparse
@@ -280,6 +285,59 @@ def collection_rows(X: Collection, *, name: str = "X") -> DaskRows:
     return rows
 
 
+def split_partitions(rows: DaskRows) -> DaskRows:
+    """Return the rows of a Dask dataframe in blocks of the usual size: a partition may be a gigabyte.
+
+    Chunks of arrays stay as they are, since the user has chosen them.
+    """
+    if rows.frame is None or rows.block_rows <= 2 * MAX_BLOCK_ROWS:
+        return rows
+    n, p = rows.shape
+    size = default_block_rows(p * rows.dtype.itemsize, n)
+    chunks = tuple(min(size, whole - start) for whole in rows.lengths for start in range(0, whole, size))
+    found = DaskRows(rows._with_lengths().rechunk({0: chunks}), name=rows.name)
+    found.feature_names, found.frame = rows.feature_names, rows.frame
+    return found
+
+
+def _parquet_rows(rows: ArrowRows) -> DaskRows:
+    """Return rows of Parquet files that the workers read by themselves, each a part of them."""
+    import dask.dataframe as dd
+
+    names = [*rows.features, *([rows.target_name] if rows.target_name else [])]
+    frame = dd.read_parquet([str(path) for path in rows.table.paths], columns=names, split_row_groups=True)
+    found = split_partitions(collection_rows(frame[rows.features].astype(rows.dtype), name=rows.name))
+    if rows.target_name is None:
+        return found
+    beside = found.with_target(frame[rows.target_name])
+    beside.feature_names, beside.frame = found.feature_names, found.frame
+    return beside
+
+
+def write_parquet(values: Collection, path: Path) -> RowBlocks:
+    """Write a lazy matrix to a folder of Parquet files, one per chunk, by the workers; it appears when it is complete."""
+    import dask.dataframe as dd
+
+    if path.suffix != ".parquet":
+        raise ValueError(f"out must end in .parquet, a folder that the workers write to; got {str(path)!r}.")
+    if path.exists() and not path.is_dir():
+        raise FileExistsError(
+            f"out={str(path)!r} is a file, and workers write a folder. Remove it, or give another name."
+        )
+    partial = path.with_name(path.name + ".partial")
+    frame = dd.from_dask_array(values, columns=[f"f{j}" for j in range(values.shape[1])])
+    frame.to_parquet(str(partial), write_index=False, overwrite=True, name_function=_part_name)
+    if path.is_dir():
+        shutil.rmtree(path)
+    os.replace(partial, path)
+    return open_rows(path)
+
+
+def _part_name(index: int) -> str:
+    # In the order of the rows also where names are sorted as text.
+    return f"{index:09d}.parquet"
+
+
 def ship_rows(rows: RowBlocks) -> DaskRows:
     """Return rows of any source as rows that the cluster reads, in the same blocks.
 
@@ -289,10 +347,12 @@ def ship_rows(rows: RowBlocks) -> DaskRows:
         return rows
     if isinstance(rows, TargetedRows):
         return ship_rows(rows.rows).with_target(rows.y, rows.weight)
+    if isinstance(rows, ArrowRows) and all(str(path).endswith((".parquet", ".pq")) for path in rows.table.paths):
+        return _parquet_rows(rows)
     if not rows.random_access:
         raise ValueError(
-            f"engine='dask' cannot read {rows.name}: its blocks can only be read in order, from the beginning. Read "
-            f"Parquet with dask.dataframe.read_parquet, write other files once to .npy, or use engine='local'."
+            f"engine='dask' cannot read {rows.name}: its blocks can only be read in order, from the beginning. Write "
+            f"it once to Parquet or .npy, or use engine='local'."
         )
     token = make_token()
     n, p = rows.shape
