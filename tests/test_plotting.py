@@ -82,6 +82,14 @@ def test_alpha_path_is_sorted_and_marks_the_alpha_taken(ax: Any, ridge: SimpleNa
     assert ax.get_ylabel() == "gcv score"
 
 
+def test_a_search_shows_what_was_tried_and_the_best_so_far(ax: Any) -> None:
+    tried = [(0.1, "a", 1.0, 0.1), (0.2, "b", 2.0, 0.1), (0.4, "c", 0.5, 0.1)]
+    plotting.plot_search(SimpleNamespace(search_=tried), ax=ax)
+    points, best = ax.get_lines()[0], ax.get_lines()[-1]
+    assert list(points.get_ydata()) == [1.0, 2.0, 0.5]
+    assert list(best.get_ydata()) == [1.0, 1.0, 0.5]
+
+
 METRIC = SimpleNamespace(
     feature_importances_=np.array([0.1, 0.7, 0.2]),
     metric_=np.array([[1.0, 0.5, 0.0], [0.5, 7.0, -1.0], [0.0, -1.0, 2.0]]),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import numbers
+import re
 from collections.abc import Collection
+from contextlib import suppress
 from typing import TypeAlias, TypeGuard
 
 import numpy as np
@@ -97,6 +99,30 @@ def check_positive(value: object, name: str) -> float:
     if not is_number(value) or not 0 < value < math.inf:
         raise ValueError(f"{name} must be a positive finite number; got {value!r}.")
     return float(value)
+
+
+def check_seconds(value: object, name: str) -> float | None:
+    """Return a time as seconds, from a positive number or a text such as "30s", "5min" or "2h"; None stays None.
+
+    Examples
+    --------
+    >>> check_seconds("1.5min", "max_time"), check_seconds(30, "max_time")
+    (90.0, 30.0)
+    """
+    if value is None:
+        return None
+    seconds = float("nan")
+    if is_number(value):
+        seconds = float(value)
+    elif isinstance(value, str):
+        found = re.fullmatch(r"\s*([0-9.]+)\s*(s|sec|min|m|h)\s*", value)
+        with suppress(ValueError):
+            seconds = float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2][0]] if found else seconds
+    if not 0 < seconds < math.inf:
+        raise ValueError(
+            f'{name} must be a positive number of seconds, a text such as "30s" or "5min", or None; got {value!r}.'
+        )
+    return seconds
 
 
 def check_variance(value: object, name: str, *, advice: str = "") -> float | None:

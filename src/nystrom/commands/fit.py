@@ -105,6 +105,7 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
     add_table_options(parser)
     run_group = parser.add_argument_group("the run")
     run_group.add_argument("--max-memory", metavar="SIZE", help="what the fit may take, such as 2GB")
+    run_group.add_argument("--max-time", metavar="TIME", help="search for the best machine in that time, such as 5min")
     run_group.add_argument("--n-jobs", type=int, metavar="N", help="threads (default: all cores)")
     run_group.add_argument("--seed", type=int, default=0, help="of all random choices (default: 0)")
     run_group.add_argument("--full", action="store_true", help="save what partial_fit and merge need, too")
@@ -332,6 +333,7 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
 
 def _make_machine(args: argparse.Namespace, choice: str, rows: RowBlocks) -> Any:
     import nystrom
+    from nystrom.checks import check_seconds
     from nystrom.comparison import default_metric
 
     kind = getattr(nystrom, MODELS[choice])
@@ -343,6 +345,10 @@ def _make_machine(args: argparse.Namespace, choice: str, rows: RowBlocks) -> Any
         "verbose": int(not args.quiet),
     }
     given = _given(args)
+    if args.max_time is not None:
+        # A first fit that held-out rows judge takes as long as the last.
+        limit = check_seconds(float(args.max_time) if args.max_time.isdigit() else args.max_time, "--max-time")
+        given["max_time"] = (limit or 0.0) / (2 if args.holdout else 1)
     if "alpha" in allowed and choice not in _UNSUPERVISED:
         wanted["alpha"] = "auto"
     if choice in _UNSUPERVISED:

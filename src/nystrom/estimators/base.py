@@ -260,6 +260,7 @@ class KernelMachine(BaseEstimator):
             ("sizes_tried_", fit.sizes_tried),
             ("error_", fit.error),
             ("metric_losses_", fit.metric_losses),
+            ("search_", list(fit.search) or None),
         ):
             if value is not None:
                 found[name] = value

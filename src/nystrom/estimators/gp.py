@@ -157,6 +157,7 @@ class GaussianProcessRegressor(KernelRegressor):
         gamma: GammaLike = "auto",
         n_components: int | None = None,
         metric: MetricLike = None,
+        max_time: float | str | None = None,
         **shared: Unpack[CommonParameters],
     ) -> None:
         set_parameters(self, GaussianProcessRegressor.__init__, locals())
@@ -261,8 +262,9 @@ class GaussianProcessRegressor(KernelRegressor):
             m is not None
             and choose_solver(*rows.shape, m, factor_fits=self._resources().factor_fits(rows, m)).solver != "factor"
         )
-        searched = None
-        if asked.gamma_bounds is not None:
+        # Within a time limit, held-out rows choose the width along with kernel and metric.
+        searched, timed = None, self.max_time is not None and isinstance(self.kernel, str)
+        if asked.gamma_bounds is not None and not timed:
             searched = WidthRule(
                 lambda fitted, *_: _optimum(fitted, self._normalised(fitted, units)[0], asked).objective,
                 bounds=asked.gamma_bounds,
@@ -270,8 +272,8 @@ class GaussianProcessRegressor(KernelRegressor):
         request = self._request(
             rows,
             kernel=asked.kernel,
-            # The likelihood alone judges widths.
-            kernel_rule=replace(self._kernel_rule(rows, Reach(), searched), any_width=False),
+            # Else the likelihood alone judges widths.
+            kernel_rule=replace(self._kernel_rule(rows, Reach(), searched), any_width=timed),
             factor_landmarks=_VARIANCE_LANDMARKS if many else None,
             footprint=_many_footprint if many else fit_footprint,
         )

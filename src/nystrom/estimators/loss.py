@@ -117,7 +117,9 @@ class LossFit:
         many = m is not None and (factor_takes_long(n, m) or not self.resources.factor_fits(rows, m))
         request = machine._request(
             targeted,
-            kernel_rule=machine._kernel_rule(targeted, self._reach(target.ridge.shape[1])),
+            kernel_rule=machine._kernel_rule(
+                targeted, self._reach(target.ridge.shape[1]), n_columns=target.ridge.shape[1]
+            ),
             factor_landmarks=0 if many else None,
             footprint=self._many_footprint if many else fit_footprint,
         )

@@ -93,6 +93,7 @@ class TargetParameters(SharedParameters, total=False):
     """All parameters of :class:`nystrom.estimators.targets.TargetMachine`."""
 
     metric: MetricLike
+    max_time: float | str | None
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from nystrom.sizing.rare_rows import Apart, can_watch, costs_too_much, count_apa
 from nystrom.sizing.tolerance import Sized, cut_rank, find_size, why_not_met
 from nystrom.solvers.landmark_cg import UnfactoredMap
 from nystrom.tuning.kernel_rule import KernelRule
+from nystrom.tuning.search import Tried
 from nystrom.types import Array
 
 FIT_ADVICE = "Fewer landmarks, or rows opened with a smaller block_rows, need less."
@@ -238,6 +239,7 @@ class MapFit:
     sizes_tried: tuple[tuple[int, Any], ...] | None = None
     error: ErrorEstimate | None = None
     metric_losses: Any = None
+    search: tuple[Tried, ...] = ()
 
     @property
     def factored(self) -> NystromMap:
@@ -316,7 +318,19 @@ def _run(rows: RowBlocks, request: FitRequest) -> MapFit:
     if isinstance(fitted, NystromMap):
         certificate = _certify(rows, fitted, apart, keep, stages)
     error = None if size.sized is None else size.sized.error
-    return MapFit(fitted, landmarks, kernel, passes, certificate, tuple(stages), keep, size.tried, error, metric.losses)
+    return MapFit(
+        fitted,
+        landmarks,
+        kernel,
+        passes,
+        certificate,
+        tuple(stages),
+        keep,
+        size.tried,
+        error,
+        metric.losses,
+        metric.tried,
+    )
 
 
 @stage("factor")

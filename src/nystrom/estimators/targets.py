@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Unpack
 
 import numpy as np
@@ -13,7 +16,7 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from nystrom.checks import check_share, check_tolerance
+from nystrom.checks import check_seconds, check_share, check_tolerance
 from nystrom.devices import beside, fetch, to_host
 from nystrom.engine import is_dask_collection
 from nystrom.estimators.base import KernelMachine
@@ -28,11 +31,18 @@ from nystrom.rows import Block, RowBlocks
 from nystrom.rows.draw import gather_target, gather_weight
 from nystrom.rows.validation import Checked, check_target, require_numbers
 from nystrom.solvers.exact import KernelProduct
+from nystrom.solvers.ridge import fit_operations
 from nystrom.tuning.bandwidth import check_searchable
 from nystrom.tuning.judge import Reach
 from nystrom.tuning.kernel_rule import KernelRule, WidthRule
-from nystrom.tuning.metric import MetricLike
+from nystrom.tuning.metric import MetricLike, can_learn
+from nystrom.tuning.search import TimeLimit
 from nystrom.types import Array, ClassWeight, Emitted, OutPath, RowsLike, TargetLike
+
+
+def _silent(line: str) -> None:
+    """Tell nothing."""
+
 
 # Work on a target of many rows is done in pieces, to hold no wide copy of it.
 _ROWS_AT_A_TIME = 2**16
@@ -75,14 +85,22 @@ class TargetMachine(KernelMachine):
         matrix that mixes them, "auto" the better of the two on held-out rows; all keep the plain metric unless the
         learned one is better there. ``gamma="scale"`` is widened or narrowed by the same rows. An array holds p scales,
         or a positive semidefinite p × p matrix. Sparse rows take the diagonal one.
+    max_time : float, str or None, default=None
+        Seconds, or a text such as "30s" or "5min", for the best machine that can be found in that time: kernel, metric,
+        width and number of landmarks are searched, cheap candidates first, where they have their defaults; others stay
+        as given. The best one is then fitted to all rows. The fit may take up to 1.2 times as long, plus the time of a
+        fit with the defaults. ``search_`` lists what was tried. Results depend on the speed of the machine.
     """
 
     metric: MetricLike
+    max_time: float | str | None
     landmark_coef_: Array
     intercept_: Array
     _held: Held | None
 
-    def __init__(self, *, metric: MetricLike = None, **shared: Unpack[SharedParameters]) -> None:
+    def __init__(
+        self, *, metric: MetricLike = None, max_time: float | str | None = None, **shared: Unpack[SharedParameters]
+    ) -> None:
         set_parameters(self, TargetMachine.__init__, locals())
 
     def _kernel(self) -> Kernel:
@@ -99,21 +117,51 @@ class TargetMachine(KernelMachine):
 
     @property
     def _chooses_kernel(self) -> bool:
-        return isinstance(self.kernel, str) and self.kernel == "auto"
+        free = self.max_time is not None and isinstance(self.gamma, str)
+        return isinstance(self.kernel, str) and self.kernel in (("auto", "gaussian") if free else ("auto",))
 
-    def _kernel_rule(self, rows: RowBlocks, reach: Reach, likelihood: WidthRule | None = None) -> KernelRule:
-        """Return what is searched of the kernel, for the regularisations that the machine can take."""
+    @property
+    def _metric_asked(self) -> MetricLike:
+        """The metric; with a time limit, "auto" where nothing was asked for and one can be learned."""
+        if self.metric is not None or self.max_time is None:
+            return self.metric
+        known = isinstance(self.kernel, (str, Kernel))
+        return "auto" if known and (self._chooses_kernel or can_learn(self._kernel())) else None
+
+    def _time_limit(self, rows: RowBlocks, n_columns: int) -> TimeLimit | None:
+        """Return the time that a fit may take, and what it costs with some landmarks."""
+        seconds = check_seconds(self.max_time, "max_time")
+        if seconds is None:
+            return None
+        return TimeLimit(
+            seconds,
+            time.perf_counter(),
+            partial(fit_operations, *rows.shape, n_columns=n_columns),
+            self._resources().most_landmarks(rows, make_selector(self.landmarks)),
+            partial(print, file=sys.stderr, flush=True) if self.verbose else _silent,
+        )
+
+    def _kernel_rule(
+        self, rows: RowBlocks, reach: Reach, likelihood: WidthRule | None = None, *, n_columns: int = 0
+    ) -> KernelRule:
+        """Return what is searched of the kernel, for the regularisations that the machine can take.
+
+        ``n_columns`` is the number of functions that passes of a loss find, 0 for a closed form.
+        """
         rank, size = self._rank_and_size(rows)
-        chooses = self._chooses_kernel or isinstance(self.metric, str)
+        metric, limit = self._metric_asked, self._time_limit(rows, n_columns)
+        chooses = self._chooses_kernel or isinstance(metric, str) or limit is not None
         free = chooses and isinstance(size, GivenSize) and size.is_default
+        searches = self._searches_gamma and likelihood is None
         return KernelRule(
-            self.metric,
+            metric,
             several=self._chooses_kernel,
-            any_width=self._searches_gamma and likelihood is None,
+            any_width=searches or (limit is not None and self._kernel().needs_moments),
             classes=is_classifier(self),
             fit_intercept=bool(getattr(self, "fit_intercept", True)),
             reach=reach,
             n_landmarks=None if free else rank or size.most,
+            limit=limit,
             likelihood=likelihood,
         )
 
@@ -158,7 +206,7 @@ class TargetMachine(KernelMachine):
         kernel = getattr(getattr(self, "map_", None), "kernel", None)
         if isinstance(kernel, InMetric):
             return kernel.root
-        if kernel is not None and self.metric is not None:
+        if kernel is not None and self._metric_asked is not None:
             return np.ones(self.n_features_in_)  # learned, and no better than the plain one
         raise AttributeError(
             f"this {type(self).__name__} has no metric: fit it with metric='auto', 'diagonal' or 'full' first."

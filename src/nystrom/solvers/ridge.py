@@ -304,6 +304,8 @@ _SEARCH_SHARE = 0.3
 AUTO_ALPHAS = 10
 # Eigenvalue problems of order m, in multiples of m³, at the speed of products.
 _ALGEBRA = 40
+# Operations of k-means per row of its sample and landmark: ten steps on 20 columns.
+_CLUSTERING = 400
 # Beyond this the closed form's dozen m × m matrices take gigabytes.
 _MOST_FACTOR_LANDMARKS = 12_000
 
@@ -344,7 +346,7 @@ def choose_solver(
     """
     n, p, m, t = float(n_rows), n_features, float(min(n_landmarks, n_rows)), n_targets
     values = n * m * (p + _EXPONENTIAL)
-    factor = values + 2 * n * m * m + _ALGEBRA * m**3
+    factor = factor_operations(n, p, m)
     # To choose among regularisations, each is solved to fewer digits, from the one before; the last again on all rows.
     solves = 1.0 if n_alphas == 1 else 1 + _SEARCH_SHARE * n_alphas
     cg = n_alphas * m**3 + solves * STEPS * _SLOWER * (values + _STEP_PRODUCTS * n * m * t)
@@ -363,6 +365,23 @@ def choose_solver(
     if cg < factor:
         return Choice("factor", f"about {factor:.2g} operations, too few to gain by conjugate gradients")
     return Choice("factor", f"about {factor:.2g} operations, against {cg:.2g} of conjugate gradients")
+
+
+def factor_operations(n: float, p: int, m: float) -> float:
+    """Return the operations of the closed form with m landmarks."""
+    return n * m * (p + _EXPONENTIAL) + 2 * n * m * m + _ALGEBRA * m**3
+
+
+def fit_operations(n_rows: int, n_features: int, n_landmarks: int, n_columns: int = 0) -> float:
+    """Return the operations of a whole fit: the choice of landmarks, the factor, and what follows.
+
+    What follows are leave-one-out errors, or, for ``n_columns`` above 0, the passes of a loss of so many functions.
+    """
+    n, m = float(n_rows), float(min(n_landmarks, n_rows))
+    selection = _CLUSTERING * min(n, max(64 * m, 10_000)) * m
+    sampled = min(n, MOST_JUDGED)
+    passes = _SLOWER * 4 * m * n_columns * (15 * n + 40 * sampled) if n_columns else 2 * sampled * m * m
+    return factor_operations(n, n_features, m) + selection + passes
 
 
 def factor_takes_long(n_rows: int, n_landmarks: int) -> bool:

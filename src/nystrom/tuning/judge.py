@@ -34,7 +34,8 @@ _GRADIENT_ROWS = 600
 # function. The largest leaves nothing but the mean.
 _SHARES = 10.0 ** np.arange(-8.0, 2.0)
 _FIRST = 3
-# Scores times one of these are log-odds; the best of them for each trial.
+# Scores times one of these are log-odds; the best of them for each trial. Where the regularisation is given, the second
+# for all: scores that it shrinks stay small.
 _TEMPERATURES = (1.0, 1.7, 3.0, 5.0, 8.5, 14.0)
 # Added to the diagonal of the normal equations; far below any regularisation.
 _JITTER = 1e-10
@@ -85,6 +86,7 @@ class Sample:
     classes: bool
     total: float
     distance: float = 0.0
+    temperatures: Sequence[float] = _TEMPERATURES
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
@@ -392,14 +394,15 @@ class _NormalEquations:
     @classmethod
     def of(cls, kernel: Kernel, X: Matrix, Z: Matrix, part: Sample, fit_intercept: bool) -> _NormalEquations:
         weight, y = part.weight, part.y
-        C, W = (np.asarray(kernel(rows, Z), dtype=np.float64) for rows in (X, Z))
+        C, W = (np.array(kernel(rows, Z), dtype=np.float64, copy=None) for rows in (X, Z))
         middle = weight @ C / weight.sum() if fit_intercept else np.zeros(C.shape[1])
         target = weight @ y / weight.sum() if fit_intercept else np.zeros(y.shape[1])
+        C -= middle
         root = np.sqrt(weight)[:, None]
-        B = np.subtract(C, middle)
-        B *= root
+        if np.ptp(weight) or weight[0] != 1:
+            C *= root
         # The upper triangle is enough for a Cholesky factor.
-        return cls(dsyrk(1.0, B.T), W, B.T @ (root * (y - target)), middle, target, len(C))
+        return cls(dsyrk(1.0, C.T), W, C.T @ (root * (y - target)), middle, target, len(C))
 
     def system(self, m: int) -> _System:
         def solve(alpha: float) -> tuple[Array, Array]:
@@ -415,16 +418,17 @@ def _judge(scores: Array, held: Sample) -> HeldOutLosses:
     if not held.classes:
         losses = np.asarray(np.square(scores - held.y).mean(axis=1))
         return HeldOutLosses(losses, np.zeros(len(losses), dtype=bool), held.weight)
-    losses = min(_log_losses(scores, held.y), key=lambda losses: float(losses @ held.weight))
+    losses = min(_log_losses(scores, held), key=lambda losses: float(losses @ held.weight))
     two = held.y.shape[1] == 1
     wrong = (scores * held.y)[:, 0] <= 0 if two else scores.argmax(axis=1) != held.y.argmax(axis=1)
     return HeldOutLosses(losses, wrong, held.weight)
 
 
-def _log_losses(scores: Array, y: Array) -> Iterator[Array]:
+def _log_losses(scores: Array, held: Sample) -> Iterator[Array]:
+    y = held.y
     two = y.shape[1] == 1
     code = y.argmax(axis=1)
-    for temperature in _TEMPERATURES:
+    for temperature in held.temperatures:
         if two:
             yield np.logaddexp(0.0, -2 * temperature * (scores * y)[:, 0])
         else:

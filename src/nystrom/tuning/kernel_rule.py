@@ -19,7 +19,7 @@ from nystrom.rows import RowBlocks
 from nystrom.tuning.bandwidth import Factorise, search_gamma
 from nystrom.tuning.judge import Reach
 from nystrom.tuning.metric import METRICS, MetricLike, check_learnable, kinds_of, metric_root, plain_kernels
-from nystrom.tuning.search import Learned, Space, Tried, learn_kernel
+from nystrom.tuning.search import Learned, Space, TimeLimit, Tried, learn_kernel
 
 # From the map of some rows, the rows, the engine for them, and the weight of all rows, to a number: less is better.
 Criterion = Callable[[NystromMap, RowBlocks, Engine, float], float]
@@ -61,6 +61,8 @@ class KernelRule:
         The regularisations that the machine can take.
     n_landmarks : int or None
         Given by the user.
+    limit : TimeLimit or None
+        The time there is.
     likelihood : WidthRule or None
         How the width is judged once there are landmarks, by a Gaussian process.
     """
@@ -72,6 +74,7 @@ class KernelRule:
     fit_intercept: bool = True
     reach: Reach = field(default_factory=Reach)
     n_landmarks: int | None = None
+    limit: TimeLimit | None = None
     likelihood: WidthRule | None = None
 
     def in_metric(self, passes: Passes, kernel: Kernel, rng: np.random.Generator) -> Metric:
@@ -128,6 +131,7 @@ class KernelRule:
             fit_intercept=self.fit_intercept,
             reach=self.reach,
             n_landmarks=self.n_landmarks,
+            limit=self.limit,
         )
         return learn_kernel(passes, space, rng.spawn(1)[0])
 

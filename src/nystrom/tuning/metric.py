@@ -19,6 +19,11 @@ _FULL_COLUMNS = 300
 _LAPLACIAN_COLUMNS = 150
 
 
+def can_learn(kernel: Kernel) -> bool:
+    """Return whether the gradient of functions of the kernel is known here."""
+    return isinstance(kernel, (Gaussian, Matern)) or (isinstance(kernel, Laplacian) and kernel.p >= 1)
+
+
 def check_learnable(kernel: Kernel, metric: str) -> None:
     """Raise unless the gradient of functions of the kernel is known here."""
     if isinstance(kernel, Laplacian) and metric == "full":
@@ -30,7 +35,7 @@ def check_learnable(kernel: Kernel, metric: str) -> None:
             f"a metric is learned from slopes, which {kernel!r} has without bound where rows agree in a column: take p "
             f"of at least 1."
         )
-    if not isinstance(kernel, (Gaussian, Matern, Laplacian)):
+    if not can_learn(kernel):
         raise ValueError(
             f"a metric is learned for the kernels 'gaussian', 'matern' and 'laplacian'; {kernel!r} is another. Choose "
             f"one of those, or give metric as an array."

@@ -9,7 +9,8 @@ fits its own rows too well for leave-one-out.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -17,7 +18,17 @@ import numpy as np
 
 from nystrom.engine.passes import Passes
 from nystrom.kernels import Gaussian, Kernel, Laplacian, Linear, Matern, Scaled, Sum
-from nystrom.tuning.judge import HeldOutLosses, Judge, Outcome, Reach, Sample, cut, draw_sample, is_lower
+from nystrom.tuning.judge import (
+    MOST_LEARNED,
+    HeldOutLosses,
+    Judge,
+    Outcome,
+    Reach,
+    Sample,
+    cut,
+    draw_sample,
+    is_lower,
+)
 from nystrom.types import Array, issparse
 
 _LEAST_ROWS = 20
@@ -60,6 +71,14 @@ _MORE_SIZES = (1000, 2000)
 _MANY_ROWS_LANDMARKS = (700, 1000)
 # Rows whose mean is farther from the origin than this many deviations get no linear part: it would lose digits.
 _FAR = 10.0
+# Landmarks of the trials that a time limit leaves room for, one after the other.
+_LARGER = (600, 1200, 2400)
+# The share of a time limit that the search may take; of what is left after it, the share that the fit is planned for.
+_SEARCH_SHARE, _CAUTION = 0.4, 0.7
+# Least landmarks of a fit within a time limit, and the most.
+_SMALLEST, MOST_LANDMARKS = 100, 5000
+# Below this share of the time, the size is not looked into.
+_LOOK = 0.5
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -70,6 +89,61 @@ class Tried(NamedTuple):
     what: str
     score: float
     error: float
+
+
+class OutOfTimeError(Exception):
+    """The time of a search is spent."""
+
+
+@dataclass(frozen=True)
+class TimeLimit:
+    """The time that a fit may take, search included.
+
+    Parameters
+    ----------
+    seconds : float
+        From ``began`` on, a reading of :func:`time.perf_counter`.
+    operations : callable
+        From a number of landmarks to the operations of the fit that follows the search.
+    most_landmarks : int
+        The most that the fit may take.
+    tell : callable
+        Told of each candidate that is better than all before.
+    """
+
+    seconds: float
+    began: float
+    operations: Callable[[int], float]
+    most_landmarks: int
+    tell: Callable[[str], None]
+
+    @property
+    def left(self) -> float:
+        return self.began + self.seconds - time.perf_counter()
+
+    def check(self) -> None:
+        """Raise where the part of the time that is for the search is spent."""
+        if self.left < (1 - _SEARCH_SHARE) * self.seconds:
+            raise OutOfTimeError
+
+    def affordable(self) -> int:
+        """Return the most landmarks whose fit takes the time that is left, by the speed of a product measured now."""
+        allowed = _speed() * self.left * _CAUTION
+        found = _SMALLEST
+        while found < self.most_landmarks and self.operations(min(5 * found // 4, self.most_landmarks)) < allowed:
+            found = min(5 * found // 4, self.most_landmarks)
+        return min(found, self.most_landmarks)
+
+
+def _speed() -> float:
+    """Return the operations per second of a matrix product, the best of three: some 30 ms."""
+    A = np.full((500, 500), 0.5)
+    seconds = []
+    for _ in range(3):
+        began = time.perf_counter()
+        A @ A
+        seconds.append(time.perf_counter() - began)
+    return float(2 * len(A) ** 3 / min(seconds))
 
 
 @dataclass(frozen=True)
@@ -94,6 +168,8 @@ class Space:
         The regularisations that it can take.
     n_landmarks : int or None
         Of the machine; None where the search chooses their number.
+    limit : TimeLimit or None
+        The time there is.
     """
 
     kernels: Sequence[Kernel]
@@ -104,6 +180,7 @@ class Space:
     fit_intercept: bool = True
     reach: Reach = field(default_factory=Reach)
     n_landmarks: int | None = None
+    limit: TimeLimit | None = None
 
 
 @dataclass(frozen=True)
@@ -163,6 +240,8 @@ def learn_kernel(passes: Passes, space: Space, rng: np.random.Generator) -> Lear
     )
     if len(sample) < _LEAST_ROWS:
         return Learned(space.kernels[0])
+    if space.reach.values is not None:
+        sample = replace(sample, temperatures=sample.temperatures[1:2])
     return _Search(space, sample, cut(sample, parting), n).run()
 
 
@@ -173,8 +252,9 @@ class _Search:
         self.space, self.sample, self.n_rows = space, sample, n_rows
         self.many = n_rows > _MANY_ROWS
         rows, landmarks = _TRIALS[self.many]
-        if space.n_landmarks is not None and space.n_landmarks < landmarks:
-            rows, landmarks = _TRIALS[True][0], space.n_landmarks
+        allowed = space.n_landmarks or (landmarks if space.limit is None else space.limit.affordable())
+        if allowed < landmarks:
+            rows, landmarks = _TRIALS[True][0], allowed
         self.judge = self.fine = Judge(sample, splits, space.reach, space.fit_intercept, rows, landmarks)
         if space.any_width and not space.kinds:
             if self.many:
@@ -184,23 +264,50 @@ class _Search:
                 self.judge = replace(self.judge, learn_rows=_COARSE_ROWS)
         self.free = space.any_width or space.kernels[0].needs_moments
         self.losses: dict[str, Array] = {}
+        self.plain: list[Candidate] = []
         self.tried: list[Tried] = []
         self.began = time.perf_counter()
         self._known: dict[tuple[Kernel, int, int], Candidate] = {}
         self._larger: dict[Candidate, list[HeldOutLosses]] = {}
 
     def run(self) -> Learned:
+        with suppress(OutOfTimeError):
+            self._search()
+        return self._result()
+
+    def _search(self) -> None:
+        """Try what costs least and gains most first: kernels, widths, metrics, kernels in the metric, a linear part."""
         space = self.space
-        self.plain = [self._try(kernel.resolve(self.sample.moments(None)), None) for kernel in space.kernels]
-        self.first = self.best = min(self.plain, key=_loss)
+        for kernel in space.kernels:
+            self.plain.append(self._try(kernel.resolve(self.sample.moments(None)), None))
+            self.first = self.best = min(self.plain, key=_loss)
         wide = self._fit_widths() if self.free and (space.kinds or space.any_width) else self.first
         if space.kinds:
             self._learn_metric(wide)
+            if isinstance(wide.kernel, Laplacian) and "full" in space.kinds and len(self.plain) > 1:
+                # It takes scales alone.
+                self._learn_metric(min((one for one in self.plain if type(one.kernel) is not Laplacian), key=_loss))
+            self._change_kernel()
         elif space.any_width:
             self.best = self._settle_width(wide)
         if space.linear:
             self._add_linear_part()
-        return self._result()
+        if space.limit is not None:
+            self._search_larger()
+
+    def _search_larger(self) -> None:
+        """Go on from the best candidate in fits to more rows with more landmarks, for as long as there is time."""
+        for landmarks in _LARGER:
+            if landmarks >= min(self.judge.least_learned, self.space.n_landmarks or np.inf):
+                return
+            self.judge = self.fine = replace(self.judge, learn_rows=MOST_LEARNED, n_landmarks=landmarks)
+            best = self.best = self._try(self.best.kernel, self.best.roots, self.best)
+            if not isinstance(best.kernel, Sum):
+                found = self._fit_width(best, factor=np.sqrt(2)) if self.free else best
+                found = self._walk(found) if self.space.kinds else found
+                if _is_better(found.outcome, best.outcome, _METRIC_ERRORS):
+                    self.best = found
+            self._change_kernel()
 
     def _result(self) -> Learned:
         best, enough = self.best, self._enough_landmarks()
@@ -223,11 +330,17 @@ class _Search:
         known = (kernel, judge.learn_rows, judge.n_landmarks)
         if roots is None and known in self._known:
             return self._known[known]
+        limit = self.space.limit
+        if limit is not None and self.tried:
+            limit.check()
         found = Candidate(kernel, roots, judge.run(kernel, roots, like=start, search=search))
         if roots is None:
             self._known[known] = found
         what = repr(kernel) if roots is None else f"{kernel!r}, {'diagonal' if roots[0].ndim == 1 else 'full'} metric"
-        self.tried.append(Tried(time.perf_counter() - self.began, what, found.loss, found.outcome.error))
+        new = Tried(time.perf_counter() - self.began, what, found.loss, found.outcome.error)
+        if limit is not None and all(new.score < one.score for one in self.tried):
+            limit.tell(f"search, {new.seconds:.1f} s: held-out loss {new.score:.4g} ± {new.error:.2g} with {what}")
+        self.tried.append(new)
         return found
 
     # Widths
@@ -320,6 +433,20 @@ class _Search:
             self._larger[one] = self.judge.with_landmarks(sizes, one.kernel, one.roots, like=one.outcome)
         return self._larger[one]
 
+    def _change_kernel(self) -> None:
+        """Try the other kernels in the metric of the best candidate, each at its own width there."""
+        roots = self.best.roots
+        if roots is None or len(self.space.kernels) == 1:
+            return
+        for kernel in self.space.kernels:
+            mixes = roots[0].ndim == 2 and isinstance(kernel, Laplacian)
+            if mixes or type(kernel) is type(self.best.kernel):
+                continue
+            resolved = kernel.resolve(self.sample.moments(roots[0]))
+            found = self._fit_width(self._try(resolved, roots, self.best), self.best.loss)
+            if _is_better(found.outcome, self.best.outcome, _METRIC_ERRORS):
+                self.best = found
+
     # What comes last
 
     def _add_linear_part(self) -> None:
@@ -337,16 +464,20 @@ class _Search:
 
         A gain below its own noise counts as none.
         """
-        least = _LEAST_SIZES[self.many]
-        if (
-            self.space.n_landmarks is not None
-            or self.n_rows <= least
-            or self.judge.least_learned < 2 * _FEW_LANDMARKS[self.many]
-        ):
+        least, limit = _LEAST_SIZES[self.many], self.space.limit
+        if self.space.n_landmarks is not None:
             return None
+        if self.n_rows <= least or self.judge.least_learned < 2 * _FEW_LANDMARKS[self.many]:
+            return None if limit is None else limit.affordable()
+        if limit is not None and limit.left < _LOOK * limit.seconds:
+            return min(limit.affordable(), _MORE_SIZES[0])
         once, twice = self._in_large(self.best)
         gain, error = twice.gain_over(once)
         share = gain / max(once.mean, _TINY) if gain > _ERRORS * error else 0.0
+        if limit is not None:
+            # More landmarks than seem to be needed never hurt.
+            enough = (*_MORE_SIZES, MOST_LANDMARKS)[int(np.searchsorted(_GAINS, share))]
+            return min(limit.affordable(), enough)
         most = _MANY_ROWS_LANDMARKS[self.sample.y.shape[1] > 1] if self.many else self.n_rows
         return min((least, *_MORE_SIZES)[int(np.searchsorted(_GAINS, share))], most)
 
