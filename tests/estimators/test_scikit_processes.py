@@ -141,7 +141,6 @@ def test_optimizers_and_restarts_are_scikit_learns():
 
 def test_more_rows_than_the_exact_likelihood_takes_refine_noise_and_amplitude_on_all(monkeypatch):
     monkeypatch.setattr("nystrom.estimators.scikit_kernels.MOST_EXACT_ROWS", 150)
-    monkeypatch.setattr("nystrom.estimators.gp.MOST_EXACT_ROWS", 150)
     monkeypatch.setattr("nystrom.estimators.scikit_kernels._FIRST_ROWS", 60)
     rng = np.random.default_rng(3)
     A = rng.uniform(0, 20, size=(3000, 1))
@@ -181,8 +180,8 @@ def test_the_prior_is_there_before_a_fit():
 
 @pytest.mark.parametrize("before", [False, True])
 def test_draws_at_many_rows_are_functions(before, monkeypatch):
-    monkeypatch.setattr("nystrom.estimators.gp._JOINT_ROWS", 100)
-    monkeypatch.setattr("nystrom.estimators.gp._DRAWN_ROWS", 80)
+    monkeypatch.setattr("nystrom.estimators.draws._JOINT_ROWS", 100)
+    monkeypatch.setattr("nystrom.estimators.draws._DRAWN_ROWS", 80)
     line = np.linspace(0, 10, 400)[:, None]
     model = GaussianProcessRegressor(RBF(1.0), landmarks=line[::100], alpha=0.01, optimizer=None)
     if not before:

@@ -6,28 +6,42 @@ likelihood of some rows; its amplitude and noise are then found again on all row
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from nystrom.checks import check_tolerance, check_variance, make_generator
 from nystrom.devices import to_host
-from nystrom.kernels import Kernel, Scaled, from_scikit
-from nystrom.kernels.scikit import ScikitKernel, class_name, signal_of
+from nystrom.engine.passes import Passes
+from nystrom.estimators.parameters import given_kernel
+from nystrom.kernels import Kernel, Scaled, from_scikit, make_kernel
+from nystrom.kernels.scikit import ScikitKernel, class_name, is_scikit_kernel, signal_of
+from nystrom.rows import RowBlocks
+from nystrom.rows.draw import draw_rows, fetch_rows, row_weights
 from nystrom.types import Array, Matrix, to_dense
 
 Bounds = tuple[float, float]
 ANYWHERE: Bounds = (0.0, float("inf"))
 
+# The alpha of scikit-learn, whose kernels hold the noise themselves.
+_JITTER = 1e-10
+_NOISE_ADVICE = " For no noise take a small one, such as 1e-10; an array has one per row."
 # Rows of the exact likelihood: its time grows with their cube.
 MOST_EXACT_ROWS = 2000
 # With more rows than those, an optimum on so many of them is where the search on all of them begins.
 _FIRST_ROWS = 500
 # Evaluations of the likelihood of 2,000 rows, some seconds each, that improve on that optimum.
 _LAST_EVALUATIONS = 15
+# Those of 500 rows, for each start.
+_MOST_EVALUATIONS = 500
+
+# From an objective, a start and bounds to an optimum and its objective: an optimizer of scikit-learn.
+Optimizer = Callable[..., tuple[Array, float]]
 
 
 @dataclass(frozen=True)
@@ -76,6 +90,117 @@ class ExactSample(NamedTuple):
     X: Array
     y: Array
     alpha: float | Array
+
+
+def scikit_kernel(machine: Any) -> ScikitKernel | None:
+    """Return the kernel of scikit-learn that was given, if any; None is its default."""
+    if machine.kernel is None:
+        from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+
+        return ConstantKernel() * RBF()
+    return machine.kernel if is_scikit_kernel(machine.kernel) else None
+
+
+def noise_given(machine: Any) -> float | Array | None:
+    """Return ``alpha``: a number, one per row, or None for what is to be found."""
+    if isinstance(machine.alpha, (list, tuple, np.ndarray)):
+        values = np.asarray(machine.alpha)
+        if values.ndim != 1 or values.dtype.kind not in "iuf" or not (np.isfinite(values) & (values >= 0)).all():
+            raise ValueError(
+                f"alpha as an array must have one variance per row, finite and not negative; got shape "
+                f"{values.shape}, dtype {values.dtype}."
+            )
+        return values.astype(np.float64)
+    if scikit_kernel(machine) is None:
+        return check_variance(machine.alpha, "alpha", advice=_NOISE_ADVICE)
+    return (
+        _JITTER
+        if isinstance(machine.alpha, str) and machine.alpha == "auto"
+        else check_tolerance(machine.alpha, "alpha")
+    )
+
+
+def covariance_given(machine: Any) -> Covariance:
+    """Return what the parameters say of kernel, amplitude and noise: numbers, or what is to be found."""
+    alpha, amplitude = noise_given(machine), check_variance(machine.amplitude, "amplitude")
+    number = float(np.mean(alpha)) if isinstance(alpha, np.ndarray) else alpha
+    scikit = scikit_kernel(machine)
+    if scikit is not None:
+        if amplitude is not None:
+            raise ValueError(
+                f"amplitude={amplitude!r} and kernel={scikit} both set the amplitude: leave amplitude='auto', and "
+                f"multiply the kernel by ConstantKernel({amplitude!r}, 'fixed')."
+            )
+        return covariance_of(scikit, number or 0.0, refined=False)
+    auto = machine._searches_gamma
+    given = "gaussian" if machine._chooses_kernel else given_kernel(machine)
+    kernel = make_kernel(given, gamma="scale" if auto else machine.gamma, degree=machine.degree, coef0=machine.coef0)
+    free = auto and isinstance(given, str) and hasattr(kernel, "gamma")
+    if machine.optimizer is not None and not isinstance(machine.optimizer, str):
+        raise ValueError(
+            f"optimizer must be 'fmin_l_bfgs_b' or None; got {machine.optimizer!r}. A function is for kernels of "
+            f"sklearn.gaussian_process.kernels; for others the optimum is found on the factor."
+        )
+    if free and machine.optimizer is None:
+        raise ValueError(
+            "optimizer=None keeps the kernel as it is, and gamma='auto' is to be searched: give gamma a number, or "
+            "a kernel of sklearn.gaussian_process.kernels."
+        )
+    return Covariance(kernel, ANYWHERE if free else None, Variance(amplitude), Variance(number))
+
+
+def learned_covariance(machine: Any, rows: RowBlocks, m: int | None) -> tuple[Covariance, ExactSample | None, bool]:
+    """Return the covariance with the parameters of a kernel of scikit-learn learned from a sample of the rows.
+
+    The second result is the sample, the third whether it has all rows and each of them is a landmark.
+    """
+    asked, alpha, n = covariance_given(machine), noise_given(machine), rows.shape[0]
+    if isinstance(alpha, np.ndarray) and len(alpha) not in (1, n):
+        raise ValueError(
+            f"alpha must be a scalar or an array with same number of entries as y; got {len(alpha)} for {n} rows."
+        )
+    if asked.noise.value == 0 and noise_level(asked.source) is not None:
+        raise ValueError(f"alpha={machine.alpha!r} and a kernel without WhiteKernel leave no noise.{_NOISE_ADVICE}")
+    if asked.source is None:
+        return asked, None, False
+    passes, rng = Passes(rows, machine._engine(rows)), make_generator(machine.random_state)
+    numbers, _ = draw_rows(n, MOST_EXACT_ROWS, row_weights(passes), rng)
+    some = fetch_rows(passes, numbers)
+    assert some.y is not None
+    X, y = to_dense(to_host(some.X)).astype(np.float64), some.y.astype(np.float64)
+    if machine.normalize_y:
+        y = (y - target_units(y)[0]) / target_units(y)[1]
+    own = alpha[numbers] if isinstance(alpha, np.ndarray) and len(alpha) > 1 else float(np.max(alpha))  # type: ignore[arg-type]
+    sample = ExactSample(X, y, own)
+    seed = machine.random_state if isinstance(machine.random_state, int) else int(rng.integers(2**31))
+    learned = learn(
+        asked.source, sample, optimizer=machine.optimizer, n_restarts=machine.n_restarts_optimizer, seed=seed
+    )
+    exact = m is not None and m >= n == len(numbers)
+    refined = machine.optimizer is not None and not exact
+    return covariance_of(learned, asked.jitter, refined=refined), sample, exact
+
+
+def noise_by_row(machine: Any, rows: RowBlocks, asked: Covariance) -> Array | None:
+    """Return the variance of the noise of each row, or None where all have the same."""
+    alpha = noise_given(machine)
+    varies = asked.source is not None and noise_level(asked.source) is None
+    own = np.broadcast_to(alpha, rows.shape[0]) if isinstance(alpha, np.ndarray) else asked.jitter
+    if not varies and (not isinstance(alpha, np.ndarray) or len(alpha) == 1):
+        return None
+    if asked.source is not None:
+        parts = machine._engine(rows).map(rows, lambda block: noise_of_rows(asked.source, block.X), label="noise")
+        own = own + np.concatenate([part for _, part in parts])
+    if rows.has_weight or not (np.asarray(own) > 0).all():
+        why = "the rows hold weights, which divide the noise" if rows.has_weight else "some rows have no noise"
+        raise ValueError(f"alpha, or the kernel, has a noise for each row, but {why}.{_NOISE_ADVICE}")
+    return np.asarray(own)
+
+
+def target_units(y: Array) -> tuple[Array, Array]:
+    """Return the mean and the deviation of each target; 1 where it is constant."""
+    deviation = y.std(axis=0)
+    return y.mean(axis=0), np.where(deviation == 0, 1.0, deviation)
 
 
 def covariance_of(kernel: ScikitKernel, alpha: float, *, refined: bool) -> Covariance:
@@ -136,7 +261,7 @@ def exact_process(kernel: ScikitKernel, sample: ExactSample, **options: Any) -> 
 
 
 def learn(
-    kernel: ScikitKernel, sample: ExactSample, *, optimizer: str | Callable[..., Any] | None, n_restarts: int, seed: int
+    kernel: ScikitKernel, sample: ExactSample, *, optimizer: str | Optimizer | None, n_restarts: int, seed: int
 ) -> ScikitKernel:
     """Return the kernel with the parameters that maximise the exact likelihood of the sample.
 
@@ -145,35 +270,45 @@ def learn(
     """
     if optimizer is None or kernel.n_dims == 0:
         return kernel.clone_with_theta(kernel.theta)
-    options = {"optimizer": optimizer, "n_restarts_optimizer": n_restarts, "random_state": seed}
     if len(sample.X) >= MOST_EXACT_ROWS:
-        some = np.random.default_rng(seed).choice(len(sample.X), _FIRST_ROWS, replace=False)
+        rng = np.random.RandomState(seed)
+        some = rng.choice(len(sample.X), _FIRST_ROWS, replace=False)
         alpha = sample.alpha[some] if isinstance(sample.alpha, np.ndarray) else sample.alpha
-        kernel = _optimised(kernel, ExactSample(sample.X[some], sample.y[some], alpha), options, warns=False)
-        options["n_restarts_optimizer"] = 0
-        if isinstance(optimizer, str):
-            options["optimizer"] = _few_steps
-    return _optimised(kernel, sample, options, warns=True)
+        search = partial(_lbfgs, most=_MOST_EVALUATIONS) if isinstance(optimizer, str) else optimizer
+        few = ExactSample(sample.X[some], sample.y[some], alpha)
+        kernel = _best_start(kernel, few, search, n_restarts, rng)
+        n_restarts, optimizer = 0, _lbfgs if isinstance(optimizer, str) else optimizer
+    process = exact_process(kernel, sample, optimizer=optimizer, n_restarts_optimizer=n_restarts, random_state=seed)
+    # Where it fails, the parameters are found, and only scikit-learn's own posterior is not.
+    with suppress(np.linalg.LinAlgError):
+        process.fit(sample.X, sample.y)
+    return process.kernel_
 
 
-def _few_steps(objective: Callable[..., Any], theta: Array, bounds: Array) -> tuple[Array, float]:
-    """Improve parameters that are near their optimum, by the search that scikit-learn makes."""
+def _best_start(
+    kernel: ScikitKernel, sample: ExactSample, search: Optimizer, n_restarts: int, rng: np.random.RandomState
+) -> ScikitKernel:
+    """Return the best optimum from the parameters of the kernel and from some at random within their bounds."""
+    process, bounds = exact_process(kernel.clone_with_theta(kernel.theta), sample), kernel.bounds
+    if n_restarts and not np.isfinite(bounds).all():
+        raise ValueError(f"n_restarts_optimizer={n_restarts} requires that all bounds are finite, in kernel={kernel}.")
+
+    def objective(theta: Array, eval_gradient: bool = True) -> Any:
+        found = process.log_marginal_likelihood(theta, eval_gradient, clone_kernel=False)
+        return (-found[0], -found[1]) if eval_gradient else -found
+
+    starts = [kernel.theta, *(rng.uniform(bounds[:, 0], bounds[:, 1]) for _ in range(n_restarts))]
+    return kernel.clone_with_theta(min((search(objective, start, bounds) for start in starts), key=itemgetter(1))[0])
+
+
+def _lbfgs(
+    objective: Callable[..., Any], theta: Array, bounds: Array, most: int = _LAST_EVALUATIONS
+) -> tuple[Array, float]:
+    """Return the parameters where the search that scikit-learn makes ends, and their objective."""
     from scipy.optimize import minimize
 
-    options = {"maxfun": _LAST_EVALUATIONS}
-    found = minimize(objective, theta, method="L-BFGS-B", jac=True, bounds=bounds, options=options)
+    found = minimize(objective, theta, method="L-BFGS-B", jac=True, bounds=bounds, options={"maxfun": most})
     return found.x, float(found.fun)
-
-
-def _optimised(kernel: ScikitKernel, sample: ExactSample, options: dict[str, Any], *, warns: bool) -> ScikitKernel:
-    process = exact_process(kernel, sample, **options)
-    with warnings.catch_warnings():
-        if not warns:
-            warnings.simplefilter("ignore")
-        # Where it fails, the parameters are found, and only scikit-learn's own posterior is not.
-        with suppress(np.linalg.LinAlgError):
-            process.fit(sample.X, sample.y)
-    return process.kernel_
 
 
 def _signal(kernel: ScikitKernel) -> tuple[Kernel, float]:
