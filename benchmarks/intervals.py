@@ -81,7 +81,9 @@ CASES = {
     "few rows": Case(60, EVEN, _ridge()),
     "many rows": Case(20_000, UNEVEN, _ridge()),
     "support vectors": Case(1000, UNEVEN, lambda: nystrom.KernelSVR(C=10.0, n_landmarks=200, random_state=0)),
-    "three classes": Case(1000, _classes(0, 0, 1), lambda: nystrom.KernelRidgeClassifier(random_state=0)),
+    "three classes": Case(
+        1000, _classes(0, 0, 1), lambda: nystrom.KernelRidgeClassifier(n_landmarks=200, random_state=0)
+    ),
     "1 % minority": Case(3000, _classes(0, -6.5), lambda: nystrom.KernelSVC(C=1.0, n_landmarks=200, random_state=0)),
 }
 

@@ -10,7 +10,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import nystrom
-from nystrom.explanation import leading_columns, nearest, partial_dependence, permutation_importance
+from nystrom.explanation import interactions, leading_columns, nearest, partial_dependence, permutation_importance
 from nystrom.kernels import Gaussian, Overlap
 from nystrom.preprocessing import TableEncoder
 
@@ -185,3 +185,16 @@ def test_pictures(model, table):
     assert [tick.get_text() for tick in city.get_yticklabels()] == list(model[0].columns_[1].categories)
     area = partial_dependence(model, table, "area")
     np.testing.assert_allclose(area.plot(lines=False).lines[0].get_ydata(), area.values[:, 0])
+
+
+def test_columns_that_act_together_are_named():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, size=(600, 4))
+    model = nystrom.KernelRidge(alpha=0.01, n_landmarks=150, random_state=0)
+    model.fit(X, X[:, 0] ** 2 + X[:, 1] * X[:, 2])
+    found = interactions(model, X)
+    assert set(found.pairs[0]) == {"x1", "x2"}
+    assert found.values[0] > 0.8 > 0.25 > found.values[1]
+    assert interactions(model, X, ["x0", "x3"]).values.shape == (1,)
+    with pytest.raises(ValueError, match="columns must be among"):
+        interactions(model, X, ["x9"])

@@ -136,6 +136,28 @@ def test_a_machine_that_predicts_nothing_is_refused():
         nystrom.explain(model, ROWS)
 
 
+def test_the_plots_of_shap_take_them():
+    shap = pytest.importorskip("shap")
+    pytest.importorskip("matplotlib").use("agg")
+    model = nystrom.KernelRidge(n_landmarks=30, random_state=0).fit(ROWS, TARGET)
+    found = nystrom.explain(model, ROWS).to_shap()
+    shap.plots.beeswarm(found, show=False)
+    shap.plots.bar(found, show=False)
+    shap.plots.waterfall(found[0], show=False)
+
+
+def test_a_swarm_has_a_point_per_row_and_column():
+    pytest.importorskip("matplotlib").use("agg")
+    model = nystrom.KernelRidge(n_landmarks=30, random_state=0).fit(ROWS, TARGET)
+    found = nystrom.explain(model, ROWS)
+    drawn = found.plot(kind="swarm", most=3)
+    order = np.argsort(-np.abs(found.values).mean(axis=0))
+    assert len(drawn.collections) == 3
+    np.testing.assert_allclose(drawn.collections[0].get_offsets()[:, 0], found.values[:, order[0]])
+    with pytest.raises(ValueError, match="kind"):
+        found.plot(kind="bees")
+
+
 def test_pictures():
     pytest.importorskip("matplotlib").use("agg")
     model = nystrom.KernelRidge(alpha=1.0, n_landmarks=30, random_state=0).fit(ROWS, TARGET)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 # More rows change a mean over rows little.
 MOST_ROWS = 10_000
+# Columns whose pairs are looked at, unless some are named.
+_MOST_PAIRED = 8
 # Of a normal distribution, for intervals of 95 %.
 _DEVIATIONS = 1.96
 
@@ -391,6 +393,97 @@ def _grid(rows: Array, span: Span, n_points: int) -> tuple[Array, Array]:
     if column is not None and column.kind == "date":
         values = (values * 86_400).round().astype("datetime64[s]")
     return values, parts
+
+
+@dataclass(frozen=True)
+class Interactions:
+    """How much pairs of columns act together.
+
+    Attributes
+    ----------
+    pairs : tuple of (str, str)
+        Pairs of original columns, the strongest first.
+    values : array of shape (pairs,)
+        Friedman's H: the deviation of the joint effect from the sum of both, as a share of the deviation of the joint
+        effect. 0 where the effects add up.
+    """
+
+    pairs: tuple[tuple[str, str], ...]
+    values: Array
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{a} × {b}: {value:.3f}" for (a, b), value in zip(self.pairs, self.values, strict=True))
+
+    def to_frame(self) -> Any:
+        """Return a pandas frame with a row per pair, the strongest first."""
+        first, second = zip(*self.pairs, strict=True)
+        return make_frame({"first": list(first), "second": list(second), "interaction": self.values})
+
+    def plot(self, *, most: int = 15, ax: Axes | None = None) -> Axes:
+        """Draw them as bars, the strongest first, and return the Axes."""
+        from nystrom.plotting import plot_shapley
+
+        names = [f"{a} × {b}" for a, b in self.pairs]
+        ax = plot_shapley(self.values[None], 0.0, names, most=most, ax=ax)
+        ax.set_xlabel("interaction (H)")
+        return ax
+
+
+def interactions(
+    model: Any,
+    X: RowsLike,
+    columns: Sequence[str] | None = None,
+    *,
+    max_rows: int = 50,
+    random_state: RandomState = 0,
+) -> Interactions:
+    """Return how much each pair of original columns acts together, by partial dependence.
+
+    Parameters
+    ----------
+    model : fitted machine with a target, or a pipeline that ends with one
+    X : rows
+    columns : sequence of str, optional
+        Those that pairs are made of; by default the eight that predictions depend on most.
+    max_rows : int
+        Rows drawn from X. The cost is a prediction for each two of them and each pair of columns.
+    random_state : int, Generator, RandomState or None
+
+    Notes
+    -----
+    An effect smaller than a tenth of the deviation of the predictions counts as none, since H of it is noise.
+    """
+    rng = make_generator(random_state)
+    opened = open_model(model, X, max_rows=check_count(max_rows, "max_rows", least=2), rng=rng)
+    named = {span.name: span for span in opened.spans}
+    for name in columns or ():
+        if name not in named:
+            raise ValueError(f"columns must be among {', '.join(map(repr, named))}; got {name!r}.")
+    rows, machine = opened.X, opened.machine
+    n = len(rows)
+
+    def effect(*spans: Span) -> Array:
+        """Return the mean prediction with the columns of each row in all rows, centred, (n, t)."""
+        mixed = np.repeat(rows[None], n, axis=0)
+        for span in spans:
+            mixed[:, :, span.at] = rows[:, None, span.at]
+        found = answer(machine, mixed.reshape(n * n, -1)).reshape(n, n, -1).mean(axis=1)
+        return np.asarray(found - found.mean(axis=0))
+
+    alone = {name: effect(span) for name, span in named.items() if columns is None or name in columns}
+    kept = sorted(alone, key=lambda name: -float(np.square(alone[name]).sum()))[: None if columns else _MOST_PAIRED]
+    spread = float(np.square(answer(machine, rows) - answer(machine, rows).mean(axis=0)).sum())
+    found = []
+    for i, first in enumerate(kept):
+        for second in kept[i + 1 :]:
+            joint = effect(named[first], named[second])
+            whole = float(np.square(joint).sum())
+            left = float(np.square(joint - alone[first] - alone[second]).sum())
+            found.append(((first, second), math.sqrt(left / whole) if whole > 0.01 * spread > 0 else 0.0))
+    found.sort(key=lambda pair: -pair[1])
+    if not found:
+        raise ValueError("interactions need at least 2 columns.")
+    return Interactions(tuple(pair for pair, _ in found), np.array([value for _, value in found]))
 
 
 @dataclass(frozen=True)

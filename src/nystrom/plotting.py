@@ -454,6 +454,48 @@ def plot_shapley(
     return _tidy(ax)
 
 
+def plot_swarm(
+    values: Array, data: Array | None, columns: Sequence[str], *, most: int = 15, ax: Axes | None = None
+) -> Axes:
+    """Plot a point per row and column at its Shapley value, coloured by the rank of the column's value.
+
+    Parameters
+    ----------
+    values : array of shape (n, columns)
+    data : array of shape (n, columns) or None
+        Values of the columns; NaN is drawn in grey.
+    columns : sequence of str
+    most : int
+        Columns shown at most.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    ax = _axes(ax)
+    order = np.argsort(-np.abs(values).mean(axis=0), kind="stable")[:most]
+    ax.axvline(0.0, color=_GREY, linewidth=1.0)
+    for place, j in enumerate(order):
+        column, known = values[:, j], data is not None and np.isfinite(data[:, j]).all()
+        # Points of one of 40 bins are spread evenly about the line, as far as the fullest bin reaches.
+        bins = np.digitize(column, np.linspace(column.min(), column.max(), 40))
+        rank = np.array([np.count_nonzero(bins[:i] == at) for i, at in enumerate(bins)])
+        count = np.bincount(bins)
+        heights = place + 0.8 * (rank - (count[bins] - 1) / 2) / max(int(count.max()), 8)
+        shade: dict[str, Any] = {"color": _GREY}
+        if known and data is not None:
+            shade = {"c": np.argsort(np.argsort(data[:, j])), "cmap": "viridis"}
+        drawn = ax.scatter(column, heights, s=6, linewidths=0, **shade)
+        if known and place == 0:
+            bar = ax.figure.colorbar(drawn, ax=ax, ticks=[])
+            bar.set_label("value of the column, low to high")
+    ax.set_yticks(range(len(order)), [_short(columns[j]) for j in order])
+    ax.set_xlabel("Shapley value")
+    ax.invert_yaxis()
+    return _tidy(ax)
+
+
 def plot_calibration(calibration: Array, *, ax: Axes | None = None) -> Axes:
     """Plot how often predicted classes are right against the probability that was given for them.
 

@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nystrom.checks import RandomState, make_generator
+from nystrom.checks import RandomState, check_choice, make_generator
+from nystrom.exceptions import MissingDependencyError
 from nystrom.explanation import Span, answer, make_frame, open_model
 from nystrom.kernels import Gaussian, InMetric, Kernel, Laplacian, OnColumns, Overlap, Product, Scaled, Sum
 from nystrom.kernels.base import GammaKernel
@@ -39,12 +41,15 @@ class Explanation:
         The original columns.
     errors : array like values, or None
         Standard errors where the values were sampled; None where they are exact.
+    data : array of shape (n, columns) or None
+        The columns as the machine sees them; NaN for those that are not one number.
     """
 
     values: Array
     base_values: Any
     columns: tuple[str, ...]
     errors: Array | None = None
+    data: Array | None = None
 
     def __repr__(self) -> str:
         how = "exact" if self.errors is None else f"sampled, standard error up to {self.errors.max():.2g}"
@@ -64,13 +69,35 @@ class Explanation:
             raise ValueError("a frame holds one output; take values[:, :, k].")
         return make_frame(dict(zip(self.columns, self.values.T, strict=True)))
 
-    def plot(self, row: int | None = None, *, output: int = 0, most: int = 15, ax: Axes | None = None) -> Axes:
-        """Draw mean sizes as bars, or what led from the base value to the prediction for one ``row``."""
-        from nystrom.plotting import plot_shapley
+    def plot(
+        self,
+        row: int | None = None,
+        *,
+        kind: str = "bars",
+        output: int = 0,
+        most: int = 15,
+        ax: Axes | None = None,
+    ) -> Axes:
+        """Draw mean sizes as bars, or what led from the base value to the prediction for one ``row``.
+
+        With ``kind="swarm"``, draw a point per row and column instead, coloured by the value of the column.
+        """
+        from nystrom.plotting import plot_shapley, plot_swarm
 
         values = self.values if self.values.ndim == 2 else self.values[:, :, output]
         base = float(np.ravel(self.base_values)[output])
+        if check_choice(kind, "kind", ("bars", "swarm")) == "swarm" and row is None:
+            return plot_swarm(values, self.data, self.columns, most=most, ax=ax)
         return plot_shapley(values, base, self.columns, row=row, most=most, ax=ax)
+
+    def to_shap(self) -> Any:
+        """Return the same as a :class:`shap.Explanation`, for the plots of the package ``shap``."""
+        try:
+            kind = import_module("shap").Explanation
+        except ImportError as error:
+            raise MissingDependencyError("shap", "plot", "to_shap") from error
+        base = np.broadcast_to(self.base_values, (len(self.values), *np.shape(self.base_values)))
+        return kind(self.values, base_values=base, data=self.data, feature_names=list(self.columns))
 
 
 def explain(model: Any, X: RowsLike, background: RowsLike = None, *, random_state: RandomState = 0) -> Explanation:
@@ -124,7 +151,8 @@ def explain(model: Any, X: RowsLike, background: RowsLike = None, *, random_stat
     if values.shape[2] == 1:
         values, base = values[:, :, 0], base[0]
         errors = None if errors is None else errors[:, :, 0]
-    return Explanation(values, base, tuple(span.name for span in spans), errors)
+    data = np.column_stack([rows[:, s.start] if s.stop == s.start + 1 else np.full(len(rows), np.nan) for s in spans])
+    return Explanation(values, base, tuple(span.name for span in spans), errors, data)
 
 
 # From rows (n, p) and one landmark axis (m, p) to the factor of each original column, (n, columns, m).
