@@ -186,6 +186,7 @@ def _with_default(entry: str, value: Any) -> str:
 
 # Attributes of scikit-learn's estimators that are not kept, and where to look instead.
 ABSENT = {
+    "L_": "there is no n × n factor of the covariance; map_ has the landmarks' and projection_ its directions.",
     "X_fit_": "rows are not kept; landmarks_ has the points that predict.",
     "X_train_": "rows are not kept; landmarks_ has the points that predict.",
     "X_transformed_fit_": "rows are not kept; transform(X) gives their components.",
