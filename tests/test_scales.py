@@ -143,7 +143,7 @@ def test_distances_at_an_offset_leave_ridge_as_it_was(offset):
 def test_no_landmark_far_out_harms_the_others():
     X = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
     Z = np.concatenate([X[:5], [[1e3, 0, 0], [1e15, 0, 0]]]).astype(np.float32)
-    values = Exponents(Z, 1.0)(X, exp=True)
+    values = Exponents(Z, 1.0, exp=True)(X)
     exact = np.exp(-((X[:, None].astype(float) - Z) ** 2).sum(axis=2))
     np.testing.assert_allclose(values, exact, atol=1e-5)
 

@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-import numpy as np
-
 
 class NystromError(Exception):
     """Root of the errors that are this library's own."""
@@ -142,12 +140,3 @@ def silenced(*categories: type[Warning]) -> Iterator[None]:
         yield
     finally:
         _silenced.reset(token)
-
-
-def judged_by_value() -> np.errstate:
-    """Turn NumPy's floating-point warnings off, or its errors after ``np.seterr(all="raise")``, in this thread.
-
-    Overflow and underflow are part of the work here: what comes of them is checked by value, and refused by an error
-    that says what to do. Every public call and every step of a pass runs inside.
-    """
-    return np.errstate(all="ignore")

@@ -6,10 +6,11 @@ import sys
 import textwrap
 import threading
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 
-from nystrom.engine.threads import BlasLimiter, blas_threads
+from nystrom.engine.threads import BlasLimiter, Limit, blas_threads
 
 
 class Library:
@@ -41,7 +42,7 @@ def in_thread(function):
 
 def test_the_smallest_count_asked_for_holds():
     library = Library(4)
-    limit = BlasLimiter([library])
+    limit = partial(Limit, BlasLimiter([library]))
     with limit(3):
         assert library.shared == 3
         with limit(1):
@@ -54,7 +55,7 @@ def test_the_smallest_count_asked_for_holds():
 
 def test_nothing_is_set_that_holds_already():
     library = Library(4)
-    limit = BlasLimiter([library])
+    limit = partial(Limit, BlasLimiter([library]))
     with limit(1), limit(1), limit(2):
         pass
     assert library.changes == [1, 4]
@@ -62,20 +63,20 @@ def test_nothing_is_set_that_holds_already():
 
 def test_a_limit_is_never_raised_above_what_the_user_allowed():
     library = Library(1)
-    with BlasLimiter([library])(8):
+    with Limit(BlasLimiter([library]), 8):
         assert library.shared == 1
 
 
 def test_an_error_inside_lifts_the_limit():
     library = Library(4)
-    with pytest.raises(KeyError), BlasLimiter([library])(1):
+    with pytest.raises(KeyError), Limit(BlasLimiter([library]), 1):
         raise KeyError
     assert library.shared == 4
 
 
 def test_whichever_thread_leaves_last_lifts_the_limit():
     library = Library(4)
-    limit = BlasLimiter([library])
+    limit = partial(Limit, BlasLimiter([library]))
     first, second = ExitStack(), ExitStack()
     in_thread(lambda: first.enter_context(limit(1)))
     second.enter_context(limit(1))
@@ -87,7 +88,7 @@ def test_whichever_thread_leaves_last_lifts_the_limit():
 
 def test_a_library_with_a_setting_for_each_thread_is_set_in_the_thread_that_asks():
     library = Library(4, layer="openmp")
-    limit = BlasLimiter([library])
+    limit = partial(Limit, BlasLimiter([library]))
     seen = []
 
     def other():
@@ -164,7 +165,7 @@ def test_fits_in_threads_of_one_process_have_the_same_bits():
 
 def test_many_threads_at_once_leave_the_setting_as_it_was():
     library = Library(4)
-    limit = BlasLimiter([library])
+    limit = partial(Limit, BlasLimiter([library]))
 
     def work():
         for _ in range(200):
@@ -188,7 +189,7 @@ def test_the_limit_of_the_process_is_shared():
 
 def test_a_limit_that_is_freed_before_its_end_is_lifted():
     library = Library(4)
-    limit = BlasLimiter([library])(1)
+    limit = Limit(BlasLimiter([library]), 1)
     limit.__enter__()
     assert library.shared == 1
     del limit
@@ -197,7 +198,7 @@ def test_a_limit_that_is_freed_before_its_end_is_lifted():
 
 def test_a_limit_may_be_released_again():
     library = Library(4)
-    limiter = BlasLimiter([library])
+    limiter = partial(Limit, BlasLimiter([library]))
     with limiter(2):
         limit = limiter(1)
         with limit:
@@ -223,7 +224,7 @@ def test_an_interrupt_at_any_change_of_a_setting_restores_all(strike):
 
     for library in libraries:
         interrupt_once(library, library.set_num_threads)
-    limiter = BlasLimiter(libraries)
+    limiter = partial(Limit, BlasLimiter(libraries))
     for _ in range(2):
         try:
             with limiter(2), limiter(1):

@@ -16,9 +16,9 @@ from numpy.typing import DTypeLike
 from nystrom.devices import on_device, to_host, to_values
 from nystrom.engine.base import M, Mergeable, T, TreeMerger, Writing
 from nystrom.engine.memory import hold
-from nystrom.engine.progress import Progress, Silent
+from nystrom.engine.progress import Progress
 from nystrom.engine.threads import blas_threads, resolve_n_jobs
-from nystrom.exceptions import judged_by_value
+from nystrom.machine import available_cores
 from nystrom.rows.base import Block, RowBlocks
 from nystrom.rows.device import DeviceRows
 from nystrom.types import Array
@@ -26,15 +26,16 @@ from nystrom.types import Array
 # A block that no thread of the pool has begun within so many seconds is computed by the thread that waits for it.
 _PATIENCE = 0.02
 
-_this_thread = threading.local()
+
+class _Thread(threading.local):
+    in_pool = False
+
+
+_this_thread = _Thread()
 
 
 def _join_pool() -> None:
     _this_thread.in_pool = True
-
-
-def _in_pool() -> bool:
-    return getattr(_this_thread, "in_pool", False)
 
 
 @cache
@@ -85,8 +86,8 @@ class LocalEngine:
     """
 
     def __init__(self, n_jobs: int | None = None, progress: Progress | None = None, *, room: int | None = None) -> None:
-        self.n_jobs = resolve_n_jobs(n_jobs)
-        self.progress: Progress = progress or Silent()
+        self.n_jobs = available_cores() if n_jobs is None else resolve_n_jobs(n_jobs)
+        self.progress = progress if progress is not None and progress.listens else None
         self.room = room
 
     def reads_here(self, rows: RowBlocks) -> bool:
@@ -94,28 +95,26 @@ class LocalEngine:
 
     def spare(self, rows: RowBlocks) -> LocalEngine | None:
         # A bar shows one pass at a time, and a file has one reader.
-        if self.n_jobs > 1 and not _in_pool() and rows.in_memory and rows.n_blocks > 1 and not self.progress.listens:
-            return LocalEngine(self.n_jobs - 1)
-        return None
+        alone = self.n_jobs == 1 or _this_thread.in_pool or self.progress is not None
+        return None if alone or not rows.in_memory or rows.n_blocks == 1 else LocalEngine(self.n_jobs - 1)
 
     def _run(self, rows: RowBlocks, step: Callable[[Block], T], label: str) -> Iterator[tuple[int, T]]:
-        self.progress.start(label, rows.shape[0])
+        if self.progress is not None:
+            self.progress.start(label, rows.shape[0])
+        # A pass inside a step of another has this thread alone: the others may wait for it.
+        # A device has threads of its own.
+        inline = _this_thread.in_pool or ((self.n_jobs == 1 or rows.place is not None) and rows.in_memory)
+        inline = inline or (rows.random_access and rows.n_blocks == 1)
+        here = ((block.start, block.X.shape[0], step(block)) for block in rows.iterate())
         try:
             with blas_threads(1):
-                # A device has threads of its own.
-                one_thread = (self.n_jobs == 1 or rows.place is not None) and rows.in_memory
-                # A pass inside a step of another has this thread alone: the others may wait for it.
-                inline = one_thread or _in_pool() or (rows.random_access and rows.n_blocks == 1)
-                run = self._run_inline if inline else self._run_pool
-                for start, stop, result in run(rows, step):
-                    self.progress.advance(stop - start)
+                for start, n_rows, result in here if inline else self._run_pool(rows, step):
+                    if self.progress is not None:
+                        self.progress.advance(n_rows)
                     yield start, result
         finally:
-            self.progress.stop()
-
-    def _run_inline(self, rows: RowBlocks, step: Callable[[Block], T]) -> Iterator[tuple[int, int, T]]:
-        for block in rows.iterate():
-            yield block.start, block.stop, step(block)
+            if self.progress is not None:
+                self.progress.stop()
 
     def _run_pool(self, rows: RowBlocks, step: Callable[[Block], T]) -> Iterator[tuple[int, int, T]]:
         # Results leave without their block, so that its memory is free as soon as its step is done.
@@ -124,8 +123,8 @@ class LocalEngine:
 
         def given(block: Block) -> tuple[int, int, T]:
             # Here too, as some BLAS libraries, and NumPy's warnings, have a setting for each thread.
-            with blas_threads(1), judged_by_value():
-                return block.start, block.stop, step(block)
+            with blas_threads(1), np.errstate(all="ignore"):
+                return block.start, block.X.shape[0], step(block)
 
         pending: deque[_Job[tuple[int, int, T]]] = deque()
         n_jobs = self.n_jobs if rows.place is None else 1
@@ -218,7 +217,7 @@ class LocalEngine:
         in_place: Writing | None = getattr(step, "write", None)
 
         def write(block: Block) -> None:
-            piece = out[block.start : block.stop]
+            piece = out[block.start : block.start + block.X.shape[0]]
             if in_place is not None and not on_device(block.X):
                 in_place(block, piece)
             else:

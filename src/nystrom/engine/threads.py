@@ -16,10 +16,10 @@ from functools import wraps
 from types import FunctionType
 from typing import ParamSpec, Protocol, TypeVar
 
+import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from nystrom.checks import is_whole
-from nystrom.exceptions import judged_by_value
 from nystrom.machine import available_cores
 
 P = ParamSpec("P")
@@ -53,38 +53,27 @@ class BlasLimiter:
         # The number set now; 0 for what the user set, None while it is being changed.
         self._now: int | None = 0
 
-    def __call__(self, count: int) -> Limit:
-        """Return a context that limits BLAS to at most ``count`` threads."""
-        return Limit(self, count)
-
-    def take(self, key: weakref.ref[Limit], count: int) -> None:
-        """Hold BLAS to ``count`` threads until ``key`` is dropped."""
+    def ask(self, key: weakref.ref[Limit] | None, count: int = 0) -> None:
+        """Hold BLAS to ``count`` threads until ``key`` asks for 0: no limit."""
         with self.lock:
-            self._apply()
-            if self._now == 0:
-                self._before = [library.get_num_threads() for library in self._of_process]
-            self._asked[key] = count
-            self._apply()
-
-    def drop(self, key: weakref.ref[Limit]) -> None:
-        """End what ``key`` asked for; nothing happens if it asked for nothing."""
-        with self.lock:
-            self._asked.pop(key, None)
-            self._apply()
+            if count and key is not None:
+                if self._now == 0:
+                    self._before = [library.get_num_threads() for library in self._of_process]
+                self._asked[key] = count
+            else:
+                self._asked.pop(key, None)  # type: ignore[arg-type]
+            # An interrupt may leave this half done; whoever comes next does it again.
+            while (wanted := min(self._asked.values(), default=0)) != self._now:
+                self._now = None
+                for library, threads in zip(self._of_process, self._before, strict=True):
+                    _set(library, threads, wanted)
+                self._now = wanted
 
     def forget_parent(self) -> None:
         """Lift every limit in a child process, which has none of the threads that set one."""
         self.lock = threading.RLock()
         self._asked.clear()
-        self._apply()
-
-    def _apply(self) -> None:
-        # An interrupt may leave this half done; whoever comes next does it again.
-        while (wanted := min(self._asked.values(), default=0)) != self._now:
-            self._now = None
-            for library, threads in zip(self._of_process, self._before, strict=True):
-                _set(library, _at_most(wanted, threads) if wanted else threads)
-            self._now = wanted
+        self.ask(None)
 
 
 class Limit:
@@ -105,12 +94,12 @@ class Limit:
     def __enter__(self) -> None:
         try:
             # Its callback ends a limit that is freed before its end. After the end there is no reference to call back.
-            self._key = weakref.ref(self, self._limiter.drop)
+            self._key = weakref.ref(self, self._limiter.ask)
             self._thread = threading.get_ident()
             self._own_before = [(library, library.get_num_threads()) for library in self._limiter.of_thread]
             for library, threads in self._own_before:
-                _set(library, _at_most(self._count, threads))
-            self._limiter.take(self._key, self._count)
+                _set(library, threads, self._count)
+            self._limiter.ask(self._key, self._count)
         except BaseException:
             self.release()
             raise
@@ -126,19 +115,17 @@ class Limit:
         """End the limit."""
         if self._key is None:
             return
-        self._limiter.drop(self._key)
+        self._limiter.ask(self._key)
         if threading.get_ident() == self._thread:
             for library, threads in self._own_before:
                 _set(library, threads)
         self._key = None
 
 
-def _at_most(count: int, before: int | None) -> int:
+def _set(library: BlasLibrary, threads: int | None, most: int = 0) -> None:
     # Never more than the user allowed, with OMP_NUM_THREADS or a threadpool_limits around the fit.
-    return count if before is None else min(count, before)
-
-
-def _set(library: BlasLibrary, threads: int | None) -> None:
+    if most:
+        threads = most if threads is None else min(most, threads)
     # Take control from any thread, and do not hand it on: the lock above orders the changes.
     # Older releases of threadpoolctl have no such control.
     release = getattr(library, "clear_controlling_thread", None)
@@ -153,48 +140,42 @@ def _set(library: BlasLibrary, threads: int | None) -> None:
 class _Process:
     """The limiter of this process, made when first asked for: looking the BLAS libraries up costs milliseconds."""
 
-    def __init__(self) -> None:
-        self._creating = threading.Lock()
-        self._limiter: BlasLimiter | None = None
-        # The same lock held for a fork; the other one may be created meanwhile.
-        self._locked: BlasLimiter | None = None
-
-    def limiter(self) -> BlasLimiter:
-        if self._limiter is None:
-            with self._creating:
-                if self._limiter is None:
-                    self._limiter = BlasLimiter(ThreadpoolController().select(user_api="blas").lib_controllers)
-        return self._limiter
-
-    def before_fork(self) -> None:
-        # Hold the lock during a fork, so that no setting is half changed in the child.
-        self._locked = self._limiter
-        if self._locked is not None:
-            self._locked.lock.acquire()
-
-    def after_fork_in_parent(self) -> None:
-        if self._locked is not None:
-            self._locked.lock.release()
-
-    def after_fork_in_child(self) -> None:
-        self._creating = threading.Lock()
-        if self._limiter is not None:
-            self._limiter.forget_parent()
-
-
-_process = _Process()
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_process.before_fork,
-        after_in_parent=_process.after_fork_in_parent,
-        after_in_child=_process.after_fork_in_child,
-    )
+    creating = threading.Lock()
+    limiter: BlasLimiter | None = None
+    # The limiter whose lock is held for a fork; another may be created meanwhile.
+    locked: BlasLimiter | None = None
 
 
 def blas_threads(count: int) -> Limit:
     """Limit BLAS to at most ``count`` threads inside the ``with`` block, whatever thread enters or leaves it."""
-    return _process.limiter()(count)
+    limiter = _Process.limiter
+    if limiter is None:
+        with _Process.creating:
+            limiter = _Process.limiter or BlasLimiter(ThreadpoolController().select(user_api="blas").lib_controllers)
+            _Process.limiter = limiter
+    return Limit(limiter, count)
+
+
+def _before_fork() -> None:
+    # Hold the lock during a fork, so that no setting is half changed in the child.
+    _Process.locked = _Process.limiter
+    if _Process.locked is not None:
+        _Process.locked.lock.acquire()
+
+
+def _after_fork_in_parent() -> None:
+    if _Process.locked is not None:
+        _Process.locked.lock.release()
+
+
+def _after_fork_in_child() -> None:
+    _Process.creating = threading.Lock()
+    if _Process.limiter is not None:
+        _Process.limiter.forget_parent()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 
 
 def one_blas_thread(function: Callable[P, R]) -> Callable[P, R]:
@@ -202,14 +183,15 @@ def one_blas_thread(function: Callable[P, R]) -> Callable[P, R]:
 
     Parallel work comes from passes, whose threads sleep while they wait. Those of BLAS spin: beside other work on the
     same cores, a fit took ten times as long with two of them as with one, and its bits depended on their number.
-    NumPy's floating-point warnings are off meanwhile (see :func:`~nystrom.exceptions.judged_by_value`).
+    NumPy's floating-point warnings, or its errors after ``np.seterr(all="raise")``, are off meanwhile: overflow and
+    underflow are part of the work here, and what comes of them is checked by value.
     """
 
     @wraps(function)
     def limited(*args: P.args, **kwargs: P.kwargs) -> R:
         limit = blas_threads(1)
         try:
-            with limit, judged_by_value():
+            with limit, np.errstate(all="ignore"):
                 return function(*args, **kwargs)
         finally:
             limit.release()
@@ -229,16 +211,6 @@ def limit_methods(cls: type, package: str) -> None:
             base._limited = (*vars(base).get("_limited", ()), name)  # type: ignore[attr-defined]
 
 
-__all__ = [
-    "BlasLimiter",
-    "Limit",
-    "blas_threads",
-    "limit_methods",
-    "one_blas_thread",
-    "resolve_n_jobs",
-]
-
-
 def resolve_n_jobs(n_jobs: int | None) -> int:
     """Return the number of threads: all cores for None or -1, all but k - 1 for -k."""
     cores = available_cores()
@@ -250,3 +222,13 @@ def resolve_n_jobs(n_jobs: int | None) -> int:
             f"cores (-1 is all of them); got {n_jobs!r}."
         )
     return int(n_jobs) if n_jobs > 0 else max(1, cores + 1 + int(n_jobs))
+
+
+__all__ = [
+    "BlasLimiter",
+    "Limit",
+    "blas_threads",
+    "limit_methods",
+    "one_blas_thread",
+    "resolve_n_jobs",
+]

@@ -193,6 +193,8 @@ class KernelMachine(BaseEstimator):
         """Return the rows of X, checked for shape, dtype and columns; finiteness is checked in the pass."""
         if reset:
             self._check_parameters()
+        elif "map_" not in vars(self):
+            check_is_fitted(self)  # says so in scikit-learn's words
         rows = as_blocks(X, owner=self)
         if not reset:
             _check_names_of(self, rows, from_file=isinstance(X, RowBlocks))
@@ -200,7 +202,8 @@ class KernelMachine(BaseEstimator):
         return place_rows(rows, self.engine, fit=reset)
 
     def _resources(self) -> Resources:
-        return Resources(parse_memory(self.max_memory), self.n_jobs, self.verbose)
+        limit = None if self.max_memory is None else parse_memory(self.max_memory)
+        return Resources(limit, self.n_jobs, self.verbose)
 
     def _request(self, rows: RowBlocks, **values: Any) -> FitRequest:
         """Return what the parameters ask of a fit; ``values`` replace or add to them."""
@@ -248,7 +251,7 @@ class KernelMachine(BaseEstimator):
         # Private results are of every fit; others may be of the last one alone.
         kept = {name: value for name, value in vars(self).items() if not name.endswith("_")}
         names = rows.feature_names
-        found: dict[str, Any] = {"n_features_in_": rows.n_columns}
+        found: dict[str, Any] = {"n_features_in_": rows.shape[1]}
         if names is not None:
             found["feature_names_in_"] = np.array(names, dtype=object)
         found |= _results_of(fit.map) | {"_stages": fit.stages}
@@ -270,10 +273,8 @@ class KernelMachine(BaseEstimator):
 
     def _engine(self, rows: RowBlocks, work: Footprint | None = None, *, advice: str = FIT_ADVICE) -> Engine:
         """Return the engine for these rows, with as many threads as ``max_memory`` allows for ``work``."""
-        resources = self._resources()
-        if work is None and resources.limits(rows):
-            work = emit_footprint(rows, self.landmarks_.shape[0] if hasattr(self, "landmarks_") else 0, 1)
-        return resources.engine(rows, work, advice=advice)
+        m = self.landmarks_.shape[0] if hasattr(self, "landmarks_") else 0
+        return self._resources().engine(rows, work or (lambda: emit_footprint(rows, m, 1)), advice=advice)
 
     def _emit(
         self,
@@ -299,11 +300,11 @@ class KernelMachine(BaseEstimator):
         return write_rows(out, rows, engine, step, n_columns or 1, dtype, job=job, label=label)
 
     def _emit_engine(self, rows: RowBlocks, n_columns: int, dtype: DTypeLike, *, to_file: bool) -> Engine:
-        if not self._resources().limits(rows):
-            return self._engine(rows)
-        held = 0 if to_file else rows.shape[0] * n_columns * np.dtype(dtype).itemsize
-        work = emit_footprint(rows, self.landmarks_.shape[0], n_columns, held=held)
-        return self._engine(rows, work, advice=FIT_ADVICE if to_file else _EMIT_ADVICE)
+        def work() -> Footprint:
+            held = 0 if to_file else rows.shape[0] * n_columns * np.dtype(dtype).itemsize
+            return emit_footprint(rows, self.landmarks_.shape[0], n_columns, held=held)
+
+        return self._resources().engine(rows, work, advice=FIT_ADVICE if to_file else _EMIT_ADVICE)
 
     def _extended(self, rows: RowBlocks) -> NystromMap:
         """Return the map with these rows added, its landmarks and kernel kept: one pass over the new rows."""
@@ -511,7 +512,7 @@ def _results_of(fitted: NystromMap | UnfactoredMap) -> dict[str, Any]:
 
 def _check_place_of(machine: KernelMachine, rows: RowBlocks) -> None:
     """Raise where rows are in another namespace, or on another device, than those of the fit."""
-    if not dispatches() or not hasattr(machine, "_like"):
+    if "_like" not in vars(machine) or not dispatches():
         return
     fitted, given = place_of(machine._like), rows.home
     if fitted != given:
@@ -529,7 +530,7 @@ def _check_names_of(machine: KernelMachine, rows: RowBlocks, *, from_file: bool)
     ``from_file``: there nobody chose to give or leave out names.
     """
     owner = type(machine).__name__
-    fitted, given = getattr(machine, "feature_names_in_", None), rows.feature_names
+    fitted, given = vars(machine).get("feature_names_in_"), rows.feature_names
     if fitted is not None and given is not None:
         if list(fitted) != list(given):
             raise ValueError(_differences(list(fitted), list(given)))
@@ -538,8 +539,8 @@ def _check_names_of(machine: KernelMachine, rows: RowBlocks, *, from_file: bool)
     elif fitted is not None and not from_file:
         warn_caller(f"X does not have valid feature names, but {owner} was fitted with feature names", UserWarning)
     expected = machine.n_features_in_
-    if rows.n_columns != expected:
-        raise ValueError(f"X has {rows.n_columns} features, but {owner} is expecting {expected} features as input.")
+    if rows.shape[1] != expected:
+        raise ValueError(f"X has {rows.shape[1]} features, but {owner} is expecting {expected} features as input.")
 
 
 def _differences(fitted: list[str], given: list[str]) -> str:

@@ -62,18 +62,17 @@ class Resources:
     n_jobs: int | None = None
     verbose: int = 0
 
-    def limits(self, rows: RowBlocks) -> bool:
-        """Whether ``max_memory`` bounds a pass over these rows."""
-        return self.max_memory is not None and not rows.on_cluster
-
-    def engine(self, rows: RowBlocks, work: Footprint | None, *, advice: str = FIT_ADVICE) -> Engine:
+    def engine(
+        self, rows: RowBlocks, work: Footprint | Callable[[], Footprint] | None, *, advice: str = FIT_ADVICE
+    ) -> Engine:
         """Return the engine for these rows, with as many threads as ``max_memory`` allows for ``work``.
 
-        Where nothing limits the pass, ``work`` is not looked at.
+        Where nothing limits the pass, ``work`` is not looked at, nor called.
         """
         progress = make_progress(self.verbose)
         if self.max_memory is None or work is None or rows.on_cluster:
             return make_engine(rows, self.n_jobs, progress)
+        work = work() if callable(work) else work
         threads = work.threads(self.max_memory, resolve_n_jobs(self.n_jobs), advice=advice)
         return make_engine(rows, threads, progress, room=work.room(self.max_memory, threads))
 

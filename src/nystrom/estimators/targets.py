@@ -66,9 +66,6 @@ class Link:
     n_columns: int
     dtype: DTypeLike = np.float64
 
-    def __call__(self, values: Array) -> Array:
-        return np.asarray(self.function(values))
-
 
 class TargetMachine(KernelMachine):
     """Base of the machines that learn a target.
@@ -253,20 +250,22 @@ class TargetMachine(KernelMachine):
 
     def _raw_predict(self, X: RowsLike, link: Link | None = None, *, out: OutPath = None) -> Emitted:
         """Return the fitted functions at the rows of X, shape (n, t), or what a link makes of them: one pass."""
-        check_is_fitted(self)
         rows = self._check_X(X, reset=False)
-        link = link or Link("predict", np.asarray, self.landmark_coef_.shape[1])
         fitted, coefficients, intercept = self.map_, self.landmark_coef_, self.intercept_
-        training, product = getattr(self, "training_rows_", None), None
+        training, product = vars(self).get("training_rows_"), None
         if training is not None:
             # Every row of the fit is a landmark.
             product, coefficients = KernelProduct(training, self.map_.kernel, self._engine(rows)), self._dual_coef
 
         def function(block: Block) -> Array:
-            if product is not None:
-                return link(product.predict(block.X, coefficients) + intercept)
-            return link(small_product(fitted.evaluate(block.X), coefficients) + intercept)
+            if product is None:
+                values = small_product(fitted.evaluate(block.X), coefficients) + intercept
+            else:
+                values = product.predict(block.X, coefficients) + intercept
+            return values if link is None else np.asarray(link.function(values))
 
+        if link is None:
+            return self._emit(rows, function, self.landmark_coef_.shape[1], np.float64, label="predict", out=out)
         return self._emit(rows, function, link.n_columns, link.dtype, label=link.name, out=out)
 
 

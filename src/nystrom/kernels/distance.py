@@ -50,21 +50,7 @@ class Gaussian(_UnitDiagonal):
 
     def prepare(self, Z: Matrix, center: Array | None = None) -> Prepared:
         Z = as_matrix(Z, "Z")
-        return _Gaussian(Exponents(Z, self._number(Z.shape[1]), center))
-
-
-@dataclass(frozen=True)
-class _Gaussian:
-    exponents: Exponents
-
-    def __call__(self, X: Matrix) -> Array:
-        # Taken chunk by chunk with the exponents, while they are in the cache.
-        return self.exponents(X, exp=True)
-
-    def into(
-        self, out: Array, X: Matrix, minus: Array | None, largest: Array | None = None, kept: Array | None = None
-    ) -> float | None:
-        return self.exponents.into(out, X, minus, largest, kept)
+        return Exponents(Z, self._number(Z.shape[1]), center, exp=True)
 
 
 @dataclass(frozen=True)

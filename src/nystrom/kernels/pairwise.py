@@ -38,9 +38,13 @@ _SHARP_NUMBERS = 2**19
 _LEAST_ROOT = 0.2
 
 
-def as_matrix(A: Matrix, name: str) -> Matrix:
-    """Return ``A`` as a two-dimensional float32 or float64 array, or CSR; no copy where it is one already."""
+def as_matrix(A: Matrix, name: str, n_columns: int | None = None) -> Matrix:
+    """Return ``A`` as a two-dimensional float32 or float64 array, or CSR; no copy where it is one already.
+
+    Raises unless it has ``n_columns``, where these are given.
+    """
     if on_device(A):
+        check_columns(A, A.shape[1] if n_columns is None else n_columns)
         return A
     if issparse(A):
         A = canonical(A, name)
@@ -51,7 +55,10 @@ def as_matrix(A: Matrix, name: str) -> Matrix:
                 f"{name} must have two dimensions (rows and columns); got shape {A.shape}. "
                 "Reshape one row with A.reshape(1, -1)."
             )
-    A = native(A)
+    if n_columns is not None and A.shape[1] != n_columns:
+        check_columns(A, n_columns)
+    if not A.dtype.isnative:
+        A = native(A)
     return A if A.dtype in (np.float32, np.float64) else A.astype(np.float64)
 
 
@@ -104,11 +111,6 @@ def _scaled(Z: Matrix, scale: float, dtype: np.dtype) -> Matrix:
     return np.ascontiguousarray((np.asarray(Z, np.float64) * scale).astype(dtype).T).T
 
 
-def _columns(rows: Matrix) -> Matrix:
-    """Return the transpose of what :func:`_scaled` has made, as products want it."""
-    return rows.T.tocsr() if issparse(rows) else rows.T
-
-
 def _product(X: Matrix, columns: Matrix) -> Array:
     product = X @ columns
     return np.ascontiguousarray(to_dense(product))
@@ -131,8 +133,7 @@ class InnerProducts:
         self._ways: dict[tuple[np.dtype, bool], Callable[[Any], Array]] = {}
 
     def __call__(self, X: Matrix) -> Array:
-        X = as_matrix(X, "X")
-        check_columns(X, self._Z.shape[1])
+        X = as_matrix(X, "X", self._Z.shape[1])
         key = (X.dtype, issparse(X))
         if key not in self._ways:
             self._ways[key] = self._way(*key)
@@ -141,8 +142,8 @@ class InnerProducts:
     def _way(self, dtype: np.dtype, is_sparse: bool) -> Callable[[Any], Array]:
         if is_sparse:
             return loops.SparseProduct(_scaled(self._Z, self._scale, dtype), dtype)
-        columns = _columns(_scaled(_dense_if_small(self._Z), self._scale, dtype))
-        return partial(_product, columns=columns) if issparse(columns) else loops.Product(columns)
+        Z = _scaled(_dense_if_small(self._Z), self._scale, dtype)
+        return partial(_product, columns=Z.T.tocsr()) if issparse(Z) else loops.Product(Z.T)
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,7 @@ class _Landmarks:
         elif issparse(self.rows):
             row_norms = (squared_norms(X) * self.gamma).astype(self.norms.dtype)
             out = loops.finish(
-                _product(X.astype(self.norms.dtype, copy=False), self._columns), row_norms, self.norms, exp
+                _product(X.astype(self.norms.dtype, copy=False), self._rows_transposed), row_norms, self.norms, exp
             )
         else:
             out = self._of_dense(X, exp=exp)
@@ -197,12 +198,12 @@ class _Landmarks:
         return squares
 
     @cached_property
-    def _columns(self) -> Matrix:
-        return _columns(self.rows)
+    def _rows_transposed(self) -> SparseMatrix:
+        return self.rows.T.tocsr()  # type: ignore[union-attr] # of sparse landmarks alone
 
     @cached_property
     def _of_dense(self) -> loops.Exponentials:
-        return loops.Exponentials(to_dense(self._columns), self.norms, self.gamma, self.center)
+        return loops.Exponentials(to_dense(self.rows).T, self.norms, self.gamma, self.center)
 
     @cached_property
     def _of_sparse(self) -> loops.SparseExponentials:
@@ -236,20 +237,27 @@ class Exponents:
     sharp : bool
         Make small distances accurate relative to themselves: compute in float64 whatever the dtype of the rows,
         and take the distances of nearly equal rows from their difference.
+    exp : bool
+        Return the exponentials, taken chunk by chunk while the exponents are in the cache.
     """
 
-    def __init__(self, Z: Matrix, gamma: float, center: Array | None = None, *, sharp: bool = False) -> None:
+    def __init__(
+        self, Z: Matrix, gamma: float, center: Array | None = None, *, sharp: bool = False, exp: bool = False
+    ) -> None:
         self._Z = Z
         self._gamma = gamma
         self._center = center
         self._sharp = sharp
+        self._exp = exp
         self._prepared: dict[tuple[np.dtype, bool], list[tuple[Array | None, _Landmarks | _Apart]]] = {}
 
-    def _parts(self, X: Matrix) -> list[tuple[Array | None, _Landmarks | _Apart]]:
+    def _meet(self, X: Matrix) -> tuple[Matrix, list[tuple[Array | None, _Landmarks | _Apart]]]:
+        """Return the rows, checked, and the landmarks as they want them."""
+        X = as_matrix(X, "X", self._Z.shape[1])
         key = (X.dtype, issparse(X))
         if key not in self._prepared:
             self._prepared[key] = self._prepare(*key)
-        return self._prepared[key]
+        return X, self._prepared[key]
 
     def into(
         self, out: Array, X: Matrix, minus: Array | None, largest: Array | None = None, kept: Array | None = None
@@ -259,23 +267,19 @@ class Exponents:
         Returns None where the landmarks are compared in several ways, where dense rows meet sparse landmarks, and where
         sparse rows are moved first.
         """
-        X = as_matrix(X, "X")
-        check_columns(X, self._Z.shape[1])
-        (_, first), *others = self._parts(X)
+        X, ((_, first), *others) = self._meet(X)
         if on_device(X) or others or not isinstance(first, _Landmarks) or first.norms.dtype != out.dtype:
             return None
         return first.fill(out, X, minus, largest, kept)
 
-    def __call__(self, X: Matrix, *, exp: bool = False) -> Array:
-        X = as_matrix(X, "X")
-        check_columns(X, self._Z.shape[1])
-        if on_device(X) and (self._sharp or len(self._parts(X)) > 1):
+    def __call__(self, X: Matrix) -> Array:
+        X, ((_, first), *others) = self._meet(X)
+        if on_device(X) and (self._sharp or others):
             # Some landmarks need more exact distances; a device compares all of them by differences.
-            return _Apart(self._Z, self._gamma).exponents(X, exp).astype(X.dtype, copy=False)
-        (_, first), *others = self._parts(X)
-        out = first.exponents(X, exp).astype(X.dtype, copy=False)
+            return _Apart(self._Z, self._gamma).exponents(X, self._exp).astype(X.dtype, copy=False)
+        out = first.exponents(X, self._exp).astype(X.dtype, copy=False)
         for columns, part in others:
-            out[:, columns] = part.exponents(X, exp)
+            out[:, columns] = part.exponents(X, self._exp)
         return out
 
     def _prepare(self, dtype: np.dtype, is_sparse: bool) -> list[tuple[Array | None, _Landmarks | _Apart]]:
@@ -291,7 +295,8 @@ class Exponents:
             return [(None, _Apart(self._Z, self._gamma))]
         if dtype == np.float32 and (self._sharp or not low < self._gamma < high or 2 * is_far.sum() > is_far.size):
             is_far, dtype = is_apart, wide
-        found: list[tuple[Array | None, _Landmarks | _Apart]] = [(None, self._shape(_without(exact, is_far), dtype))]
+        near = _without(exact, is_far) if is_far.any() else exact
+        found: list[tuple[Array | None, _Landmarks | _Apart]] = [(None, self._shape(near, dtype))]
         between = np.flatnonzero(is_far & ~is_apart)
         if between.size:
             some = replace(exact, rows=Z[between], norms=norms[between], points=self._Z[between])
@@ -346,8 +351,6 @@ class Exponents:
 
 def _without(landmarks: _Landmarks, others: Array) -> _Landmarks:
     """Return the landmarks with the ``others`` moved to the origin; the more exact comparison handles those."""
-    if not others.any():
-        return landmarks
     Z, norms = landmarks.rows, np.where(others, 0.0, landmarks.norms)
     if issparse(Z):
         return replace(landmarks, rows=sp.csr_matrix(sp.diags((~others).astype(np.float64)) @ Z), norms=norms)

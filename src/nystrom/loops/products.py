@@ -100,7 +100,7 @@ class Exponentials:
         if on_device(X):
             return self._on_device(X, exp)
         out = np.empty((X.shape[0], self.shape[1]), self.dtype)
-        self._fill(out, X, exp)
+        self.into(out, X, exp=exp)
         return out
 
     def _on_device(self, X: Any, exp: bool) -> Any:
@@ -114,7 +114,14 @@ class Exponentials:
         return device.exponentials(X, self._columns.beside(X), self._norms.beside(X), self.gamma, center, exp)
 
     def into(
-        self, out: Array, X: Array, minus: Array | None, largest: Array | None = None, kept: Array | None = None
+        self,
+        out: Array,
+        X: Array,
+        minus: Array | None = None,
+        largest: Array | None = None,
+        kept: Array | None = None,
+        *,
+        exp: bool = True,
     ) -> float:
         """Fill ``out`` with the exponentials minus one number per column; return the sum of all ``‖x − center‖²``.
 
@@ -127,20 +134,10 @@ class Exponentials:
             Filled with the largest exponential of each row.
         kept : ndarray of shape (n, m), of this dtype, its rows contiguous, optional
             Filled with the exponentials.
+        exp : bool
+            False for the exponents themselves.
         """
-        return self._fill(out, X, True, minus, largest, kept)
-
-    def _fill(
-        self,
-        out: Array,
-        X: Array,
-        exp: bool,
-        minus: Array | None = None,
-        largest: Array | None = None,
-        kept: Array | None = None,
-    ) -> float:
         p, m = self.shape
-        check_columns(X, p)
         loops = native if native is not None and native.suits_product(p, m, out.itemsize, exp) else None
         size = min(max(_CHUNK_NUMBERS // max(m, 1), _MIN_CHUNK_ROWS), _MAX_CHUNK_ROWS)
         if loops is not None and self.center is None and X.dtype == self.dtype:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from nystrom.devices import fetch, is_foreign_array
-from nystrom.rows.base import RowBlocks, TargetedArray, TargetedRows, array_rows
+from nystrom.rows.base import ArrayRows, RowBlocks, TargetedArray, TargetedRows, array_rows
 from nystrom.rows.binary import matrix_rows, memmap_file
 from nystrom.rows.device import DeviceRows
 from nystrom.rows.reading import check_dtype, check_weights, require_unmasked
@@ -74,7 +74,10 @@ def as_blocks(
     >>> as_blocks([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]).shape
     (3, 2)
     """
-    rows = _rows_of(X, block_rows, dtype, name, owner)
+    if type(X) is np.ndarray and dtype is None and X.ndim == 2 and X.size and X.dtype.kind in "fiub":
+        rows: RowBlocks = ArrayRows(X, block_rows=block_rows, name=name)
+    else:
+        rows = _rows_of(X, block_rows, dtype, name, owner)
     if rows.is_sparse and not rows.on_cluster:
         require_room_for_columns(rows.shape[1], rows.name)
     return rows if y is None and weight is None else rows.with_target(y, weight)

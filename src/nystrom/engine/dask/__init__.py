@@ -55,7 +55,6 @@ from nystrom.engine.dask.rows import (
 from nystrom.engine.local import LocalEngine, merge_two
 from nystrom.engine.progress import Progress, Silent
 from nystrom.engine.threads import blas_threads
-from nystrom.exceptions import judged_by_value
 from nystrom.rows.base import Block, BlockwiseRows, RowBlocks
 from nystrom.types import Array, Emitted
 
@@ -72,7 +71,7 @@ class _Run:
 
     def __call__(self, step: Callable[[Block], object], *arguments: Any) -> object:
         block = self.form.block(*arguments)
-        with blas_threads(1), judged_by_value():
+        with blas_threads(1), np.errstate(all="ignore"):
             result = step(block)
         if self.topic is not None:
             distributed.get_worker().log_event(self.topic, (block.index, block.stop - block.start))
@@ -93,7 +92,7 @@ class _Emit:
         if block.X.shape[0] == 0:
             return np.empty((0,) if self.n_columns is None else (0, self.n_columns), self.dtype)
         try:
-            with blas_threads(1), judged_by_value():
+            with blas_threads(1), np.errstate(all="ignore"):
                 return np.asarray(step(block), dtype=self.dtype)
         except NotFiniteError as error:
             if self.has_lengths:
@@ -105,7 +104,7 @@ class _Emit:
 def _merge(a: M, b: M) -> M:
     # Results of tasks may be needed again (another worker asks, or one was lost), and merging may overwrite its left
     # side. A copy keeps it; adding gives the same bits.
-    with blas_threads(1), judged_by_value():
+    with blas_threads(1), np.errstate(all="ignore"):
         return merge_two(copy.deepcopy(a), b)
 
 
