@@ -10,7 +10,6 @@ import scipy.linalg
 from numpy.typing import DTypeLike
 
 from nystrom.devices import on_device
-from nystrom.engine.threads import blas_threads
 from nystrom.exceptions import NotPositiveSemidefiniteError
 from nystrom.loops.device import cross
 from nystrom.types import Array
@@ -110,8 +109,7 @@ def psd_eigh(A: Array) -> Eigen:
     # Scaling by a power of two is exact and keeps squares inside LAPACK from overflowing or vanishing.
     peak = float(np.max(np.abs(np.diag(A)), initial=0.0))
     scale = 2.0 ** np.round(np.log2(peak)) if peak > 0 and np.isfinite(peak) else 1.0
-    with blas_threads(1):
-        values, vectors = np.linalg.eigh(A / scale)
+    values, vectors = np.linalg.eigh(A / scale)
     vectors = vectors[:, ::-1]
     return Eigen(values[::-1] * scale, vectors * column_signs(vectors))
 
@@ -234,8 +232,7 @@ def inverse_cholesky(W: Array) -> Array | None:
         R = cholesky(W)
     except (np.linalg.LinAlgError, ValueError):
         return None
-    with blas_threads(1):
-        T, failed = scipy.linalg.lapack.dtrtri(R)
+    T, failed = scipy.linalg.lapack.dtrtri(R)
     return None if failed else np.asarray(T)
 
 
@@ -296,16 +293,15 @@ def cholesky_in_place(A: Array, block: int = _CHOLESKY_PANEL) -> bool:
             above, own = A[:start, start:], A[:start, start:stop]
             # The product in the order in which BLAS finds A, so that nothing is copied.
             panel -= (above.T @ own).T if A.flags.f_contiguous else own.T @ above
-        with blas_threads(1):
-            diagonal, failed = scipy.linalg.lapack.dpotrf(panel[:, : stop - start], lower=0, clean=1)
-            if failed:
-                return False
-            below = np.tril(A[start:stop, start:stop], -1)
-            A[start:stop, start:stop] = diagonal + below
-            if stop < m:
-                A[start:stop, stop:] = scipy.linalg.solve_triangular(
-                    diagonal, panel[:, stop - start :], trans="T", check_finite=False, overwrite_b=True
-                )
+        diagonal, failed = scipy.linalg.lapack.dpotrf(panel[:, : stop - start], lower=0, clean=1)
+        if failed:
+            return False
+        below = np.tril(A[start:stop, start:stop], -1)
+        A[start:stop, start:stop] = diagonal + below
+        if stop < m:
+            A[start:stop, stop:] = scipy.linalg.solve_triangular(
+                diagonal, panel[:, stop - start :], trans="T", check_finite=False, overwrite_b=True
+            )
     return True
 
 
@@ -318,13 +314,10 @@ def whitening_norm(T: Array) -> float:
     """Return ``‖T‖²``, one over the least eigenvalue that T whitens, to about a percent: some Lanczos steps."""
     # Scaled to size 1, so that the products stay in range for a kernel of any size; a percent needs no float64.
     scale = float(np.max(np.abs(T), initial=0.0)) or 1.0
-    return scale * _unit_norm((T / scale).astype(np.float32)) * scale
-
-
-def _unit_norm(T: Array) -> float:
+    T = (T / scale).astype(np.float32)
     k = T.shape[1]
     if k < 3:
-        return float(np.linalg.norm(T, 2) ** 2)
+        return scale * float(np.linalg.norm(T, 2) ** 2) * scale
     n_steps = min(k, _MOST_STEPS)
     basis = np.zeros((n_steps, k))
     diagonal, beside = np.zeros(n_steps), np.zeros(n_steps)
@@ -341,7 +334,7 @@ def _unit_norm(T: Array) -> float:
             before, found = found, _largest_of_tridiagonal(diagonal[: step + 1], beside[:step])
             if found - before <= 1e-3 * found or not beside[step] > 0:
                 break
-    return found
+    return scale * found * scale
 
 
 def _largest_of_tridiagonal(diagonal: Array, beside: Array) -> float:

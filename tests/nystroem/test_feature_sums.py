@@ -1,48 +1,40 @@
 """The sums over a block, and the memory that blocks share."""
 
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from nystrom import Nystroem
-from nystrom.engine import memory
-from nystrom.engine.memory import Room, Rooms
+from nystrom.engine.memory import Room
 from nystrom.nystroem.statistics import BlockSums
 from nystrom.rows.base import Block
 
 
 def test_blocks_use_the_same_memory_one_after_another(monkeypatch):
-    made = []
+    places, array = set(), Room.array
 
-    class Counted(Room):
-        def __init__(self):
-            super().__init__()
-            made.append(self)
+    def noted(self, use, shape, dtype):
+        made = array(self, use, shape, dtype)
+        if use == "features":
+            places.add(made.ctypes.data)
+        return made
 
-    monkeypatch.setattr(memory, "Room", Counted)
+    monkeypatch.setattr(Room, "array", noted)
     X = np.random.default_rng(0).normal(size=(20_000, 3)).astype(np.float32)
     Nystroem(n_components=20, landmarks="uniform", n_jobs=1, random_state=0).fit(X)
-    assert len(made) == 1
+    assert len(places) == 1
 
 
-def test_a_room_is_lent_to_one_block_at_a_time_and_arrives_empty_elsewhere():
-    rooms = Rooms()
-    with rooms.one() as first, rooms.one() as second:
-        assert first is not second
-        held = first.array("values", (3, 2), np.float32)
-        assert np.shares_memory(held, first.array("values", (2, 2), np.float32))
-        assert not np.shares_memory(held, first.array("others", (2, 2), np.float32))
-        assert not np.shares_memory(held, second.array("values", (3, 2), np.float32))
-    assert len(rooms._free) == 2
-    sent = pickle.loads(pickle.dumps(rooms))
-    assert not sent._free
-    with sent.one() as room:
-        held = room.array("values", (3, 2), np.float32)
-    with sent.one() as room:
-        assert np.shares_memory(held, room.array("values", (3, 2), np.float32))
-    rooms.clear()
-    assert not rooms._free
+def test_a_room_is_each_threads_own_and_arrives_empty_elsewhere():
+    room = Room()
+    held = room.array("values", (3, 2), np.float32)
+    assert np.shares_memory(held, room.array("values", (2, 2), np.float32))
+    assert not np.shares_memory(held, room.array("others", (2, 2), np.float32))
+    with ThreadPoolExecutor(1) as pool:
+        assert not np.shares_memory(held, pool.submit(room.array, "values", (3, 2), np.float32).result())
+    assert not vars(pickle.loads(pickle.dumps(room)))
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -106,7 +106,7 @@ def test_every_eigenvalue_keeps_the_promise_through_all_bandwidths(name, dtype):
         exact, condition = long_eigenvalues(X, Z, gamma)
         found = optimal(passes_of(X), Gaussian(gamma), Landmarks(Z), None)
         W = factor.landmark_kernel(found.kernel, found.landmarks)
-        ways.add(fold.choose_way(W, found.whitening, found.kernel, np.dtype(dtype)))
+        ways.add(fold.choose_way(W, found.whitening, found.kernel, np.dtype(dtype))[0])
         # Dropped directions are an approximation, not rounding: they are judged by the cut-off's tests.
         if found.n_components < M:
             continue
@@ -249,7 +249,7 @@ def test_the_same_features_are_found_whether_whitened_first_or_later(monkeypatch
     X = np.random.default_rng(0).normal(size=(500, 4)).astype(dtype)
     y = X[:, 0]
     fits = [KernelRidge(0.1, gamma=0.3, landmarks=np.arange(60), fit_intercept=True).fit(X, y)]
-    monkeypatch.setattr(factor, "plan_way", lambda *_: (fold.WHITEN_FIRST, None))
+    monkeypatch.setattr(factor, "choose_way", lambda *_: (fold.WHITEN_FIRST, None))
     fits.append(KernelRidge(0.1, gamma=0.3, landmarks=np.arange(60), fit_intercept=True).fit(X, y))
     assert fits[1].map_.statistics.margin < np.inf
     np.testing.assert_allclose(fits[0].predict(X), fits[1].predict(X), atol=200 * np.finfo(dtype).eps)
@@ -263,8 +263,8 @@ def test_the_promise_holds_where_leading_directions_leave_first(p, gamma, dtype,
     exact_rows = X.astype(np.float64)
     found = optimal(passes_of(X), Gaussian(gamma), Landmarks(Z), None)
     W = factor.landmark_kernel(found.kernel, found.landmarks)
-    way = fold.choose_way(W, found.whitening, found.kernel, np.dtype(dtype))
-    monkeypatch.setattr(factor, "plan_way", lambda *_: (fold.WHITEN_FIRST, None))
+    way = fold.choose_way(W, found.whitening, found.kernel, np.dtype(dtype))[0]
+    monkeypatch.setattr(factor, "choose_way", lambda *_: (fold.WHITEN_FIRST, None))
     exact = optimal(passes_of(exact_rows), Gaussian(gamma), Landmarks(Z.astype(np.float64)), None)
     if found.n_components < len(Z):
         pytest.skip("directions were dropped")
@@ -280,7 +280,7 @@ def test_leading_directions_leave_first_in_either_precision():
         X = np.random.default_rng(5).normal(size=(320, p)).astype(dtype)
         found = optimal(passes_of(X), Gaussian(gamma), Landmarks(X), None)
         W = factor.landmark_kernel(found.kernel, found.landmarks)
-        ways.add(fold.choose_way(W, found.whitening, found.kernel, np.dtype(dtype)))
+        ways.add(fold.choose_way(W, found.whitening, found.kernel, np.dtype(dtype))[0])
     assert {way.sum_dtype.name for way in ways if way.n_leading > 1} == {"float32", "float64"}
 
 

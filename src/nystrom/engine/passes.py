@@ -385,7 +385,14 @@ def block_moments(X: Matrix, weight: Array | None = None, *, by_column: bool = F
     """Return the moments of one block, also ``by_column`` if asked; a row counts as often as its weight says."""
     # Squares that leave the range are found in the scatter, which is then infinite.
     with np.errstate(over="ignore", invalid="ignore"):
-        moments = _block_moments(X, weight)
+        if on_device(X):
+            moments = _device_moments(X, weight)
+        elif issparse(X):
+            moments = _sparse_moments(X, weight)
+        elif weight is not None:
+            moments = _careful_moments(X, np.asarray(weight, dtype=np.float64))
+        else:
+            moments = _quick_moments(X.shape[0], *_sums(X), X.dtype) or _careful_moments(X, None)
         return replace(moments, by_column=_scatters(X, weight, moments.mean)) if by_column else moments
 
 
@@ -403,18 +410,6 @@ def _scatters(X: Matrix, weight: Array | None, mean: Array) -> Array:
     squares = np.bincount(X.indices, (X.data - mean[X.indices]) ** 2 * of_entries, minlength=X.shape[1])
     # Entries that are not stored deviate by the mean.
     return squares + mean**2 * np.maximum(w.sum() - stored, 0.0)
-
-
-def _block_moments(X: Matrix, weight: Array | None) -> Moments:
-    n = X.shape[0]
-    if on_device(X):
-        return _device_moments(X, weight)
-    if issparse(X):
-        return _sparse_moments(X, weight)
-    if weight is not None:
-        return _careful_moments(X, np.asarray(weight, dtype=np.float64))
-    quick = _quick_moments(n, *_sums(X), X.dtype)
-    return _careful_moments(X, None) if quick is None else quick
 
 
 def _quick_moments(n: int, sums: Array, total: float, dtype: np.dtype) -> Moments | None:

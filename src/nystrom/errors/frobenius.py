@@ -12,7 +12,6 @@ from scipy.special import ndtri, stdtrit
 from nystrom.devices import to_host
 from nystrom.engine.base import Engine, Sums
 from nystrom.engine.passes import Passes
-from nystrom.engine.threads import blas_threads
 from nystrom.errors.trace import ErrorEstimate, ratio_of, resolution
 from nystrom.kernels import Kernel
 from nystrom.linalg import cross_product
@@ -234,8 +233,7 @@ def pair_sums(
     # In units that leave no value above 1, a power of 2 so that nothing is rounded: float32 can then hold the squares.
     unit = 2.0 ** np.ceil(np.log2(max(float((diagonal * inverse).max()), 1e-300)))
     # With the roots of both rows' weights in each factor, products and squares have the whole weight.
-    with blas_threads(1):
-        phi = fitted.features(X)
+    phi = fitted.features(X)
     root = ((inverse / unit) ** 0.5).astype(phi.dtype)
     phi *= root[:, None]
     same_one, same_other = _drawn_again(at)
@@ -438,8 +436,7 @@ def squared_norms(
     known = _diagonals(rows, fitted, engine)
     drawn, probability = _draw(known, int((1 + np.sqrt(1 + 8 * n_pairs)) / 2), rng)
     sums = pair_sums(rows, fitted, engine, drawn, 1 / probability, known.kernel[drawn])
-    with blas_threads(1):
-        return _from_sample(known, sums)
+    return _from_sample(known, sums)
 
 
 def _diagonals(rows: RowBlocks, fitted: NystromMap, engine: Engine) -> _Diagonals:

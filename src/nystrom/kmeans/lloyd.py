@@ -7,6 +7,7 @@ number of threads.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Literal
 
 import numpy as np
@@ -16,7 +17,6 @@ from nystrom.checks import check_count
 from nystrom.engine.base import Engine, TreeMerger
 from nystrom.engine.local import merge_two
 from nystrom.engine.passes import block_moments
-from nystrom.engine.threads import blas_threads
 from nystrom.exceptions import FewerLandmarksWarning, warn_caller
 from nystrom.kernels.pairwise import squared_norms
 from nystrom.kmeans.assignment import ClusterSums, FindFarthest, Nearest, assign, cluster_sums, range_factor
@@ -190,46 +190,44 @@ def kmeans(
     n_seed_rows = max(seed_rows or max(_SEED_ROWS, _SEED_ROWS_PER_CLUSTER * wanted), wanted)
     shift: Array | None = None
     runs = []
-    # Once for all passes, each of which would set it and put it back.
-    with blas_threads(1):
-        for attempt in range(n_init):
-            numbers, near_weight = draw_rows(part.shape[0], n_seed_rows, part_weight, rng)
-            near = part.whole() if len(numbers) == part.shape[0] else part.take(numbers)
-            factor = range_factor(near, rows.dtype) if attempt == 0 else 1.0
-            if factor != 1:
-                found = kmeans(
-                    ScaledRows(rows, factor),
-                    n_clusters,
-                    engine=engine,
-                    rng=rng,
-                    n_iter=n_iter,
-                    n_init=n_init,
-                    init=init,
-                    sample=sample,
-                    seed_rows=seed_rows,
-                    most_candidates=most_candidates,
-                    tol=tol,
-                    want_labels=want_labels,
-                    announce=announce,
-                    weight=weight,
-                )
-                inertia = found.inertia / factor / factor
-                return replace(found, centers=found.centers / found.centers.dtype.type(factor), inertia=inertia)
-            if attempt == 0:
-                shift = _shift_of(near, rows.dtype)
-            seeds = seed(
-                near if shift is None else _minus(near, shift),
-                wanted,
-                init,
-                rng,
+    for attempt in range(n_init):
+        numbers, near_weight = draw_rows(part.shape[0], n_seed_rows, part_weight, rng)
+        near = part.whole() if len(numbers) == part.shape[0] else part.take(numbers)
+        factor = range_factor(near, rows.dtype) if attempt == 0 else 1.0
+        if factor != 1:
+            found = kmeans(
+                ScaledRows(rows, factor),
+                n_clusters,
+                engine=engine,
+                rng=rng,
+                n_iter=n_iter,
+                n_init=n_init,
+                init=init,
+                sample=sample,
+                seed_rows=seed_rows,
                 most_candidates=most_candidates,
-                weight=near_weight,
-                n_threads=engine.n_jobs,
+                tol=tol,
+                want_labels=want_labels,
+                announce=announce,
+                weight=weight,
             )
-            runs.append(_lloyd(_Clustering(_weighted(part, part_weight), engine, shift), seeds, wanted, n_iter, tol))
-        best = min(runs, key=lambda run: run.inertia)
-        clustering = _Clustering(_weighted(whole, weight), engine, shift, want_labels, label="assign")
-        return _finish(best, clustering, n_clusters, wanted, announce=announce)
+            inertia = found.inertia / factor / factor
+            return replace(found, centers=found.centers / found.centers.dtype.type(factor), inertia=inertia)
+        if attempt == 0:
+            shift = _shift_of(near, rows.dtype)
+        seeds = seed(
+            near if shift is None else _minus(near, shift),
+            wanted,
+            init,
+            rng,
+            most_candidates=most_candidates,
+            weight=near_weight,
+            n_threads=engine.n_jobs,
+        )
+        runs.append(_lloyd(_Clustering(part.with_target(None, part_weight), engine, shift), seeds, wanted, n_iter, tol))
+    best = min(runs, key=attrgetter("inertia"))
+    clustering = _Clustering(whole.with_target(None, weight), engine, shift, want_labels, label="assign")
+    return _finish(best, clustering, n_clusters, wanted, announce=announce)
 
 
 def _validate(n: int, n_clusters: int, n_iter: int, n_init: int, init: str, sample: int | None) -> None:
@@ -244,10 +242,6 @@ def _validate(n: int, n_clusters: int, n_iter: int, n_init: int, init: str, samp
             f"sample must be at least the number of clusters, {n_clusters}; got {sample!r}. "
             f"Try 64 rows per cluster, or None to cluster all rows."
         )
-
-
-def _weighted(rows: RowBlocks, weight: Array | None) -> RowBlocks:
-    return rows if weight is None else rows.with_target(None, weight)
 
 
 def _in_wide_blocks(rows: RowBlocks, n_clusters: int) -> RowBlocks:

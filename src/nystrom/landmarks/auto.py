@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,13 +11,12 @@ from nystrom import loops
 from nystrom.checks import check_count
 from nystrom.engine.base import Engine
 from nystrom.engine.passes import Passes, block_moments
-from nystrom.engine.threads import blas_threads
 from nystrom.kernels import Kernel
 from nystrom.kernels.pairwise import squared_norms
 from nystrom.kmeans.assignment import largest_magnitude
-from nystrom.kmeans.lloyd import KMeansResult
+from nystrom.kmeans.lloyd import KMeansResult, kmeans
 from nystrom.landmarks.base import Landmarks, Selector, evaluator, kernel_diagonal, resolve
-from nystrom.landmarks.clustered import cluster, labelled_means, thin_means
+from nystrom.landmarks.clustered import labelled_means, thin_means
 from nystrom.landmarks.in_kernel import clusters_in_kernel, has_means, sample_size
 from nystrom.landmarks.pivoted import RPCholesky
 from nystrom.linalg import whiten
@@ -124,14 +123,12 @@ class Auto(Selector):
             return self._cluster(passes, m, kernel, rng)
 
     def _cluster(self, passes: Passes, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
-        # The algebra of a sketch is small: waking BLAS's threads for it costs more than they do.
-        with blas_threads(1):
-            sample, sketched, weight = self._sketched_sample(passes, sample_size(m), rng)
-            found = cluster_sample(sketched, m, passes.engine, rng, self._steps(sample.shape[0], m), weight)
-            points = _means(sample, passes.engine, found, kernel, weight)
+        sample, sketched, weight = self._sketched_sample(passes, sample_size(m), rng)
+        found = cluster_sample(sketched, m, passes.engine, rng, self._steps(sample.shape[0], m), weight)
+        points = _means(sample, passes.engine, found, kernel, weight)
         suspect = m <= _TRIAL_LANDMARKS and (spent_on_outliers(found.counts) or _unlike(points, found.counts, kernel))
         if suspect and (not sample.is_sparse or _far_out(sample, found)):
-            inside = Passes(sample if weight is None else sample.with_target(None, weight), passes.engine)
+            inside = Passes(sample.with_target(None, weight), passes.engine)
             points = _better_for_kernel(points, inside, sketched, kernel, rng, self._steps(sample.shape[0], m))
         return Landmarks(points, None)
 
@@ -188,33 +185,21 @@ def cluster_sample(
 ) -> KMeansResult:
     """Run k-means on the sketch of the sample, and keep the labels."""
     tried = _in_float32(sketched)
-    found = _cluster_rows(tried, m, engine, rng, n_iter, weight)
-    if tried.dtype == np.float64 or _resolved(tried, found, weight):
+    options: dict[str, Any] = {
+        "engine": engine,
+        "rng": rng,
+        "n_iter": n_iter,
+        "seed_rows": max(_SEED_ROWS, _SEED_ROWS_PER_LANDMARK * m),
+        "most_candidates": _MOST_CANDIDATES,
+        "announce": False,
+        "weight": weight,
+    }
+    found = kmeans(tried, m, **options)
+    # Are distances within clusters large beside the rounding of products of rows in float32?
+    if tried.dtype == np.float64 or found.inertia > _RESOLVED * block_moments(tried.whole(), weight).scatter:
         return found
     # Clusters so small beside their distances that float32 cannot tell their rows apart.
-    return _cluster_rows(array_rows(_centred(sketched)), m, engine, rng, n_iter, weight)
-
-
-def _cluster_rows(
-    rows: RowBlocks, m: int, engine: Engine, rng: np.random.Generator, n_iter: int, weight: Array | None
-) -> KMeansResult:
-    return cluster(
-        rows,
-        m,
-        engine,
-        rng,
-        n_iter,
-        seed_rows=max(_SEED_ROWS, _SEED_ROWS_PER_LANDMARK * m),
-        most_candidates=_MOST_CANDIDATES,
-        want_labels=True,
-        weight=weight,
-    )
-
-
-def _resolved(rows: RowBlocks, found: KMeansResult, weight: Array | None) -> bool:
-    """Whether distances within clusters are large beside the rounding of products of rows in float32."""
-    scatter = block_moments(rows.whole(), weight).scatter
-    return found.inertia > _RESOLVED * scatter
+    return kmeans(array_rows(_centred(sketched)), m, **options)
 
 
 def _sample(passes: Passes, size: int, rng: np.random.Generator) -> tuple[RowBlocks, Array, Array | None]:

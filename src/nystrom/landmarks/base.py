@@ -14,7 +14,6 @@ from sklearn.base import BaseEstimator
 from nystrom.checks import is_whole
 from nystrom.devices import to_host
 from nystrom.engine.passes import Passes
-from nystrom.engine.threads import blas_threads
 from nystrom.exceptions import FewerLandmarksWarning, NotFiniteError, NotPositiveSemidefiniteError, warn_caller
 from nystrom.kernels import InMetric, Kernel, Precomputed, to_metric
 from nystrom.kernels.base import Finite, with_room
@@ -116,8 +115,7 @@ class Selector(BaseEstimator, ABC):
                 _require_inner_product(passes.rows)
             elif not kernel.is_psd and wanted < _PROBED_FEW:
                 _probe_kernel(passes, kernel, weight)
-            with blas_threads(1):
-                found = self._select(passes, wanted, kernel, rng)
+            found = self._select(passes, wanted, kernel, rng)
             require_finite(found.points, "landmarks")
         except NotFiniteError:
             # The NaN may have been found in a sample: report the first of all rows.
@@ -474,8 +472,7 @@ def _rows_in_metric(passes: Passes, root: Array) -> RowBlocks:
 
         q = root.shape[-1]
         made = passes.engine.map_rows(rows, step, q, np.dtype(np.float64), label="rows in the metric")
-    y, weight = _beside(passes)
-    return made if y is None and weight is None else made.with_target(y, weight)
+    return made.with_target(*_beside(passes))
 
 
 def _beside(passes: Passes) -> tuple[Any, Any]:

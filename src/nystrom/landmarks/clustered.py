@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -131,21 +130,15 @@ class SketchedKMeans(Selector):
             size = max(m, min(check_count(self.sample, "sample"), n))
             sample, weight = sample_rows(passes, size, rng)
             sketched = ArrayRows(sketch(sample))
-        found = cluster(sketched, m, passes.engine, rng, self.n_iter, self.n_init, weight=weight)
+        found = _cluster(self, sketched, m, passes.engine, rng, weight)
         return Landmarks(cluster_means(passes, sketch, to_dense(found.centers)), None)
 
 
-def cluster(
-    rows: RowBlocks,
-    m: int,
-    engine: Engine,
-    rng: np.random.Generator,
-    n_iter: int,
-    n_init: int = 1,
-    **options: Any,
+def _cluster(
+    by: SketchedKMeans | KMeans, rows: RowBlocks, m: int, engine: Engine, rng: np.random.Generator, weight: Array | None
 ) -> KMeansResult:
     """Run k-means; the selector warns of fewer than m centres, once, in its own words."""
-    return kmeans(rows, m, engine=engine, rng=rng, n_iter=n_iter, n_init=n_init, announce=False, **options)
+    return kmeans(rows, m, engine=engine, rng=rng, n_iter=by.n_iter, n_init=by.n_init, announce=False, weight=weight)
 
 
 def cluster_means(passes: Passes, sketch: Sketch, centers: Array) -> Matrix:
@@ -272,11 +265,11 @@ class KMeans(Selector):
         _ = passes.moments
         if self.sample is None and passes.rows.random_access:
             weight = row_weights(passes)
-            found = cluster(passes.rows, m, passes.counted, rng, self.n_iter, self.n_init, weight=weight)
+            found = _cluster(self, passes.rows, m, passes.counted, rng, weight)
             return Landmarks(smaller_form(found.centers), None)
         size = _SEED_ROWS if self.sample is None else check_count(self.sample, "sample")
         sample, weight = sample_rows(passes, max(size, m), rng)
-        found = cluster(array_rows(sample), m, passes.engine, rng, self.n_iter, self.n_init, weight=weight)
+        found = _cluster(self, array_rows(sample), m, passes.engine, rng, weight)
         centers = found.centers
         # Rows that can only be read in order cannot be drawn by number, so seeds come from a sample.
         steps = self.n_iter if self.sample is None else 1

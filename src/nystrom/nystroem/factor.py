@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -12,15 +12,14 @@ from numpy.typing import DTypeLike
 from nystrom import loops
 from nystrom.devices import fetch, on_device, to_host
 from nystrom.engine.base import Engine, Sums
-from nystrom.engine.memory import Room, Rooms
+from nystrom.engine.memory import Room
 from nystrom.engine.passes import Passes
-from nystrom.engine.threads import blas_threads
 from nystrom.exceptions import AccuracyWarning, NotPositiveSemidefiniteError, warn_caller
 from nystrom.kernels import Kernel, Precomputed
 from nystrom.kernels.base import Prepared, fill, kernel_dtype, with_room
 from nystrom.landmarks.base import Landmarks
 from nystrom.linalg import column_signs, correct_orthonormal, gram, psd_eigh, whiten, whiten_quickly
-from nystrom.nystroem.fit_pass import Fold, Kept, plan_way
+from nystrom.nystroem.fit_pass import Fold, Kept, choose_way
 from nystrom.nystroem.statistics import Statistics
 from nystrom.rows.base import ArrayRows, Block, RowBlocks, require_finite
 from nystrom.types import Array, Emitted, Matrix, issparse, to_dense
@@ -255,8 +254,7 @@ def landmark_kernel(kernel: Kernel, landmarks: Landmarks) -> Array:
 def spanning_projection(kernel: Kernel, landmarks: Landmarks) -> Array:
     """Return M of the map that keeps every direction of the landmarks; no row is read. Cost: O(m³)."""
     dtype = kernel_dtype(kernel, landmarks.points, landmarks.points.dtype)
-    with blas_threads(1):
-        return _whitening(landmark_kernel(kernel, landmarks), dtype, CAUTIONS[0], None)[0]
+    return _whitening(landmark_kernel(kernel, landmarks), dtype, CAUTIONS[0], None)[0]
 
 
 def bind(kernel: Kernel, landmarks: Landmarks) -> Kernel:
@@ -266,19 +264,14 @@ def bind(kernel: Kernel, landmarks: Landmarks) -> Kernel:
     return kernel
 
 
-def standard(
-    passes: Passes, kernel: Kernel, landmarks: Landmarks, rank: int | None, *, keep: Kept | None = None
-) -> NystromMap:
-    """Fit Algorithm 1: ``C W_(r)⁺ Cᵀ``, the rank cut in W alone.
-
-    See :func:`optimal` for the parameters. Cost: O(n m (p + r)) time, one pass.
-    """
-    with blas_threads(1):
-        return _fit(passes, kernel, landmarks, rank, cut_first=True, keep=keep)
-
-
 def optimal(
-    passes: Passes, kernel: Kernel, landmarks: Landmarks, rank: int | None, *, keep: Kept | None = None
+    passes: Passes,
+    kernel: Kernel,
+    landmarks: Landmarks,
+    rank: int | None,
+    *,
+    keep: Kept | None = None,
+    cut_first: bool = False,
 ) -> NystromMap:
     """Fit Algorithm 2: the best rank-r approximation of ``C W⁺ Cᵀ``.
 
@@ -294,6 +287,8 @@ def optimal(
         r; None keeps every direction.
     keep : Kept, optional
         Filled with the kernel values, for callers that go on to emit features or look for rare rows.
+    cut_first : bool
+        Fit Algorithm 1 instead, ``C W_(r)⁺ Cᵀ``: the rank cut in W alone.
 
     Returns
     -------
@@ -301,24 +296,8 @@ def optimal(
 
     Notes
     -----
-    Cost: O(n m (p + m)) time, one pass, O(m²) memory beyond the blocks.
+    Cost: O(n m (p + m)) time, or O(n m (p + r)) if the rank is cut first; one pass, O(m²) memory beyond the blocks.
     """
-    with blas_threads(1):
-        return _fit(passes, kernel, landmarks, rank, cut_first=False, keep=keep)
-
-
-FACTORS: dict[str, Callable[..., NystromMap]] = {"optimal": optimal, "standard": standard}
-
-
-def _fit(
-    passes: Passes,
-    kernel: Kernel,
-    landmarks: Landmarks,
-    rank: int | None,
-    *,
-    cut_first: bool,
-    keep: Kept | None,
-) -> NystromMap:
     kernel = bind(kernel, landmarks)
     W = landmark_kernel(kernel, landmarks)
     evaluate = prepare(kernel, landmarks)
@@ -334,6 +313,10 @@ def _fit(
     raise exceeded(kernel, over)
 
 
+standard = partial(optimal, cut_first=True)
+FACTORS: dict[str, Callable[..., NystromMap]] = {"optimal": optimal, "standard": standard}
+
+
 def _make_fold(
     kernel: Kernel,
     evaluate: Callable[[Matrix], Array],
@@ -347,7 +330,7 @@ def _make_fold(
     # The means of the landmarks' own kernel are near the column means of C.
     shift = W.mean(axis=0).astype(dtype).astype(np.float64)
     tolerance, top = rounding_tolerance(kernel, W, T, dtype), float(np.max(np.diag(W)))
-    way, leading = plan_way(W, T, kernel, dtype, n_rows, norm)
+    way, leading = choose_way(W, T, kernel, dtype, n_rows, norm)
     return Fold(kernel, evaluate, T, shift, top, tolerance, way, keep, leading)
 
 
@@ -462,7 +445,7 @@ class _FeatureStep:
 
     fitted: NystromMap
     name: str
-    rooms: Rooms = field(default_factory=Rooms)
+    room: Room = field(default_factory=Room)
 
     def __call__(self, block: Block) -> Array:
         require_finite(block.X, self.name, block.start)
@@ -470,8 +453,7 @@ class _FeatureStep:
 
     def write(self, block: Block, out: Array) -> None:
         require_finite(block.X, self.name, block.start)
-        with self.rooms.one() as room:
-            self.fitted.features(block.X, out, room)
+        self.fitted.features(block.X, out, self.room)
 
 
 @dataclass(frozen=True)

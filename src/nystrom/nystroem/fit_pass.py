@@ -16,7 +16,7 @@ import numpy as np
 
 from nystrom import loops
 from nystrom.devices import host, on_device, to_host
-from nystrom.engine.memory import Rooms
+from nystrom.engine.memory import Room
 from nystrom.engine.passes import Passes
 from nystrom.kernels import Kernel
 from nystrom.kernels.base import fill, overflow_error
@@ -79,8 +79,12 @@ class Way:
 WHITEN_FIRST = Way(True, np.dtype(np.float64))
 
 
-def choose_way(W: Array, T: Array, kernel: Kernel, dtype: np.dtype, n_rows: int = 0) -> Way:
-    """Return the cheapest way whose rounding errors stay within the promise.
+def choose_way(
+    W: Array, T: Array, kernel: Kernel, dtype: np.dtype, n_rows: int = 0, norm: float | None = None
+) -> tuple[Way, Leading | None]:
+    """Return the cheapest way whose rounding errors stay within the promise, and the directions that leave first.
+
+    ``norm`` is ``‖T‖²``, where it is known.
 
     Sums in arithmetic of precision ε are off by ``ε ‖C − s‖²``, with s the landmarks' mean row of W, which whitening
     afterwards turns into ``ε ‖C − s‖² ‖T‖²``. The least eigenvalue is about ``(n/m) / ‖T‖²``, and ``C`` is to its n
@@ -97,13 +101,6 @@ def choose_way(W: Array, T: Array, kernel: Kernel, dtype: np.dtype, n_rows: int 
     The landmarks may be unlike the rows: all in one of two far clusters, say. The pass measures how far the rows of C
     spread, and is made again another way where that is far more than ``most_spread``.
     """
-    return plan_way(W, T, kernel, dtype, n_rows)[0]
-
-
-def plan_way(
-    W: Array, T: Array, kernel: Kernel, dtype: np.dtype, n_rows: int = 0, norm: float | None = None
-) -> tuple[Way, Leading | None]:
-    """Return what :func:`choose_way` says, and the directions that leave first, if any do; ``norm`` is ``‖T‖²``."""
     m, k = T.shape
     top = float(np.max(np.diag(W)))
     saves = 2 * m * k + k * k > m * m
@@ -275,7 +272,7 @@ class Fold:
         What leaves the kernel values first.
     name : str
         Of the rows, for errors.
-    rooms : Rooms
+    room : Room
         Memory of the blocks.
     """
 
@@ -289,18 +286,22 @@ class Fold:
     keep: Kept | None = None
     leading: Leading | None = None
     name: str = "X"
-    rooms: Rooms = field(default_factory=Rooms)
+    room: Room = field(default_factory=Room)
 
     def over(self, passes: Passes) -> Statistics:
         """Return the statistics of all rows, which are finite: one pass."""
-        named, largest = replace(self, name=passes.rows.name), None if self.keep is None else self.keep.largest
+        # With memory of its own, which goes with the pass.
+        named, largest = (
+            replace(self, name=passes.rows.name, room=Room()),
+            None if self.keep is None else self.keep.largest,
+        )
         if not passes.rows.on_cluster:
             halves = passes.fold(named, label="factor", checks=True)
         elif largest is None:
             halves = passes.fold(replace(named, keep=None), label="factor", checks=True)
         else:
             halves = replace(named, keep=None)._over_cluster(passes, largest)
-        self.rooms.clear()
+        del named
         _require_finite_sums(halves, passes.rows.dtype)
         statistics = halves.whole()
         if self.way.otherwise and _spread(statistics, self.way.n_leading) > _MUCH_WIDER * self.way.most_spread:
@@ -329,8 +330,8 @@ class Fold:
     def __call__(self, block: Block) -> HalfStatistics:
         m, k = self.T.shape
         # Overflow is found in the sums, where it is an error with advice.
-        with self.rooms.one() as room, np.errstate(over="ignore", invalid="ignore"):
-            sums = BlockSums(block, k if self.way.whiten_first else m + self.way.n_leading, room)
+        with np.errstate(over="ignore", invalid="ignore"):
+            sums = BlockSums(block, k if self.way.whiten_first else m + self.way.n_leading, self.room)
             for tile in block.split(tile_rows(m)):
                 self._add(sums, tile, tile.start - block.start)
             return sums.statistics()
@@ -353,20 +354,16 @@ class Fold:
             if there:
                 shifted = np.subtract(C, self.shift, dtype=dtype)
             else:
-                shifted = self._room(sums, tile, dtype)
+                shifted = sums.room((tile.X.shape[0], self.way.n_leading + len(self.T)), dtype)
                 np.subtract(C, self.shift, out=shifted[:, self.way.n_leading :], dtype=dtype, casting="same_kind")
         if self.leading is not None:
             shifted = self.leading.part(shifted)
         sums.add(shifted, diagonal, first, dtype=np.promote_types(shifted.dtype, self.way.sum_dtype))
 
-    def _room(self, sums: BlockSums, tile: Block, dtype: np.dtype) -> Array:
-        """Return memory for what is summed of a tile: kernel values, with what leaves them first before them."""
-        return sums.room((tile.X.shape[0], self.way.n_leading + len(self.T)), dtype)
-
     def _fill(self, sums: BlockSums, tile: Block) -> Array | None:
         """Return the kernel values minus the shift as they are computed, and keep them; None if the kernel cannot."""
         kept, largest = (None, None) if self.keep is None else self.keep.of(tile)
-        to = self._room(sums, tile, tile.X.dtype)
+        to = sums.room((tile.X.shape[0], self.way.n_leading + len(self.T)), tile.X.dtype)
         squares = fill(self.evaluate, to[:, self.way.n_leading :], tile.X, self.shift, largest, kept)
         if squares is None:
             return None
@@ -399,10 +396,7 @@ def _spread(statistics: Statistics, n_leading: int) -> float:
 
 def _require_finite_sums(statistics: HalfStatistics, dtype: np.dtype) -> None:
     """Raise unless the sums over the rows are finite."""
-    above = (statistics.scatter[rows, rows.start :] for rows in loops.panels(len(statistics.scatter)))
-    if not (np.isfinite(statistics.trace) and np.isfinite(statistics.mean).all() and all(map(_all_finite, above))):
+    scatter = statistics.scatter
+    above = (np.isfinite(scatter[rows, rows.start :]).all() for rows in loops.panels(len(scatter)))
+    if not (np.isfinite(statistics.trace) and np.isfinite(statistics.mean).all() and all(above)):
         raise overflow_error(dtype)
-
-
-def _all_finite(A: Array) -> bool:
-    return bool(np.isfinite(A).all())

@@ -153,8 +153,8 @@ class RowBlocks(ABC):
         return np.asarray(next(iter(self.iterate())).y).dtype if self.has_target else None
 
     def with_target(self, y: Array | None, weight: Array | None = None) -> RowBlocks:
-        """Return the same rows with a target (and a weight) beside each."""
-        return TargetedRows(self, y, weight)
+        """Return the same rows with a target (and a weight) beside each, where they are given."""
+        return self if y is None and weight is None else TargetedRows(self, y, weight)
 
 
 class _OfWrapped:

@@ -245,7 +245,7 @@ class Checked:
     @property
     def joined(self) -> RowBlocks:
         """The rows with all that was given beside them."""
-        return self.rows if self.y is None and self.weight is None else self.rows.with_target(self.y, self.weight)
+        return self.rows.with_target(self.y, self.weight)
 
 
 def check_target(

@@ -17,7 +17,6 @@ from scipy.special import stdtrit
 
 from nystrom.engine.base import Engine
 from nystrom.engine.passes import Passes
-from nystrom.engine.threads import blas_threads
 from nystrom.errors.frobenius import TILE, TwoEach, degrees_of_freedom, draw_two_each, inclusion, kernel_with
 from nystrom.errors.spectral import largest_eigenvalue
 from nystrom.errors.trace import ErrorEstimate, ratio_of
@@ -158,11 +157,10 @@ class Trial:
         self.n_rows = rows.shape[0]
         self._passes = passes
         size = trial_size(*rows.shape)
-        with blas_threads(1):
-            pool = _draw_pool(passes, kernel, pool_size(rows.shape, size, sparse=rows.is_sparse), rng)
-            sampled = size < len(pool.numbers)
-            self.kernel, diagonal = near_one(kernel, pool.diagonal, rows.dtype, _SQUARABLE)
-            order = np.argsort(self._closeness(pool, first), kind="stable") if sampled else np.arange(len(pool.numbers))
+        pool = _draw_pool(passes, kernel, pool_size(rows.shape, size, sparse=rows.is_sparse), rng)
+        sampled = size < len(pool.numbers)
+        self.kernel, diagonal = near_one(kernel, pool.diagonal, rows.dtype, _SQUARABLE)
+        order = np.argsort(self._closeness(pool, first), kind="stable") if sampled else np.arange(len(pool.numbers))
         within = _SQUARABLE[0] < float(diagonal.max()) < _SQUARABLE[1]
         self.dtype = np.dtype(np.float32 if least >= _FLOAT32_TOLERANCE and sampled and within else np.float64)
         share = None if pool.share is None else pool.share / pool.chance

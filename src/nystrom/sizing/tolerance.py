@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 
 from nystrom.engine.passes import Passes
-from nystrom.engine.threads import blas_threads
 from nystrom.errors.trace import ErrorEstimate
 from nystrom.kernels import Kernel
 from nystrom.landmarks.auto import Auto, AutoAgain
@@ -164,8 +163,7 @@ class _Judge:
         With ``look``, where the error may be far from ``tol``, by a part of it if that tells on which side it is. For
         few landmarks, whose fit takes less time than the pairs of the whole sample, a narrow interval is enough.
         """
-        with blas_threads(1):
-            return self._look(landmarks, look)
+        return self._look(landmarks, look)
 
     def _look(self, landmarks: Landmarks, look: bool) -> Tried:
         trial, m = self.trial, len(landmarks)
@@ -195,8 +193,7 @@ def _needed(judge: _Judge, tried: list[Tried]) -> int:
     decay of the errors.
     """
     largest = max(tried, key=lambda t: t.size)
-    with blas_threads(1):
-        best = judge.trial.whole.best_errors(judge.norm)
+    best = judge.trial.whole.best_errors(judge.norm)
     errors = (largest.error.value, _AIM * judge.tol, min(_NOTHING, judge.tol))
     reached, wanted, exhausted = (max(int(np.argmax(best <= error)), 1) for error in errors)
     if wanted > _TRUSTED_SHARE * len(best):
@@ -226,9 +223,8 @@ def _shrink(judge: _Judge, tried: list[Tried]) -> list[Tried]:
     merging: Merging | None = None
     found: list[Tried] = []
     while (size := smaller_size(_reaches([*tried, *found]), judge.tol)) is not None and len(found) < _MOST_MERGES:
-        with blas_threads(1):
-            merging = merging or judge.trial.merging(tried[-1].landmarks)
-            landmarks = merging.to(size)
+        merging = merging or judge.trial.merging(tried[-1].landmarks)
+        landmarks = merging.to(size)
         # A size that may be too small is not taken; to be sure is worth no more time where that is short.
         found.append(judge(landmarks, look=len(tried) == 1 and judge.trial.worth_it(size)))
     return found
