@@ -49,7 +49,7 @@ def main() -> None:
     stored.add_argument("--store", action="store_true", help=f"append the run to {records.RESULTS.name}/")
     args = parser.parse_args()
     if args.suites == ["pages"]:
-        records.write_pages(sorted(ROOT.glob("docs/*.md")) + [ROOT / "README.md"])
+        records.write_pages([*sorted(ROOT.glob("docs/*.md")), ROOT / "README.md"])
         picture.draw(ROOT / "docs" / "images" / "error-against-time.png")
         return
     chosen = args.suites or list(SUITES)

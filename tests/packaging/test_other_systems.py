@@ -11,7 +11,7 @@ from nystrom import KernelRidge, open_rows
 # What Windows lacks. /proc and /sys are refused as if they were not there.
 WITHOUT_POSIX = """
 import builtins, os, signal, sys
-for name in ("fork", "forkpty", "sysconf", "sched_getaffinity", "getuid", "geteuid", "getpgid", "killpg", "statvfs", "mkfifo"):
+for name in "fork forkpty sysconf sched_getaffinity getuid geteuid getpgid killpg statvfs mkfifo".split():
     if hasattr(os, name):
         delattr(os, name)
 for name in ("SIGKILL", "SIGALRM", "SIGHUP", "SIGUSR1", "setitimer", "pthread_kill"):
