@@ -23,7 +23,7 @@ from nystrom import KernelPCA, KernelRidge, Nystroem, select_landmarks
 from nystrom.engine import LocalEngine
 from nystrom.engine.passes import Passes
 from nystrom.engine.threads import resolve_n_jobs
-from nystrom.kmeans.lloyd import kmeans
+from nystrom.kmeans import kmeans
 from nystrom.loops import clusters, products, sparse
 from nystrom.rows import as_blocks
 from nystrom.sketch import SignSketch

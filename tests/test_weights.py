@@ -16,7 +16,7 @@ from nystrom import (
 from nystrom.engine import LocalEngine
 from nystrom.engine.passes import Passes, block_moments
 from nystrom.kernels import Gaussian
-from nystrom.kmeans.lloyd import kmeans
+from nystrom.kmeans import kmeans
 from nystrom.landmarks import SELECTORS, make_selector
 from nystrom.rows import as_blocks
 from nystrom.rows.base import Block

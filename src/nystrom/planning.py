@@ -29,7 +29,7 @@ from nystrom.engine.threads import blas_threads, one_blas_thread, resolve_n_jobs
 from nystrom.kernels import Gaussian
 from nystrom.landmarks.auto import Auto, cluster_sample, sketch_columns
 from nystrom.landmarks.base import Landmarks
-from nystrom.landmarks.in_kernel import sample_size
+from nystrom.landmarks.clustered import sample_size
 from nystrom.machine import machine_memory
 from nystrom.nystroem.factor import optimal, prepare
 from nystrom.rows import ArrayRows, array_rows, default_block_rows

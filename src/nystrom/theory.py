@@ -24,7 +24,7 @@ from nystrom.checks import RandomState, check_count, check_number, make_generato
 from nystrom.engine.base import Engine, Sums
 from nystrom.errors.frobenius import squared_norms
 from nystrom.kernels import Gaussian, Kernel, Linear, Polynomial
-from nystrom.kmeans.assignment import assign
+from nystrom.kmeans import assign
 from nystrom.nystroem.factor import landmark_kernel
 from nystrom.rows.base import Block, RowBlocks, require_finite
 from nystrom.types import Array, RowsLike

@@ -15,7 +15,7 @@ from sklearn.cluster import KMeans
 from nystrom.engine import LocalEngine
 from nystrom.exceptions import FewerLandmarksWarning
 from nystrom.kernels.pairwise import squared_norms
-from nystrom.kmeans.lloyd import KMeansResult, Nearest, _Clustering, assign, cluster_sums, kmeans, seed
+from nystrom.kmeans import KMeansResult, Nearest, _Clustering, assign, cluster_sums, kmeans, seed
 from nystrom.loops import draw_weighted
 from nystrom.rows import ArrayRows, Block, RowBlocks, as_blocks
 

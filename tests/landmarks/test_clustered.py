@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from nystrom.engine import LocalEngine
 from nystrom.engine.passes import Passes
 from nystrom.kernels import Gaussian
-from nystrom.kmeans.lloyd import assign, kmeans
+from nystrom.kmeans import assign, kmeans
 from nystrom.landmarks import Auto, KMeans, RPCholesky, SketchedKMeans, select_landmarks
 from nystrom.landmarks.auto import spent_on_outliers
 from nystrom.landmarks.clustered import lloyd

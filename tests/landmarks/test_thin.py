@@ -6,7 +6,7 @@ import scipy.sparse as sp
 
 from nystrom import Nystroem, select_landmarks
 from nystrom.engine import LocalEngine
-from nystrom.kmeans.lloyd import KMeansResult
+from nystrom.kmeans import KMeansResult
 from nystrom.landmarks.clustered import labelled_means, thin_means
 from nystrom.rows import as_blocks
 

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from nystrom import Nystroem, sketch
+from nystrom import Nystroem, kmeans, sketch
 from nystrom.engine import LocalEngine
 from nystrom.engine.passes import block_moments
 from nystrom.kernels import Gaussian
 from nystrom.kernels.pairwise import Exponents, InnerProducts
-from nystrom.kmeans import assignment, lloyd
 from nystrom.loops import extension
 from nystrom.rows import as_blocks
 
@@ -44,7 +43,7 @@ def test_dense_rows(dtype, both, rng):
             Gaussian(gamma=0.02)(X, Z),
             Exponents(Z, 0.1, sharp=True)(X),
             Exponents(Z, 0.1)(X + dtype(50)),
-            assignment.assign(X, Z),
+            kmeans.assign(X, Z),
             block_moments(X).mean,
         )
 
@@ -61,7 +60,7 @@ def test_sparse_rows(dtype, both):
             Gaussian(gamma=0.1)(X, Z),
             Gaussian(gamma=0.1)(X, Z.toarray()),
             InnerProducts(Z)(X),
-            assignment.assign(X, Z),
+            kmeans.assign(X, Z),
         )
 
     assert_same(both(run), dtype)
@@ -75,7 +74,7 @@ def test_clusters(dtype, both, rng):
     X = (rng.normal(size=(500, 7)) + 100).astype(dtype)
 
     def run():
-        return lloyd.kmeans(as_blocks(X), 12, engine=LocalEngine(), rng=np.random.default_rng(0))
+        return kmeans.kmeans(as_blocks(X), 12, engine=LocalEngine(), rng=np.random.default_rng(0))
 
     fast, slow = both(run)
     assert fast.inertia == pytest.approx(slow.inertia, rel=0.05)
@@ -93,7 +92,7 @@ def test_a_fit_explains_as_much_without_them(both, rng):
 def test_seeding_leaves_the_generator_alike(both):
     def after():
         draws = np.random.default_rng(0)
-        lloyd.seed(np.array([[0.0], [0.0], [7.0]]), 5, "kmeans++", draws)
+        kmeans.seed(np.array([[0.0], [0.0], [7.0]]), 5, "kmeans++", draws)
         return draws.random()
 
     fast, slow = both(after)
@@ -103,20 +102,20 @@ def test_seeding_leaves_the_generator_alike(both):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_seeds_end_where_rows_repeat(dtype, both, rng):
     A = np.repeat(rng.normal(size=(4, 6)), 50, axis=0).astype(dtype)
-    found = lloyd.seed(A, 10, "greedy", rng)
+    found = kmeans.seed(A, 10, "greedy", rng)
     assert len(np.unique(found, axis=0)) == len(found) == 4
 
 
 def test_no_candidates_are_refused(rng):
     with pytest.raises(ValueError, match="most_candidates must be at least 1"):
-        lloyd.seed(np.zeros((5, 1)), 3, "greedy", rng, most_candidates=0)
+        kmeans.seed(np.zeros((5, 1)), 3, "greedy", rng, most_candidates=0)
 
 
 def test_what_is_prepared_works_where_the_loops_are_not(both, use, rng):
     X, sparse = rng.normal(size=(30, 5)), sp.random(30, 5, 0.5, format="csr", random_state=0)
     ready = [
-        (assignment.Nearest(X[:4], np.zeros(5), X.dtype), X),
-        (assignment.Nearest(sparse[:4], None, X.dtype), sparse),
+        (kmeans.Nearest(X[:4], np.zeros(5), X.dtype), X),
+        (kmeans.Nearest(sparse[:4], None, X.dtype), sparse),
         (Gaussian(0.3).prepare(X[:4]), X),
         (Gaussian(0.3).prepare(sparse[:4]), sparse),
         (InnerProducts(sparse[:4]), sparse),

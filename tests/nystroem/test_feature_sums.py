@@ -8,7 +8,7 @@ import pytest
 
 from nystrom import Nystroem
 from nystrom.engine.memory import Room
-from nystrom.nystroem.statistics import BlockSums
+from nystrom.nystroem.fit_pass import BlockSums
 from nystrom.rows.base import Block
 
 

@@ -14,8 +14,7 @@ from nystrom.engine import LocalEngine
 from nystrom.engine.dask.rows import ChunkForm
 from nystrom.exceptions import DataFileError
 from nystrom.kernels import make_kernel
-from nystrom.kmeans.assignment import assign
-from nystrom.kmeans.lloyd import kmeans
+from nystrom.kmeans import assign, kmeans
 from nystrom.rows import as_blocks
 from nystrom.rows.sparse import canonical
 

@@ -21,9 +21,8 @@ from numpy.typing import DTypeLike
 
 from nystrom.disk import replacing
 from nystrom.exceptions import DataFileError, MissingDependencyError, NystromError
-from nystrom.rows.binary import read_npy_header
+from nystrom.rows.binary import load_sparse, read_npy_header
 from nystrom.rows.libsvm import read_libsvm
-from nystrom.rows.npz import load_sparse
 from nystrom.rows.reading import Stamp, reading
 from nystrom.rows.sparse import csr_rows
 from nystrom.types import Array, Matrix, SparseMatrix

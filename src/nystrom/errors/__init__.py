@@ -8,8 +8,7 @@ spectral norm it is a bracket, from Lanczos iteration on the rows' kernel where 
 from __future__ import annotations
 
 from nystrom.errors.frobenius import frobenius_error
-from nystrom.errors.measure import measure_error
-from nystrom.errors.spectral import spectral_error
+from nystrom.errors.measure import measure_error, spectral_error
 from nystrom.errors.trace import Certificate, ErrorEstimate, certify, trace_error
 
 __all__ = [

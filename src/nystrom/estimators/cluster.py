@@ -28,7 +28,7 @@ from nystrom.estimators.parameters import (
 from nystrom.estimators.pipeline import DEFAULT_LANDMARKS, GivenSize, MapFit, fit_enough, fit_map
 from nystrom.exceptions import AccuracyWarning, ApproximationWarning, warn_caller
 from nystrom.kernels import GammaLike, KernelLike
-from nystrom.kmeans.lloyd import assign, kmeans
+from nystrom.kmeans import assign, kmeans
 from nystrom.linalg import column_signs, cross_product, psd_eigh
 from nystrom.nystroem.factor import NystromMap
 from nystrom.rows import Block, RowBlocks

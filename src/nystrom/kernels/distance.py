@@ -154,7 +154,8 @@ class Laplacian(_UnitDiagonal):
         Z = as_matrix(Z, "Z")
         gamma = self._number(Z.shape[1])
         if self.p == 2 and _SQUARABLE[0] < gamma < _SQUARABLE[1]:
-            return _OfSquares(Exponents(Z, gamma**2, center, sharp=self.q < 2), self.q / 2)
+            exponents = Exponents(Z, gamma**2, center, sharp=self.q < 2, exp=self.q == 2)
+            return exponents if self.q == 2 else _OfSquares(exponents, self.q / 2)
         return NormKernel(Z, gamma, float(self.p), float(self.q))
 
 
@@ -168,8 +169,6 @@ class _OfSquares:
     power: float
 
     def __call__(self, X: Matrix) -> Array:
-        if self.power == 1:
-            return self.exponents(X, exp=True)
         t = self.exponents(X)
         np.negative(t, out=t)
         np.power(t, self.power, out=t)

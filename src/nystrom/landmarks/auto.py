@@ -13,11 +13,9 @@ from nystrom.engine.base import Engine
 from nystrom.engine.passes import Passes, block_moments
 from nystrom.kernels import Kernel
 from nystrom.kernels.pairwise import squared_norms
-from nystrom.kmeans.assignment import largest_magnitude
-from nystrom.kmeans.lloyd import KMeansResult, kmeans
+from nystrom.kmeans import KMeansResult, kmeans, largest_magnitude
 from nystrom.landmarks.base import Landmarks, Selector, evaluator, kernel_diagonal, resolve
-from nystrom.landmarks.clustered import labelled_means, thin_means
-from nystrom.landmarks.in_kernel import clusters_in_kernel, has_means, sample_size
+from nystrom.landmarks.clustered import clusters_in_kernel, has_means, labelled_means, sample_size, thin_means
 from nystrom.landmarks.pivoted import RPCholesky
 from nystrom.linalg import whiten
 from nystrom.rows.base import Block, RowBlocks, TakenRows, array_rows, require_finite

@@ -18,8 +18,7 @@ from nystrom.kernels import Kernel
 from nystrom.kernels.base import near_one
 from nystrom.kernels.pairwise import Exponents
 from nystrom.landmarks.base import Landmarks, Selector, evaluator, kernel_diagonal, resolve, smaller_form
-from nystrom.landmarks.clustered import lloyd
-from nystrom.landmarks.in_kernel import clusters_in_kernel, has_means
+from nystrom.landmarks.clustered import clusters_in_kernel, has_means, lloyd
 from nystrom.rows.base import Block, RowBlocks
 from nystrom.rows.draw import gather, row_weights
 from nystrom.types import Array, Matrix

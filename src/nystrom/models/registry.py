@@ -227,7 +227,7 @@ def kinds() -> Mapping[str, Kind]:
 
     from nystrom import errors, kernels, landmarks
     from nystrom.nystroem.factor import NystromMap
-    from nystrom.nystroem.statistics import Statistics
+    from nystrom.nystroem.fit_pass import Statistics
     from nystrom.solvers.exact import TiledRows
     from nystrom.solvers.landmark_cg import UnfactoredMap
     from nystrom.solvers.ridge import RidgeProblem

@@ -2,8 +2,9 @@
 
 Numbers, text, booleans, None and lists stand for themselves. Everything else is an object with one key that begins with
 ``$``: ``$float`` (not finite), ``$scalar`` (a NumPy number), ``$tuple``, ``$slice``, ``$dict`` (pairs), ``$array`` (a
-member of the file), ``$csr``, ``$left_out``, or ``$object``, whose type is looked up by name in a fixed table. Where the
-user asks for it, ``$import`` names a function or class of the user's own, with the fields of an object of that class.
+member of the file), ``$csr``, ``$left_out``, or ``$object``, whose type is looked up by name in a fixed table. Where
+the user asks for it, ``$import`` names a function or class of the user's own, with the fields of an object of that
+class.
 """
 
 from __future__ import annotations
@@ -273,8 +274,8 @@ class Unpacker:
         place = str(node["$import"])[:200]
         if not self._imports:
             self._container.fail(
-                f"it needs {place}, which is not part of nystrom. Loading it runs the code of that module: if you trust "
-                f"the file and the module, load it with imports=True."
+                f"it needs {place}, which is not part of nystrom. Loading it runs the code of that module: if you "
+                f"trust the file and the module, load it with imports=True."
             )
         warn_caller(f"{self._container.path} imports {place}: its code runs.", UserWarning)
         try:

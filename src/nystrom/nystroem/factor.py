@@ -19,8 +19,7 @@ from nystrom.kernels import Kernel, Precomputed
 from nystrom.kernels.base import Prepared, fill, kernel_dtype, with_room
 from nystrom.landmarks.base import Landmarks
 from nystrom.linalg import column_signs, correct_orthonormal, gram, psd_eigh, whiten, whiten_quickly
-from nystrom.nystroem.fit_pass import Fold, Kept, choose_way
-from nystrom.nystroem.statistics import Statistics
+from nystrom.nystroem.fit_pass import Fold, Kept, Statistics, choose_way
 from nystrom.rows.base import ArrayRows, Block, RowBlocks, require_finite
 from nystrom.types import Array, Emitted, Matrix, issparse, to_dense
 

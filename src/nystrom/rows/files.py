@@ -16,11 +16,10 @@ from nystrom.disk import sweep
 from nystrom.exceptions import DataFileError
 from nystrom.rows.arrow import ArrowRows, open_table_files
 from nystrom.rows.base import RowBlocks
-from nystrom.rows.binary import open_npy, read_npy_header
+from nystrom.rows.binary import open_npy, open_npz, read_npy_header
 from nystrom.rows.binary import spool as spool_rows
 from nystrom.rows.hdf5 import open_hdf5, read_hdf5_vector
 from nystrom.rows.libsvm import LibsvmRows, open_text
-from nystrom.rows.npz import open_npz
 from nystrom.rows.reading import require_file, require_unmasked
 from nystrom.rows.stream import StreamRows, iterable_rows
 from nystrom.rows.validation import as_blocks, is_matrix

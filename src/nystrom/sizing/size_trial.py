@@ -18,7 +18,7 @@ from scipy.special import stdtrit
 from nystrom.engine.base import Engine
 from nystrom.engine.passes import Passes
 from nystrom.errors.frobenius import TILE, TwoEach, degrees_of_freedom, draw_two_each, inclusion, kernel_with
-from nystrom.errors.spectral import largest_eigenvalue
+from nystrom.errors.measure import largest_eigenvalue
 from nystrom.errors.trace import ErrorEstimate, ratio_of
 from nystrom.kernels import Kernel
 from nystrom.kernels.base import near_one

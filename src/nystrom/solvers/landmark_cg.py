@@ -38,7 +38,7 @@ from nystrom.nystroem.factor import (
     value_tolerance,
     warn_or_refuse,
 )
-from nystrom.nystroem.statistics import margin_of
+from nystrom.nystroem.fit_pass import margin_of
 from nystrom.rows.base import Block, RowBlocks, require_finite
 from nystrom.rows.sparse import join_arrays
 from nystrom.solvers.conjugate import conjugate_gradients
