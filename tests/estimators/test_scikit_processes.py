@@ -219,3 +219,10 @@ def test_a_merged_process_is_that_of_all_rows():
     whole = parts[2].fit(X, y)
     assert merged.alpha_ == pytest.approx(whole.alpha_, rel=1e-3)
     np.testing.assert_allclose(merged.predict(NEW), whole.predict(NEW), atol=1e-3)
+
+
+def test_names_of_scikit_learn_without_a_value_say_where_to_look():
+    model = GaussianProcessRegressor(RBF() + White, optimizer=None, n_landmarks=10, random_state=0).fit(X, y)
+    for name, said in (("X_train_", "rows are not kept"), ("L_", "no n × n factor")):
+        with pytest.raises(AttributeError, match=said):
+            getattr(model, name)
