@@ -42,9 +42,9 @@ MACHINES = [
     (KernelRidge(0.1, solver="exact", fit_intercept=True, tol=1e-12, **SHARED), y, "predict"),
     (KernelRidgeClassifier(0.1, class_weight={0: 1, 1: 2, 2: 3}, **SHARED), classes, "decision_function"),
     (KernelRidgeClassifier(0.1, class_weight="balanced", **SHARED), classes, "decision_function"),
-    (KernelLogisticRegression(tol=1e-10, **SHARED), classes, "predict_proba"),
-    (KernelSVC(tol=1e-10, **SHARED), classes, "decision_function"),
-    (KernelSVR(tol=1e-10, **SHARED), y, "predict"),
+    (KernelLogisticRegression(C=1.0, tol=1e-10, **SHARED), classes, "predict_proba"),
+    (KernelSVC(C=1.0, tol=1e-10, **SHARED), classes, "decision_function"),
+    (KernelSVR(C=1.0, tol=1e-10, **SHARED), y, "predict"),
     (GaussianProcessRegressor(alpha=0.1, amplitude=1.0, landmarks=SHARED["landmarks"], gamma=0.3), y, "predict"),
 ]
 
