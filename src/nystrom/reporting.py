@@ -151,6 +151,7 @@ class _Page:
             "name": type(machine).__name__,
             "facts": self._facts(),
             "verdict": _verdict(found),
+            "held_out": _held_out(getattr(machine, "held_out_", None)),
             "scores": self._score_table(found, beside),
             "folds": _FOLDS if beside else 0,
             "n_rows": f"{len(self.y):,}",
@@ -333,6 +334,17 @@ def _verdict(found: dict[str, Any]) -> str:
         f"R² is {found['R2']:.3f} on {found['rows']:,} rows: the root mean square error, "
         f"{found['root mean square error']:.4g}, is {better} that of always predicting the mean, "
         f"{found['baseline error']:.4g}."
+    )
+
+
+def _held_out(score: dict[str, Any] | None) -> str:
+    """Return what the command ``fit`` found on rows that it held out; empty where it is not known."""
+    if score is None:
+        return ""
+    return (
+        f"When it was fitted, {score['rows']:,} rows were held out from a first fit: {score['name'].replace('R2', 'R²')} "
+        f"{score['value']:.3f} (95 % interval {score['low']:.3f} to {score['high']:.3f}), baseline "
+        f"{score['baseline']:.3f}."
     )
 
 

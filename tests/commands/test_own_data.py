@@ -470,6 +470,10 @@ def test_a_fit_ends_with_a_verdict_on_held_out_rows(folder: Path, capsys: pytest
     assert score["baseline"] <= 0 < score["low"]
     assert set(fitted["leading"]) == {"rooms", "town", "built"}
     assert nystrom.load("m")[1].held_out_["value"] == score["value"]
+    assert run("inspect", "m", "--json") == 0
+    assert f"R² {score['value']:.3f}" in json.loads(capsys.readouterr().out)["held out"]
+    assert run("predict", "m", "later.csv", "--out", "p.csv") == 0
+    assert capsys.readouterr().err.startswith("predict: 2,000 rows, ")
     assert run("score", "m", "later.csv", "--json") == 0
     assert score["low"] < json.loads(capsys.readouterr().out)["R2"] < score["high"]
     words = ["--target", "kind", "--drop", "price", "--out", "m"]

@@ -76,6 +76,12 @@ def describe(path: str) -> dict[str, Any]:
         found["classes"] = ", ".join(map(str, machine.classes_[:20])) + (", …" if len(machine.classes_) > 20 else "")
     if getattr(encoder, "target", None) is not None:
         found["target"] = encoder.target
+    if hasattr(machine, "held_out_"):
+        score = machine.held_out_
+        found["held out"] = (
+            f"{score['name'].replace('R2', 'R²')} {score['value']:.3f} ({score['low']:.3f} to {score['high']:.3f}) on "
+            f"{score['rows']:,} rows, baseline {score['baseline']:.3f}"
+        )
     leading = leading_columns(model)
     if leading:
         found["leading"] = dict(leading)

@@ -39,6 +39,7 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
         help="write intervals that hold this share of new targets, such as 0.9",
     )
     parser.add_argument("--name", metavar="COL", help="name of the prediction (default: the target's, or prediction)")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
     parser.set_defaults(run=run)
     return parser
 
@@ -46,6 +47,7 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> int:
     """Predict and write."""
     from nystrom import GaussianProcessRegressor, load
+    from nystrom.engine.progress import make_progress
 
     check_output(args.out, TABLE_SUFFIXES, inputs=[args.data, args.model])
     encoder, machine = split_model(load(args.model))
@@ -66,9 +68,13 @@ def run(args: argparse.Namespace) -> int:
             raise ValueError(f"--keep: {source.name} has no column names to keep.")
         unseen = Unseen(encoder)
         with open_output(args.out, lines=args.json) as out:
+            progress = make_progress(args.out != "-" and not args.quiet)
+            progress.start("predict", 0)  # how many rows a table has is known at its end
             for chunk in chunks(source, encoder, keep=args.keep):
                 unseen.look(chunk)
                 out.write(_columns(machine, chunk, name, proba=args.proba, std=args.std, interval=args.interval))
+                progress.advance(chunk.X.shape[0])
+            progress.stop()
     unseen.warn(source.name)
     tell_written(out, "predictions", args.out, as_json=args.json)
     return 0

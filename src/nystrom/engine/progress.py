@@ -170,11 +170,14 @@ class LineProgress:
     def advance(self, rows: int) -> None:
         self._done += rows
         now = self._clock()
-        if now - self._last_line >= self._every and self._done < self._total:
+        if now - self._last_line >= self._every and (self._done < self._total or not self._total):
             self._last_line = now
             if self._stage is not None:
                 self._stage.last_line = now
             elapsed = now - self._began
+            if not self._total:
+                self._write(f"{self._counts()}, {self._rate(elapsed)}")
+                return
             left = format_seconds(elapsed * (self._total - self._done) / self._done) if self._done else "unknown"
             share = self._done / self._total
             self._write(f"{self._counts()} ({share:.0%}), {self._rate(elapsed)}, {left} left")
@@ -194,7 +197,7 @@ class LineProgress:
         self._write(f"{stage}, {format_seconds(self._clock() - stage.began)}")
 
     def _counts(self) -> str:
-        return f"{self._label}: {self._done:,} of {self._total:,} rows"
+        return f"{self._label}: {self._done:,}{f' of {self._total:,}' if self._total else ''} rows"
 
     def _rate(self, elapsed: float) -> str:
         return f"{format_rate(self._done / elapsed)} rows/s" if elapsed > 0 else "- rows/s"
@@ -232,7 +235,7 @@ class BarProgress:
             return
         self.stop()
         self._bar = make_bar(self._console)
-        self._task = self._bar.add_task(label, total=total, **self._fields())
+        self._task = self._bar.add_task(label, total=total or None, **self._fields())
         self._bar.start()
 
     def advance(self, rows: int) -> None:
@@ -256,7 +259,8 @@ class BarProgress:
     def _fields(self) -> dict[str, str]:
         elapsed = time.monotonic() - self._began
         rate = format_rate(self._done / elapsed) if self._done and elapsed > 0 else "-"
-        return {"counts": f"{self._done:,}/{self._total:,} rows", "rate": f"{rate} rows/s"}
+        of = f"/{self._total:,}" if self._total else ""
+        return {"counts": f"{self._done:,}{of} rows", "rate": f"{rate} rows/s"}
 
 
 def format_rate(per_second: float) -> str:
