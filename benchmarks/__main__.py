@@ -13,7 +13,7 @@ import numpy as np
 import scipy
 import sklearn
 
-from benchmarks import intervals, picture, records, scaling
+from benchmarks import device, intervals, picture, records, scaling
 from benchmarks.suites import SUITES
 from nystrom import __version__
 from nystrom.engine.threads import resolve_n_jobs
@@ -44,6 +44,8 @@ def main() -> None:
     )
     parser.add_argument("--repeat", type=int, default=5, help="rounds; the best of each contestant counts")
     parser.add_argument("--output", type=Path, default=Path("benchmark-results"), help="folder for the results")
+    parser.add_argument("--device", default="cuda", help="device of torch, for the suite 'device'")
+    parser.add_argument("--rows", type=int, default=50_000, help="rows of the suite 'device'")
     stored = parser.add_mutually_exclusive_group()
     stored.add_argument("--check", action="store_true", help="compare the ratios with those stored, and fail if slower")
     stored.add_argument("--store", action="store_true", help=f"append the run to {records.RESULTS.name}/")
@@ -51,6 +53,10 @@ def main() -> None:
     if args.suites == ["pages"]:
         records.write_pages([*sorted(ROOT.glob("docs/*.md")), ROOT / "README.md"])
         picture.draw(ROOT / "docs" / "images" / "error-against-time.png")
+        return
+    if args.suites == ["device"]:
+        print(json.dumps(machine()), "load", os.getloadavg())
+        device.main(args.device, args.rows, args.repeat)
         return
     chosen = args.suites or list(SUITES)
     unknown = sorted(set(chosen) - {*SUITES, *ALONE})

@@ -23,6 +23,9 @@ def test_every_block_of_a_page_runs_and_prints_what_the_page_says(
     matplotlib = pytest.importorskip("matplotlib")
     pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
+    if page == "docs/devices.md":
+        pytest.importorskip("torch")
+        monkeypatch.setenv("SCIPY_ARRAY_API", "1")
     matplotlib.use("agg")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)  # as in a Python that was started there

@@ -83,11 +83,12 @@ class ClusterVersionError(NystromError, RuntimeError):
 class MissingDependencyError(NystromError, ImportError):
     """An optional package is needed; the message holds the command that installs it."""
 
-    def __init__(self, package: str, extra: str, purpose: str, *, install: str | None = None) -> None:
+    def __init__(self, package: str, extra: str | None, purpose: str, *, install: str | None = None) -> None:
         # The package itself comes first: asking for an extra by the library's name does not work from a clone.
         super().__init__(
             f"{purpose} needs the package {package!r}, which is not installed. "
-            f"Install it with: pip install {install or package} (it belongs to the extra {extra!r} of nystrom)"
+            f"Install it with: pip install {install or package}"
+            + ("" if extra is None else f" (it belongs to the extra {extra!r} of nystrom)")
         )
 
 

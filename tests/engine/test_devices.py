@@ -1,9 +1,11 @@
 """Arrays of other namespaces: the same answers as NumPy's, computed where the arrays are."""
 
 import pickle
+import sys
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import sklearn
 from sklearn.metrics import adjusted_rand_score
 
@@ -21,6 +23,7 @@ from nystrom import (
     SpectralClustering,
 )
 from nystrom.devices import DeviceArray, Place, fetch, named_place, put, to_host
+from nystrom.exceptions import MissingDependencyError
 from nystrom.kernels import Gaussian, InMetric, Linear, Matern, Overlap, Polynomial
 from nystrom.loops.device import cross
 
@@ -280,3 +283,76 @@ def test_a_device_array_does_what_numpy_does(there):
         lambda p, q: np.argmax(p, axis=1),
     ):
         np.testing.assert_allclose(to_host(function(a, b)), function(A, B), **tolerance)
+
+
+@pytest.mark.parametrize("machine", ["ridge", "ridge, cg", "ridge, exact", "logistic", "pca", "kmeans"])
+@pytest.mark.parametrize("source", ["array", "file"])
+def test_rows_of_the_host_are_computed_on_a_device_block_by_block(machine, source, tmp_path):
+    pytest.importorskip("torch")
+    model, kind, (method, *_) = MACHINES[machine]
+    target, X64 = TARGETS[kind], X.astype(np.float64)
+    np.save(tmp_path / "rows.npy", X64)
+    rows = X64 if source == "array" else nystrom.open_rows(tmp_path / "rows.npy", block_rows=64)
+    expected = getattr(sklearn.clone(model).fit(rows, target), method)(X64)
+    there = sklearn.clone(model).set_params(engine="torch:cpu").fit(rows, target)
+    found = getattr(there, method)(rows)
+    assert type(found) is np.ndarray
+    if method == "transform":
+        found, expected = inner(found), inner(expected)
+    if expected.dtype.kind in "iu":
+        assert adjusted_rand_score(found, expected) == 1
+    else:
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-8 * np.abs(expected).max())
+
+
+def test_a_stream_is_computed_on_a_device(tmp_path):
+    pytest.importorskip("torch")
+    table = np.column_stack([X, y])
+    np.savetxt(tmp_path / "rows.csv", table, delimiter=",", header="a,b,c,d,e,y", comments="")
+    rows = nystrom.open_rows(tmp_path / "rows.csv", target="y")
+    model = KernelRidge(alpha=0.1, solver="factor", landmarks="uniform", **COMMON)
+    expected = sklearn.clone(model).fit(rows).predict(rows)
+    found = sklearn.clone(model).set_params(engine="torch:cpu").fit(rows).predict(rows)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-8)
+
+
+def test_features_computed_on_a_device_are_written_to_a_file(tmp_path):
+    pytest.importorskip("torch")
+    model = Nystroem(n_components=5, engine="torch:cpu", **COMMON).fit(X)
+    written = model.transform(X, out=tmp_path / "features.npy")
+    np.testing.assert_allclose(written.take(np.arange(300)), model.transform(X), atol=1e-6)
+
+
+def test_only_blocks_are_sent(monkeypatch):
+    pytest.importorskip("torch")
+    sent = []
+    send = Place.send
+    monkeypatch.setattr(
+        Place, "send", lambda self, A, dtype=None: sent.append(np.prod(A.shape)) or send(self, A, dtype)
+    )
+    rows = nystrom.rows.as_blocks(X.astype(np.float64), block_rows=50)
+    KernelRidge(alpha=1.0, landmarks=X[:20], gamma=0.1, engine="torch:cpu").fit(rows, y)
+    assert max(sent) <= 50 * 20
+
+
+def test_engines_that_cannot_be_used_say_why(monkeypatch):
+    with pytest.raises(ValueError, match=r"engine must be one of .*'torch:cuda'.*got 'tensorflow'"):
+        Nystroem(engine="tensorflow").fit(X)
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(MissingDependencyError, match=r"engine='cupy' needs the package 'cupy'.*pip install cupy"):
+        Nystroem(engine="cupy").fit(X)
+
+
+def test_a_device_that_torch_lacks_and_sparse_rows_are_refused():
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match=r"engine='torch:cuda' names a device that torch cannot use.*torch:cpu"):
+            Nystroem(engine="torch:cuda").fit(X)
+    with pytest.raises(ValueError, match=r"sparse.*X.toarray\(\)"):
+        Nystroem(engine="torch:cpu").fit(sp.csr_matrix(X))
+
+
+def test_an_engine_refuses_arrays_of_another_place(device1):
+    pytest.importorskip("torch")
+    with pytest.raises(ValueError, match=r"X is an array of array_api_strict.*leave engine='auto'"):
+        Nystroem(engine="torch:cpu").fit(device1.send(X))

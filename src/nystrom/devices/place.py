@@ -28,7 +28,7 @@ def _compat() -> Any:
             return importlib.import_module(name)
         except ImportError:
             continue
-    raise MissingDependencyError("array-api-compat", "arrays of other namespaces", "array-api-compat")
+    raise MissingDependencyError("array-api-compat", None, "computing with arrays of other namespaces")
 
 
 def is_foreign_array(X: object) -> bool:
@@ -70,6 +70,11 @@ class Place:
             return "int64" in self.xp.__array_namespace_info__().dtypes(device=self.device)
         except (TypeError, ValueError):
             return True
+
+    @cached_property
+    def is_processor(self) -> bool:
+        """Whether the device is this machine's processor, with its caches."""
+        return "cpu" in str(self.device).lower()
 
     def dtype(self, dtype: DTypeLike) -> Any:
         """Return the namespace's dtype for one of NumPy's; half of the bits where the device has no more."""
@@ -137,7 +142,7 @@ def named_place(engine: str) -> Place:
     try:
         found = importlib.import_module(package)
     except ImportError as error:
-        raise MissingDependencyError(package, f"engine={engine!r}", ENGINES[package]) from error
+        raise MissingDependencyError(package, None, f"engine={engine!r}", install=ENGINES[package]) from error
     if package == "jax":
         namespace = importlib.import_module("jax.numpy")
         devices = found.devices(device) if device else found.devices()

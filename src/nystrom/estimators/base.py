@@ -91,9 +91,11 @@ class KernelMachine(BaseEstimator):
         What a fit may add to the process, as "2GB" or in bytes.
     n_jobs : int or None, default=None
         Threads; None is all cores. The result is the same for any number.
-    engine : {"auto", "local", "dask"}, default="auto"
+    engine : {"auto", "local", "dask", "torch", "torch:cuda", "torch:mps", "cupy", "jax"}, default="auto"
         Where passes run. "auto": a Dask collection on its cluster (its features are then lazy Dask arrays), anything
         else here. "dask" sends X to the cluster of the active ``distributed.Client``; of files only the name is sent.
+        The others name a package and its device, "torch" alone the GPU if there is one: dense rows are read here and
+        computed there, block by block.
     random_state : int, Generator, RandomState or None, default=None
         Seed.
     verbose : int, default=0

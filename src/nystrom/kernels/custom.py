@@ -193,9 +193,8 @@ def _by_matrices(function: KernelFunction, A: Matrix, B: Matrix) -> Array:
 
 def _by_vectors(function: KernelFunction, A: Matrix, B: Matrix) -> Array:
     if on_device(A):
-        raise TypeError(
-            f"the kernel function {function!r} takes two vectors; on a device it must take two matrices and give one."
-        )
+        there = [A.beside(b).values for b in _vectors(B)]
+        return put(np.array([[float(function(A[i].values, b)) for b in there] for i in range(len(A))]), A.place)
     others = list(_vectors(B))
     values = [[_number(function, a, b) for b in others] for a in _vectors(A)]
     return np.array(values, dtype=np.float64).reshape(A.shape[0], B.shape[0])

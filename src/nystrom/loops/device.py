@@ -12,6 +12,10 @@ from nystrom.types import Array
 
 # Numbers that a comparison of rows with landmarks by differences makes at a time.
 _DIFFERENCES = 2**22
+# Exponentials that a processor takes at a time.
+_CACHED_NUMBERS = 2**19
+# Columns of a Gram matrix that are taken at a time: what is below its diagonal is not computed.
+_PANEL = 128
 # A device without float64 adds up products of 8 bits each, exactly: 16 bits, and 8 more for the sum of this many rows.
 _EXACT_ROWS = 256
 # The first slice of a number has 8 bits and its sign; the next ones, of what rounding leaves, 9.
@@ -22,14 +26,20 @@ def exponentials(
     X: DeviceArray, columns: DeviceArray, norms: DeviceArray, gamma: float, center: DeviceArray | None, exp: bool
 ) -> Any:
     """Return ``min((X − center) @ columns − γ‖x − center‖² − norms, 0)``, or its exponential."""
-    xp, dtype = X.place.xp, columns.values.dtype
-    rows = xp.astype(X.values, dtype, copy=False)
-    if center is not None:
-        rows = rows - center.values
-    found = rows @ columns.values
-    found -= (gamma * xp.sum(rows * rows, axis=1))[:, None] + norms.values
-    found = xp.clip(found, max=0.0)
-    return DeviceArray(xp.exp(found) if exp else found, X.place)
+    xp = X.place.xp
+    # A processor takes as many rows at a time as keep the values in its cache.
+    size = max(_CACHED_NUMBERS // columns.shape[1], 1) if X.place.is_processor else max(len(X), 1)
+    parts = []
+    for first in range(0, max(len(X), 1), size):
+        rows = X[first : first + size].astype(columns.dtype, copy=False).values
+        if center is not None:
+            rows = rows - center.values
+        found = rows @ columns.values
+        found -= (gamma * xp.linalg.vecdot(rows, rows))[:, None]
+        found -= norms.values
+        found = xp.clip(found, max=0.0)
+        parts.append(xp.exp(found) if exp else found)
+    return DeviceArray(parts[0] if len(parts) == 1 else xp.concat(parts, axis=0), X.place)
 
 
 def differences(X: DeviceArray, Z: DeviceArray, power: float) -> Any:
@@ -124,8 +134,10 @@ def add_gram(out: Array, F: DeviceArray, dtype: np.dtype, totals: Array | None) 
     if dtype == np.float64 and not F.place.has_float64:
         out += cross(F, F)
     else:
-        values = F.place.send(F.values, dtype)
-        out += host(DeviceArray(F.place.xp.permute_dims(values, (1, 0)) @ values, F.place))
+        values, k = F.place.send(F.values, dtype), F.shape[1]
+        for first in range(0, k, _PANEL):
+            own = F.place.xp.permute_dims(values[:, first : min(first + _PANEL, k)], (1, 0))
+            out[first : first + _PANEL, first:] += host(DeviceArray(own @ values[:, first:], F.place))
     if totals is not None:
         totals += column_sums(F)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import DTypeLike
 
-from nystrom.devices import Sent
+from nystrom.devices import DeviceArray, Sent
 from nystrom.types import Array, Matrix
 
 if TYPE_CHECKING:
@@ -83,6 +83,12 @@ class Columns(Sent):
 
     def __getstate__(self) -> dict[str, object]:
         return super().__getstate__() | {"_panels": {}}
+
+    def beside(self, X: DeviceArray) -> DeviceArray:
+        # With contiguous columns, as most libraries multiply fastest.
+        if X.place not in self._sent:
+            self._sent[X.place] = X.beside(np.ascontiguousarray(self.values.T)).T
+        return self._sent[X.place]
 
     def panels(self, loops: InstructionSet) -> Array:
         if loops.name not in self._panels:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from nystrom.devices import to_host
 from nystrom.disk import FolderLock, flush, move
 from nystrom.engine.base import Engine
 from nystrom.exceptions import NystromError
@@ -284,7 +285,7 @@ def write_rows(
         try:
             for start, values in engine.map(_Rest(rows, first), step, label=label):
                 done = start // rows.block_rows
-                writer.add(done, values)
+                writer.add(done, to_host(values))
             writer.finish(path)
         except Exception as error:
             _clear(partial)

@@ -389,9 +389,11 @@ def require_finite(X: Matrix, name: str, start: int = 0, *, numbers: Array | Non
     """
     values = X.data if issparse(X) else X
     if on_device(X):
-        finite = np.isfinite(X).all(axis=1)
-        if not bool(finite.all()):
-            row = int(np.argmin(to_host(finite)))
+        if np.isfinite(float(X.sum())):
+            return
+        finite = to_host(np.isfinite(X).all(axis=1))
+        if not finite.all():
+            row = int(np.argmin(finite))
             kind = "NaN" if np.isnan(to_host(X[row])).any() else "infinity"
             raise NotFiniteError(name, kind, f"row {start + row if numbers is None else int(numbers[row])}")
         return

@@ -68,12 +68,16 @@ class SentRows(BlockwiseRows):
             )
         super().__init__(rows, _Send(place))
         self.place: Place = place
+        self.dtype = rows.dtype if place.has_float64 else np.dtype(np.float32)
+
+    def take(self, indices: Array) -> Matrix:
+        return self.rows.take(indices).astype(self.dtype, copy=False)
 
     def widened(self, block_rows: int) -> SentRows:
         return SentRows(self.rows.widened(block_rows), self.place)
 
     def whole(self) -> Matrix:
-        return self.rows.whole()
+        return self.rows.whole().astype(self.dtype, copy=False)
 
     def identity(self) -> str | None:
         return self.rows.identity()
