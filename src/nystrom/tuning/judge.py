@@ -26,7 +26,7 @@ from nystrom.types import Array, Matrix, issparse
 
 # A sample is cut into this many parts. Parts are held out until they hold this many rows together: of few rows, the
 # parts of several random cuts, at most this number in all. No part has more rows than the last number.
-_PARTS, _HELD_ROWS, _MOST_SPLITS, _HELD_MOST = 4, 1000, 8, 2000
+_PARTS, _HELD_ROWS, _MOST_SPLITS, _HELD_MOST = 4, 1000, 6, 2000
 MOST_LEARNED = 3000
 # Rows whose gradients are averaged.
 _GRADIENT_ROWS = 600
