@@ -341,10 +341,10 @@ def _held_out(score: dict[str, Any] | None) -> str:
     """Return what the command ``fit`` found on rows that it held out; empty where it is not known."""
     if score is None:
         return ""
+    name = score["name"].replace("R2", "R²")
     return (
-        f"When it was fitted, {score['rows']:,} rows were held out from a first fit: {score['name'].replace('R2', 'R²')} "
-        f"{score['value']:.3f} (95 % interval {score['low']:.3f} to {score['high']:.3f}), baseline "
-        f"{score['baseline']:.3f}."
+        f"When it was fitted, {score['rows']:,} rows were held out from a first fit: {name} {score['value']:.3f} (95 % "
+        f"interval {score['low']:.3f} to {score['high']:.3f}), baseline {score['baseline']:.3f}."
     )
 
 
