@@ -315,7 +315,7 @@ def _parquet_rows(rows: ArrowRows) -> DaskRows:
 
 
 def write_parquet(values: Collection, path: Path) -> RowBlocks:
-    """Write a lazy matrix to a folder of Parquet files, one per chunk, by the workers; it appears when it is complete."""
+    """Let the workers write a lazy matrix to a folder of Parquet files, one per chunk, which appears when complete."""
     import dask.dataframe as dd
 
     if path.suffix != ".parquet":
