@@ -76,7 +76,8 @@ class TargetMachine(KernelMachine):
         "gaussian" (or "rbf"), "polynomial", "linear", "laplacian", "matern", "cosine", "precomputed", a kernel object
         of :mod:`nystrom.kernels`, or a function. "auto" is the Gaussian kernel, the Matérn one of smoothness 1/2 or the
         Laplacian one, with or without a linear part: what predicts rows held out from a sample best. Unless
-        ``n_landmarks`` or ``n_components`` is given, 500, 1,000 or 2,000 landmarks are then taken, by how much more of them help.
+        ``n_landmarks`` or ``n_components`` is given, 500, 1,000 or 2,000 landmarks are
+        then taken, by how much more of them help.
     metric : "diagonal", "full", "auto", array or None, default=None
         How much each column counts in distances. "diagonal" learns a scale for each column from the target, "full" a
         matrix that mixes them, "auto" the better of the two on held-out rows; all keep the plain metric unless the
