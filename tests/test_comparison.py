@@ -222,3 +222,8 @@ def test_larger_sizes_are_tried_while_they_help_and_the_default_is_never_beaten_
     assert max(sizes) > 150
     default = next(row for row in found.rows if row.is_default)
     assert found.best.score >= default.score - default.noise
+
+
+def test_a_target_that_never_changes_is_named():
+    with pytest.raises(ValueError, match=r"y is 1\.0 in every row, which leaves nothing to score"):
+        compare(np.random.default_rng(0).normal(size=(60, 2)), np.full(60, 1.0))

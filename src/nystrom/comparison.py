@@ -420,6 +420,10 @@ def _check_target(y: Array, n_rows: int) -> None:
     if missing.any():
         row = int(np.argmax(missing))
         raise ValueError(f"y has no finite value in row {row} ({y[row]}); drop such rows first.")
+    if y.dtype.kind in "fiu" and y.min() == y.max():
+        raise ValueError(
+            f"y is {y[0]} in every row, which leaves nothing to score. Leave y out to compare errors alone."
+        )
 
 
 def _in_memory(

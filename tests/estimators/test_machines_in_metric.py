@@ -225,3 +225,22 @@ def test_float32_rows_far_from_the_origin_give_the_predictions_of_float64_rows(o
     machine = KernelRidge(0.1, landmarks="uniform", n_landmarks=50, random_state=0, **given)
     one, other = (machine.fit(rows, y).predict(rows) for rows in (narrow, wide))
     np.testing.assert_allclose(one, other, atol=1e-4)
+
+
+@pytest.mark.parametrize("metric", ["diagonal", "full"])
+def test_importances_do_not_follow_the_units_of_the_columns(metric):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 4))
+    y = np.sin(2 * X[:, 0]) + 0.3 * X[:, 1] + 0.05 * rng.normal(size=500)
+    for unit in (1.0, 10.0):
+        model = KernelRidge("auto", fit_intercept=True, metric=metric, n_landmarks=150, random_state=0)
+        importances = model.fit(X * [unit, 1, 1, 1], y).feature_importances_
+        assert importances.argmax() == 0
+        assert importances.sum() == pytest.approx(1.0)
+
+
+def test_importances_of_a_given_metric_are_shares_of_its_distances():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3)) * [1.0, 100.0, 0.0]
+    model = KernelRidge(1.0, metric=[1.0, 0.01, 5.0], landmarks=X).fit(X, X[:, 0])
+    np.testing.assert_allclose(model.feature_importances_, [0.5, 0.5, 0.0], atol=0.1)

@@ -313,7 +313,8 @@ def test_the_residual_is_small_near_the_rows_and_full_far_away(data):
     np.testing.assert_allclose(model.residual(X[:5] + 100.0), 1.0)
 
 
-def test_stopping_early_warns_and_says_what_to_do():
+def test_stopping_early_warns_and_says_what_to_do(monkeypatch):
+    monkeypatch.setattr("nystrom.solvers.exact._DIRECT_ROWS", 0)
     X, digits = load_digits(return_X_y=True)
     model = KernelRidge(1e-3, n_landmarks=50, solver="exact", max_iter=2, random_state=0)
     with pytest.warns(ConvergenceWarning, match="after 2 steps .* Raise max_iter"):
@@ -403,3 +404,9 @@ def test_cpusmall_errors_are_the_papers():
             model = KernelRidge(0.25, **sizes, random_state=seed, compute_dual=True).fit(X, y)
             errors.append(np.linalg.norm(model.dual_coef_ - exact) / np.linalg.norm(exact))
         assert np.mean(errors) == pytest.approx(error, rel=0.1), (m, landmarks)
+
+
+@pytest.mark.parametrize("solver", ["factor", "exact"])
+def test_early_stopping_without_steps_is_refused(solver):
+    with pytest.raises(ValueError, match=f"early_stopping=True stops the steps of solver='cg', and solver='{solver}'"):
+        KernelRidge(0.1, solver=solver, early_stopping=True).fit(np.eye(5), np.arange(5.0))

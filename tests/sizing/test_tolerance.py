@@ -175,3 +175,38 @@ def test_the_warning_says_about_how_many_landmarks_it_would_take(make, tol, para
         Nystroem(tol=tol, n_landmarks=most, random_state=0, **params).fit(X)
     said = int(re.search(r"it would take about ([\d,]+)", str(warned[0].message))[1].replace(",", ""))
     assert enough / 3 <= said <= 3 * enough
+
+
+def roll(seed, n=2000):
+    rng = np.random.default_rng(seed)
+    t = rng.uniform(0, 4 * np.pi, n)
+    return np.c_[t * np.cos(t), 10 * rng.random(n), t * np.sin(t)]
+
+
+@pytest.mark.parametrize("norm", ["fro", "trace"])
+@pytest.mark.parametrize("tol", [0.1, 0.03])
+@pytest.mark.parametrize("share", [0, 2], ids=["by a sample", "exactly"])
+def test_the_error_is_that_of_the_map_as_cut(norm, tol, share, monkeypatch):
+    monkeypatch.setattr("nystrom.sizing.tolerance._EXACT_SHARE", share)
+    held, cut = 0, 0
+    for seed in range(10):
+        X = roll(seed, 1500)
+        model = Nystroem(tol=tol, tol_norm=norm, random_state=seed).fit(X)
+        K, L = model.kernel_(X, X), model.transform(X)
+        E = K - L @ L.T
+        error = np.trace(E) / len(K) if norm == "trace" else np.linalg.norm(E) / np.linalg.norm(K)
+        held += model.error_.low <= error <= model.error_.high
+        cut += model.n_components_ < len(model.landmarks_)
+        assert model.error_.high <= tol
+    assert cut >= 5
+    assert held >= (9 if share == 0 and norm == "fro" else 10)
+
+
+@pytest.mark.parametrize("gamma", [[0.01, 0.02, 0.01], "scale"])
+def test_the_error_of_a_kernel_of_any_size_in_a_metric_is_that_of_the_map(gamma, monkeypatch):
+    monkeypatch.setattr("nystrom.sizing.tolerance._EXACT_SHARE", 0)
+    X = roll(3, 1500)
+    kernel = 1e9 * Gaussian(0.01) if gamma == "scale" else "gaussian"
+    model = Nystroem(kernel, gamma=gamma, tol=0.05, random_state=0).fit(X)
+    K, L = model.kernel_(X, X), model.transform(X)
+    assert model.error_.low <= np.linalg.norm(K - L @ L.T) / np.linalg.norm(K) <= model.error_.high

@@ -67,7 +67,7 @@ class ErrorEstimate:
     def __str__(self) -> str:
         if self.dtype:
             return f"below {self.high:.0e} ({self.norm}, {self.dtype})".replace("e-0", "e-")
-        if self.low == self.high:
+        if self.confidence == 1 and f"{self.low:.4g}" == f"{self.high:.4g}":
             return f"{self.value:.4g} ({self.norm}, exact)"
         kind = "bounds" if self.confidence == 1 else f"{100 * self.confidence:.4g}%"
         return f"{self.value:.4g} in [{self.low:.4g}, {self.high:.4g}] ({self.norm}, {kind})"

@@ -77,7 +77,8 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
     certificate_ : Certificate
         The exact trace-norm error of the fit.
     error_ : ErrorEstimate
-        With ``tol``: the error that was found, in ``tol_norm``, with its 98 % interval.
+        With ``tol``: the error of the map, its rank as cut, in ``tol_norm``: exact for the trace norm and up to some
+        thousand rows, else with its 98 % interval.
     sizes_tried_ : tuple of (int, ErrorEstimate)
         With ``tol``: every number of landmarks on trial, and its error.
 

@@ -88,7 +88,11 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_flag(self.fit_inverse_transform, "fit_inverse_transform")
+        if check_flag(self.fit_inverse_transform, "fit_inverse_transform") and not self._kernel().has_coordinates:
+            raise ValueError(
+                "Cannot fit_inverse_transform with a precomputed kernel: it needs the coordinates of the rows. Give these, "
+                "or leave fit_inverse_transform=False."
+            )
         check_tolerance(self.alpha, "alpha")
 
     def fit(self, X: RowsLike, y: TargetLike = None) -> KernelPCA:
@@ -141,10 +145,6 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
     def _inverse(self, rows: RowBlocks, fitted: NystromMap, found: dict[str, Any]) -> dict[str, Any]:
         """Return the ridge regression from the components to the rows: one pass."""
         kernel = fitted.kernel
-        if not kernel.has_coordinates:
-            raise ValueError(
-                "fit_inverse_transform=True needs the coordinates of the rows, and kernel='precomputed' has none."
-            )
         scores = _scores(fitted, found["projection_"], found["offset_"])
         scored = MappedRows(
             rows, lambda block: scores(block.X), found["n_components_"], name="the components", target="rows"

@@ -173,12 +173,20 @@ class ToleranceSize:
         found = find_size(view.passes, selector, view.kernel, self.tol, rng, norm=self.norm, most=self.most)
         return Size(len(found.landmarks), found.tried, found)
 
-    def cut(self, fitted: NystromMap, found: Sized, selector: Selector) -> NystromMap:
-        """Return the map with as few directions as the tolerance allows; warn where it is not met."""
-        if found.met:
-            return truncate(fitted, cut_rank(fitted.eigenvalues, found.error, self.tol))
-        warn_caller(why_not_met(found, selector, self.tol, self.most, self.limit), ApproximationWarning)
-        return fitted
+    def cut(
+        self, fitted: NystromMap, found: Sized, selector: Selector, passes: Passes
+    ) -> tuple[NystromMap, ErrorEstimate]:
+        """Return the map with as few directions as the tolerance allows, and its error; warn where it is not met."""
+        if not found.met:
+            warn_caller(why_not_met(found, selector, self.tol, self.most, self.limit), ApproximationWarning)
+            return fitted, found.error_of(fitted, passes)
+        rank = cut_rank(fitted.eigenvalues, found.error, self.tol)
+        while True:
+            cut = truncate(fitted, rank)
+            error = found.error_of(cut, passes)
+            if error.high <= self.tol or rank >= fitted.n_components:
+                return cut, error
+            rank = (rank + fitted.n_components + 1) // 2
 
 
 @dataclass(frozen=True)
@@ -309,14 +317,14 @@ def _run(rows: RowBlocks, request: FitRequest) -> MapFit:
     name = "landmarks" if size.sized is None else "search"
     stages = [StageRecord(name, passes.n_passes, time.perf_counter() - began)]
     fitted, apart, keep = _factorise(passes, kernel, landmarks, request)
+    error = None
     if isinstance(request.size, ToleranceSize) and size.sized is not None and isinstance(fitted, NystromMap):
-        fitted = request.size.cut(fitted, size.sized, request.selector)
+        fitted, error = request.size.cut(fitted, size.sized, request.selector, passes)
     n_passes = passes.n_passes - stages[0].n_passes
     stages.append(StageRecord("factor", n_passes, time.perf_counter() - began - stages[0].seconds))
     certificate = None
     if isinstance(fitted, NystromMap):
         certificate = _certify(rows, fitted, apart, keep, stages)
-    error = None if size.sized is None else size.sized.error
     return MapFit(
         fitted,
         landmarks,

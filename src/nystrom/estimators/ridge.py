@@ -97,7 +97,11 @@ class RidgeOptions(Options):
         check_choice(self.solver, "solver", _SOLVERS)
         check_tolerance(self.tol, "tol")
         check_count(self.max_iter, "max_iter")
-        check_flag(self.early_stopping, "early_stopping")
+        if check_flag(self.early_stopping, "early_stopping") and self.solver in ("factor", "exact"):
+            raise ValueError(
+                f"early_stopping=True stops the steps of solver='cg', and solver={self.solver!r} has none to stop. "
+                f"Take solver='cg' or 'auto', or leave early_stopping=False."
+            )
         check_flag(self.compute_dual, "compute_dual")
 
 

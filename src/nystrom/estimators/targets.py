@@ -37,7 +37,7 @@ from nystrom.tuning.judge import Reach
 from nystrom.tuning.kernel_rule import KernelRule, WidthRule
 from nystrom.tuning.metric import MetricLike, can_learn
 from nystrom.tuning.search import TimeLimit
-from nystrom.types import Array, ClassWeight, Emitted, OutPath, RowsLike, TargetLike
+from nystrom.types import Array, ClassWeight, Emitted, OutPath, RowsLike, TargetLike, to_dense
 
 
 def _silent(line: str) -> None:
@@ -195,9 +195,14 @@ class TargetMachine(KernelMachine):
 
     @property
     def feature_importances_(self) -> Array:
-        """The share of each column in the metric: the diagonal of M, which sums to 1."""
+        """The share of each column in the distances of the metric, whatever its unit; they sum to 1.
+
+        It is the diagonal of M times the variance of the column, as the landmarks have it.
+        """
         root = self._fitted_root()
         weights = root**2 if root.ndim == 1 else np.square(root).sum(axis=1)
+        spread = weights * np.var(to_dense(self.landmarks_).astype(np.float64), axis=0)
+        weights = spread if 0 < spread.sum() < np.inf else weights
         return np.asarray(weights / weights.sum())
 
     def _fitted_root(self) -> Array:

@@ -160,6 +160,9 @@ class Trial:
         pool = _draw_pool(passes, kernel, pool_size(rows.shape, size, sparse=rows.is_sparse), rng)
         sampled = size < len(pool.numbers)
         self.kernel, diagonal = near_one(kernel, pool.diagonal, rows.dtype, _SQUARABLE)
+        # Features of the kernel as it is, times this, are those of the kernel that is held.
+        top = float(pool.diagonal.max())
+        self._unit = float(np.sqrt(diagonal.max() / top)) if top > 0 else 1.0
         order = np.argsort(self._closeness(pool, first), kind="stable") if sampled else np.arange(len(pool.numbers))
         within = _SQUARABLE[0] < float(diagonal.max()) < _SQUARABLE[1]
         self.dtype = np.dtype(np.float32 if least >= _FLOAT32_TOLERANCE and sampled and within else np.float64)
@@ -185,7 +188,13 @@ class Trial:
     def error(self, landmarks: Landmarks, norm: str, confidence: float, *, rough: bool = False) -> ErrorEstimate:
         """Return the relative error that these landmarks would have on all rows, by the whole sample or the rough."""
         sample = self.rough if rough else self.whole
-        L = self._features(landmarks, sample.X)
+        return self._error(sample, self._features(landmarks, sample.X), norm, confidence)
+
+    def error_of(self, L: Array, norm: str, confidence: float) -> ErrorEstimate:
+        """Return the relative error of features on all rows, given those of the whole sample's rows."""
+        return self._error(self.whole, (L * self._unit).astype(self.dtype), norm, confidence)
+
+    def _error(self, sample: HeldSample, L: Array, norm: str, confidence: float) -> ErrorEstimate:
         if norm == "spectral":
             return sample.spectral(L, confidence, np.random.default_rng(self._seed))
         return sample.trace(L, confidence) if norm == "trace" else sample.frobenius(L, confidence)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
+from nystrom.devices import to_host
 from nystrom.engine.passes import Passes
-from nystrom.errors.trace import ErrorEstimate
+from nystrom.errors.measure import measure_error
+from nystrom.errors.trace import ErrorEstimate, certify, resolution
 from nystrom.kernels import Kernel
 from nystrom.landmarks.auto import Auto, AutoAgain
 from nystrom.landmarks.base import GIVEN, Landmarks, Selector, resolve
+from nystrom.nystroem.factor import NystromMap
 from nystrom.rows.base import array_rows
 from nystrom.rows.draw import draw_rows, gather
 from nystrom.sizing.size_trial import Merging, Trial
@@ -52,6 +55,8 @@ _TRUSTED_SHARE = 0.3
 _NOTHING = 1e-5
 # The more landmarks, the farther they fall behind the best of a rank: their number grows as this power of it.
 _FALLS_BEHIND = 1.15
+# Up to so many times the rows of the sample, the error of a map is exact: it costs as much as a few sizes on trial.
+_EXACT_SHARE = 2
 # Merging holds m² numbers.
 _MOST_MERGED = 4096
 # Selectors that read all rows choose from a sample of so many in the search, and so many per landmark.
@@ -88,6 +93,8 @@ class Sized:
         The number of landmarks; where the tolerance was not met, an estimate of how many it would take.
     tried : tuple of (int, ErrorEstimate)
         Every size on trial, in order.
+    trial : Trial
+        The rows that judged them.
     """
 
     landmarks: Landmarks
@@ -95,6 +102,23 @@ class Sized:
     met: bool
     needed: int
     tried: tuple[tuple[int, ErrorEstimate], ...]
+    trial: Trial
+
+    def error_of(self, fitted: NystromMap, passes: Passes) -> ErrorEstimate:
+        """Return the error of a map of all rows, in the norm of the search: exact where that costs about as much."""
+        norm, rows = self.error.norm, passes.rows
+        rng, sample = np.random.default_rng(0), self.trial.whole
+        if norm == "trace":
+            found = certify(fitted).trace
+        elif rows.shape[0] <= _EXACT_SHARE * len(sample.numbers) and not rows.on_cluster:
+            confidence = self.error.confidence
+            found = measure_error(rows, fitted, passes.engine, norm, rng=rng, exact=True, confidence=confidence)
+        else:
+            L = fitted.features(gather(passes, sample.numbers))
+            return self.trial.error_of(to_host(L), norm, self.error.confidence)
+        # The same sums in another order differ by rounding.
+        rounding = resolution(rows.dtype)
+        return replace(found, low=max(found.low - rounding, 0.0), high=found.high + rounding)
 
 
 def find_size(
@@ -145,7 +169,8 @@ def find_size(
         best = best._replace(error=judge.trial.error(best.landmarks, norm, confidence))
     needed = best.size if enough else _needed(judge, tried)
     history = tuple((t.size, t.error) for t in tried)
-    return Sized(best.landmarks, best.error, bool(enough), min(needed, passes.rows.shape[0]), history)
+    needed = min(needed, passes.rows.shape[0])
+    return Sized(best.landmarks, best.error, bool(enough), needed, history, judge.trial)
 
 
 @dataclass(frozen=True)
