@@ -184,8 +184,11 @@ class ToleranceSize:
         while True:
             cut = truncate(fitted, rank)
             error = found.error_of(cut, passes)
-            if error.high <= self.tol or rank >= fitted.n_components:
+            if error.high <= self.tol:
                 return cut, error
+            if rank >= fitted.n_components:
+                # Not cut at all: the search has judged it, where its error is not exact.
+                return cut, error if error.confidence == 1 else found.error
             rank = (rank + fitted.n_components + 1) // 2
 
 
