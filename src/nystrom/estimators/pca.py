@@ -90,8 +90,8 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
         super()._check_parameters()
         if check_flag(self.fit_inverse_transform, "fit_inverse_transform") and not self._kernel().has_coordinates:
             raise ValueError(
-                "Cannot fit_inverse_transform with a precomputed kernel: it needs the coordinates of the rows. Give these, "
-                "or leave fit_inverse_transform=False."
+                "Cannot fit_inverse_transform with a precomputed kernel: it needs the coordinates of the rows. "
+                "Give the rows, or leave fit_inverse_transform=False."
             )
         check_tolerance(self.alpha, "alpha")
 
