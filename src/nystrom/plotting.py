@@ -258,10 +258,6 @@ def plot_alpha_path(estimator: Any, *, ax: Axes | None = None) -> Axes:
     estimator : fitted KernelRidge
         Its ``alpha`` was a list or "auto": it has ``alphas_``, ``alpha_scores_`` and ``alpha_``.
     ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
     """
     alphas, scores = _fitted(estimator, "alphas_"), _fitted(estimator, "alpha_scores_")
     chosen = float(np.ravel(_fitted(estimator, "alpha_"))[0])
@@ -276,25 +272,13 @@ def plot_alpha_path(estimator: Any, *, ax: Axes | None = None) -> Axes:
 
 
 def plot_search(estimator: Any, *, ax: Axes | None = None) -> Axes:
-    """Plot the held-out losses of a search against time, and the best so far.
-
-    Parameters
-    ----------
-    estimator : fitted machine with a target
-        It has ``search_``, after ``max_time=``, ``gamma="auto"``, ``kernel="auto"`` or a learned metric.
-    ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
-    """
+    """Plot the held-out losses in ``search_`` of a fitted machine against time, and the best so far."""
     tried = _fitted(estimator, "search_")
     seconds, scores, errors = (np.array([one[i] for one in tried], dtype=float) for i in (0, 2, 3))
     ax = _axes(ax)
     ax.errorbar(seconds, scores, yerr=errors, fmt="o", color=PALETTE[0], markersize=4, linewidth=0.8, label="tried")
-    best = np.minimum.accumulate(scores)
-    ax.step(seconds, best, where="post", color=PALETTE[1], linewidth=1.8, label="best so far")
-    ax.set(xlabel="seconds", ylabel="held-out loss", yscale="log" if min(scores) > 0 else "linear")
+    ax.step(seconds, np.minimum.accumulate(scores), where="post", color=PALETTE[1], linewidth=1.8, label="best so far")
+    ax.set(xlabel="seconds", ylabel="held-out loss", yscale="log" if scores.min() > 0 else "linear")
     ax.legend(frameon=False)
     return _tidy(ax)
 
