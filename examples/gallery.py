@@ -21,6 +21,7 @@ TITLES = {
     "reasons": "Trusting",
     "learned_metric": "Learning",
     "sparse_text": "Learning",
+    "words": "Learning",
     "many_landmarks": "Size",
     "out_of_core": "Size",
     "selectors_compared": "Quality",

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from sklearn import kernel_ridge
 from sklearn.base import clone
 from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -17,7 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from nystrom import KernelKMeans, KernelRidge, KernelRidgeClassifier, Nystroem, kernel_eigh, open_rows
 from nystrom.exceptions import NotPositiveSemidefiniteError
-from nystrom.kernels import Gaussian, Precomputed
+from nystrom.kernels import Gaussian, Linear, Precomputed
 from nystrom.landmarks import SketchedKMeans
 
 
@@ -290,3 +291,32 @@ def test_landmarks_are_found_under_the_names_of_scikit_learn() -> None:
     assert means.components_ is means.landmarks_
     with pytest.raises(AttributeError, match=r"means of rows.*landmarks='uniform'"):
         _ = means.component_indices_
+
+
+@pytest.mark.parametrize("factor", ["optimal", "standard"])
+@pytest.mark.parametrize(
+    "kernel", ["gaussian", Gaussian() + 0.1 * Linear(), Gaussian().on([0, 1]) * Gaussian().on([2])]
+)
+def test_features_are_mapped_back_to_rows_by_kernel_ridge_regression(kernel, factor):
+    X = np.random.default_rng(0).normal(size=(300, 3)) + 5
+    mapped = Nystroem(kernel, n_components=60, factor=factor, fit_inverse_transform=True, alpha=0.1, random_state=0)
+    features = mapped.fit_transform(X)
+    back = mapped.inverse_transform(features)
+    ridge = KernelRidge(0.1, kernel=mapped.kernel_, landmarks=mapped.landmarks_, n_components=60, factor=factor)
+    expected = ridge.set_params(fit_intercept=True).fit(X, X).predict(X)
+    np.testing.assert_allclose(back, expected, atol=1e-6)
+    assert np.abs(back - X).mean() < 0.25
+    np.testing.assert_array_equal(mapped.fit(X).inverse_transform(features), back)
+
+
+def test_the_way_back_must_be_asked_for():
+    X = np.random.default_rng(0).normal(size=(50, 3))
+    with pytest.raises(NotFittedError, match="set fit_inverse_transform=True"):
+        Nystroem(n_components=5).fit(X).inverse_transform(X)
+    mapped = Nystroem(n_components=5, fit_inverse_transform=True, random_state=0).fit(X)
+    with pytest.raises(ValueError, match="X must have 5 columns, one per component; got 3"):
+        mapped.inverse_transform(X)
+    with pytest.raises(ValueError, match="reads all rows again"):
+        mapped.partial_fit(X)
+    with pytest.raises(ValueError, match="fit_inverse_transform must be"):
+        Nystroem(fit_inverse_transform="yes").fit(X)

@@ -88,7 +88,9 @@ def test_grid_search_reaches_the_parts():
         {"kernel__left__kernel__gamma": [1e-3, 0.1], "kernel__right__gamma": [0.5, 2.0]},
         cv=2,
     ).fit(FRAME, TARGET)
-    assert found.best_estimator_.kernel_.left.kernel.gamma == 0.1
+    best, scores = found.best_estimator_.kernel_, found.cv_results_["mean_test_score"]
+    assert [best.left.kernel.gamma, best.right.kernel.gamma] == list(found.best_params_.values())
+    assert len(set(scores)) == 4
     machine = ridge()
     other = machine.set_params(kernel=Gaussian() + Linear(), kernel__left__gamma=3.0)
     assert other.kernel == Gaussian(3.0) + Linear()

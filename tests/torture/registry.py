@@ -54,7 +54,7 @@ KERNELS: dict[str, dict[str, Any]] = {
     "laplacian-norm": {"kernel": Laplacian(p=1.5, q=0.7)},
     "laplacian-long": {"kernel": Laplacian(p=2, q=1.3)},
     "overlap": {"kernel": Overlap()},
-    "columns": {"kernel": Gaussian().on([0]) * Overlap().on(slice(1, None)) + Laplacian().on([0])},
+    "columns": {"kernel": Gaussian().on([0]) * Overlap().on([-1]) + Laplacian().on([0])},
     "matern": {"kernel": "matern"},
     "matern-half": {"kernel": Matern(0.5)},
     "matern-smooth": {"kernel": Matern(2.5)},

@@ -12,6 +12,7 @@ from nystrom.engine.progress import Progress, Silent
 from nystrom.engine.threads import blas_threads
 from nystrom.rows.base import RowBlocks
 from nystrom.rows.device import SentRows
+from nystrom.rows.objects import Objects
 from nystrom.rows.validation import register_reader
 from nystrom.types import RowsLike
 
@@ -65,6 +66,8 @@ def place_rows(rows: RowBlocks, engine: object, *, fit: bool = False) -> RowBloc
         return _sent(rows, str(engine))
     if engine != "dask" and not (fit and rows.on_cluster):
         return rows
+    if isinstance(rows.frame, Objects):
+        raise ValueError("engine='dask' cannot send objects, whose kernel is a function here; leave engine='auto'.")
     from nystrom.engine import dask
 
     placed = dask.ship_rows(rows)

@@ -49,6 +49,7 @@ from nystrom.landmarks import LandmarksLike, make_selector
 from nystrom.nystroem.factor import FACTORS, NystromMap, extend
 from nystrom.output import describe_job, write_rows
 from nystrom.rows import Block, RowBlocks, as_blocks, require_finite
+from nystrom.rows.objects import object_rows
 from nystrom.solvers.landmark_cg import UnfactoredMap
 from nystrom.types import Array, Emitted, Matrix, OutPath, RowsLike, TargetLike
 
@@ -197,7 +198,10 @@ class KernelMachine(BaseEstimator):
             self._check_parameters()
         elif "map_" not in vars(self):
             check_is_fitted(self)  # says so in scikit-learn's words
-        rows = as_blocks(X, owner=self)
+        kernel = self._kernel() if reset else self.kernel_
+        # After a fit to series of different lengths, some of one length are no matrix.
+        listed = kernel.of_objects and isinstance(X, (list, tuple))
+        rows = object_rows(X) if listed else as_blocks(X, owner=self, objects=kernel.takes_objects)
         if not reset:
             _check_names_of(self, rows, from_file=isinstance(X, RowBlocks))
             _check_place_of(self, rows)
@@ -502,7 +506,7 @@ def _results_of(fitted: NystromMap | UnfactoredMap) -> dict[str, Any]:
     """Return what users know of a map, under the names of scikit-learn's kind."""
     found: dict[str, Any] = {
         "map_": fitted,
-        "landmarks_": fitted.landmarks.points,
+        "landmarks_": _shown(fitted.kernel, fitted.landmarks.points),
         "landmark_indices_": fitted.landmarks.indices,
         "kernel_": fitted.kernel,
     }
@@ -523,6 +527,16 @@ def _check_place_of(machine: KernelMachine, rows: RowBlocks) -> None:
             f"{given or 'NumPy'}. Give both in one namespace and on one device, or move the model: from "
             f"sklearn.utils._array_api import move_estimator_to; model = move_estimator_to(model, xp, device)."
         )
+
+
+def _shown(kernel: Kernel, points: Matrix) -> Matrix:
+    """Return the landmarks as users know them: points, or a column of objects."""
+    if not kernel.of_objects:
+        return points
+    found = np.empty((points.shape[0], 1), dtype=object)
+    for i, value in enumerate(kernel.objects(points)):
+        found[i, 0] = value
+    return found
 
 
 def _check_names_of(machine: KernelMachine, rows: RowBlocks, *, from_file: bool) -> None:

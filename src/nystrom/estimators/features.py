@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from functools import wraps
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, Self, Unpack
 
+import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from nystrom.checks import check_choice, check_optional_count, check_positive
+from nystrom.checks import check_choice, check_flag, check_optional_count, check_positive, check_tolerance
 from nystrom.devices import beside
+from nystrom.engine.memory import fit_footprint
+from nystrom.engine.passes import Passes
 from nystrom.errors.trace import NORMS
 from nystrom.estimators.base import KernelMachine
 from nystrom.estimators.parameters import CommonParameters, ScikitKernel, set_parameters
-from nystrom.estimators.pipeline import MOST_LANDMARKS, GivenSize, GrownSize, ToleranceSize, fit_map
+from nystrom.estimators.pipeline import MOST_LANDMARKS, GivenSize, GrownSize, MapFit, ToleranceSize, fit_map
 from nystrom.kernels import GammaLike, KernelLike
 from nystrom.landmarks import make_selector
-from nystrom.nystroem.factor import NystromMap, emit_features
-from nystrom.rows import RowBlocks
-from nystrom.types import Array, Emitted, Matrix, OutPath, RowsLike, TargetLike, issparse
+from nystrom.nystroem.factor import FACTORS, NystromMap, emit_features
+from nystrom.rows import RowBlocks, as_blocks
+from nystrom.rows.base import MappedRows
+from nystrom.solvers.ridge import ridge_problem
+from nystrom.types import Array, Emitted, Matrix, OutPath, RowsLike, TargetLike, issparse, to_dense
 
 # That of scikit-learn.
 _DEFAULT_RANK = 100
@@ -57,6 +63,11 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
         are too few, the fit warns and says how many it would take.
     tol_norm : {"fro", "trace", "spectral"}, default="fro"
         The norm of ``tol``.
+    fit_inverse_transform : bool, default=False
+        Whether to learn the way back, for :meth:`inverse_transform`: ridge regression from the features to the rows,
+        which is kernel ridge regression with any kernel, sums and kernels of columns included. One pass more.
+    alpha : float, default=1.0
+        Regularisation of that regression.
     **shared : CommonParameters
         The parameters of every estimator: see :class:`nystrom.estimators.base.KernelMachine`.
 
@@ -79,6 +90,8 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
     error_ : ErrorEstimate
         With ``tol``: the error of the map, its rank as cut, in ``tol_norm``: exact for the trace norm and up to some
         thousand rows, else with its 98 % interval.
+    inverse_coef_, inverse_intercept_ : arrays of shape (r, p) and (p,)
+        With ``fit_inverse_transform``: ``inverse_transform(F) = F @ inverse_coef_ + inverse_intercept_``.
     sizes_tried_ : tuple of (int, ErrorEstimate)
         With ``tol``: every number of landmarks on trial, and its error.
 
@@ -105,6 +118,8 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
         n_components: int | None = _DEFAULT_RANK,
         tol: float | None = None,
         tol_norm: str = "fro",
+        fit_inverse_transform: bool = False,
+        alpha: float = 1.0,
         **shared: Unpack[CommonParameters],
     ) -> None:
         set_parameters(self, Nystroem.__init__, locals())
@@ -150,17 +165,35 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_choice(self.tol_norm, "tol_norm", NORMS)
+        check_flag(self.fit_inverse_transform, "fit_inverse_transform")
+        check_tolerance(self.alpha, "alpha")
 
     def fit(self, X: RowsLike, y: TargetLike = None) -> Nystroem:
         """Choose landmarks and fit the map: two or three passes over X."""
         rows = self._check_X(X, reset=True)
-        return self._store(rows, fit_map(rows, self._request(rows)))
+        fit = fit_map(rows, self._request(rows))
+        return self._store(rows, fit, **self._inverse(rows, fit))
+
+    def _inverse(self, rows: RowBlocks, fit: MapFit) -> dict[str, Array]:
+        """Return the ridge regression from the features to the rows, if it is asked for: the pass of the map again."""
+        if not self.fit_inverse_transform:
+            return {}
+        fitted = fit.factored
+        if not fitted.kernel.has_coordinates or fitted.kernel.of_objects:
+            raise ValueError(
+                "fit_inverse_transform=True needs the coordinates of rows; objects and kernel='precomputed' have none."
+            )
+        onto = MappedRows(rows, lambda block: to_dense(block.X), rows.n_columns, name=rows.name, target="rows")
+        engine = self._resources().engine(rows, fit_footprint(rows, len(fitted.landmarks)))
+        again = FACTORS[self.factor](Passes(onto, engine), fitted.kernel, fitted.landmarks, fitted.n_components)
+        coef, intercept = ridge_problem(again, fit_intercept=True).solve(float(self.alpha))
+        return {"inverse_coef_": coef, "inverse_intercept_": intercept}
 
     def fit_transform(self, X: RowsLike, y: TargetLike = None) -> Emitted:
         """Fit, and return the features of X; k(X, Z) is kept from the fit where it fits in 256 MiB."""
         rows = self._check_X(X, reset=True)
         fit = fit_map(rows, self._request(rows, keep_kernel=True))
-        self._store(rows, fit)
+        self._store(rows, fit, **self._inverse(rows, fit))
         engine = self._emit_engine(rows, fit.factored.n_components, rows.dtype, to_file=False)
         return emit_features(rows, engine, fit.factored, keep=fit.keep)
 
@@ -172,8 +205,13 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
         """
         if not hasattr(self, "map_"):
             return self.fit(X)
+        require_sums(self)
         self._keep(self._extended(self._check_X(X, reset=False)))
         return self
+
+    def _check_merge(self, other: Self) -> None:
+        require_sums(self)
+        super()._check_merge(other)
 
     def _solved(self, fitted: NystromMap) -> dict[str, Any]:
         return {}
@@ -199,6 +237,44 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
         engine = self._emit_engine(rows, fitted.n_components, rows.dtype, to_file=False)
         return emit_features(rows, engine, fitted)
 
+    def inverse_transform(self, X: RowsLike) -> Emitted:
+        """Return rows whose features are near those in X (n × ``n_components_``): a ridge regression's guess.
+
+        Needs ``fit_inverse_transform=True``. Exact pre-images need not exist.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> X = np.random.default_rng(0).normal(size=(500, 2))
+        >>> features = Nystroem(n_components=50, fit_inverse_transform=True, alpha=1e-3, random_state=0).fit(X)
+        >>> bool(np.abs(features.inverse_transform(features.transform(X)) - X).mean() < 0.05)
+        True
+        """
+        check_is_fitted(self)
+        rows = rows_to_invert(self, X)
+        coef, intercept = self.inverse_coef_, self.inverse_intercept_
+        return self._emit(
+            rows, lambda block: block.X @ coef + intercept, coef.shape[1], np.float64, label="inverse_transform"
+        )
+
     @property
     def _n_features_out(self) -> int:
         return int(self.n_components_)
+
+
+def require_sums(machine: Any) -> None:
+    """Raise where a machine has learned the way back: that reads the rows again, and sums alone do not hold them."""
+    if machine.fit_inverse_transform:
+        raise ValueError("fit_inverse_transform=True reads all rows again: fit to them at once, or leave it out.")
+
+
+def rows_to_invert(machine: Any, X: RowsLike) -> RowBlocks:
+    """Return features, or components, that are to become rows again; the machine must have learned the way back."""
+    if not hasattr(machine, "inverse_coef_"):
+        raise NotFittedError(
+            "inverse_transform needs the way back, which was not learned: set fit_inverse_transform=True and fit."
+        )
+    rows = as_blocks(X, owner=machine)
+    if rows.n_columns != machine.n_components_:
+        raise ValueError(f"X must have {machine.n_components_} columns, one per component; got {rows.n_columns}.")
+    return rows

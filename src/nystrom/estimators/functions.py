@@ -71,11 +71,11 @@ def kernel_eigh(
     allowed = (*sorted(FACTORS), "naive")
     if factor not in allowed:
         raise ValueError(f"factor must be one of {allowed}; got {factor!r}.")
-    rows = as_blocks(X)
+    parsed = make_kernel(kernel, gamma=gamma, degree=degree, coef0=coef0)
+    rows = as_blocks(X, objects=parsed.takes_objects)
     rank, m = resolve_sizes(n_components, n_landmarks, rows.shape[0])
     if rank is None:
         raise ValueError("n_components must be a whole number of at least 1; got None.")
-    parsed = make_kernel(kernel, gamma=gamma, degree=degree, coef0=coef0)
     passes = Passes(rows, make_engine(rows, n_jobs))
     view = see(passes, parsed)
     chosen, _ = view.select(make_selector(landmarks), m, make_generator(random_state))
@@ -142,8 +142,9 @@ def best_possible(
     """
     rank = check_count(n_components, "n_components")
     check_choice(norm, "norm", NORMS)
-    rows = as_blocks(X)
+    parsed = make_kernel(kernel, gamma=gamma, degree=degree, coef0=coef0)
+    rows = as_blocks(X, objects=parsed.takes_objects)
     passes = Passes(rows, make_engine(rows, n_jobs))
-    view = see(passes, make_kernel(kernel, gamma=gamma, degree=degree, coef0=coef0))
+    view = see(passes, parsed)
     selector, rng = view.selector(make_selector(landmarks)), make_generator(random_state)
     return best_error(view.passes, view.resolved(), rank, selector, rng, norm=norm, confidence=confidence)

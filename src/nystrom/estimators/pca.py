@@ -7,20 +7,20 @@ from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from nystrom.checks import check_flag, check_optional_count, check_tolerance
 from nystrom.engine.memory import fit_footprint
 from nystrom.engine.passes import Passes
 from nystrom.estimators.base import KernelMachine
+from nystrom.estimators.features import require_sums, rows_to_invert
 from nystrom.estimators.parameters import CommonParameters, ScikitKernel, ScikitPCA, set_parameters
 from nystrom.estimators.pipeline import DEFAULT_LANDMARKS, fit_enough, fit_map
 from nystrom.kernels import GammaLike, KernelLike
 from nystrom.landmarks import Landmarks
 from nystrom.linalg import column_signs, psd_eigh
 from nystrom.nystroem.factor import NystromMap, optimal
-from nystrom.rows import Block, RowBlocks, as_blocks
+from nystrom.rows import Block, RowBlocks
 from nystrom.rows.base import MappedRows
 from nystrom.solvers.ridge import ridge_problem
 from nystrom.types import Array, Emitted, Matrix, OutPath, RowsLike, TargetLike, issparse
@@ -126,8 +126,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
         }
 
     def _check_merge(self, other: Self) -> None:
-        if self.fit_inverse_transform:
-            raise ValueError("fit_inverse_transform=True reads the rows again, and a merge has none.")
+        require_sums(self)
         super()._check_merge(other)
 
     def transform(self, X: RowsLike, *, out: OutPath = None) -> Emitted:
@@ -145,6 +144,10 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
     def _inverse(self, rows: RowBlocks, fitted: NystromMap, found: dict[str, Any]) -> dict[str, Any]:
         """Return the ridge regression from the components to the rows: one pass."""
         kernel = fitted.kernel
+        if not kernel.has_coordinates or kernel.of_objects:
+            raise ValueError(
+                "fit_inverse_transform=True needs the coordinates of rows; objects and kernel='precomputed' have none."
+            )
         scores = _scores(fitted, found["projection_"], found["offset_"])
         scored = MappedRows(
             rows, lambda block: scores(block.X), found["n_components_"], name="the components", target="rows"
@@ -163,13 +166,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
         Needs ``fit_inverse_transform=True``. Exact pre-images need not exist.
         """
         check_is_fitted(self)
-        if not hasattr(self, "inverse_coef_"):
-            raise NotFittedError(
-                "inverse_transform needs the way back, which was not learned: set fit_inverse_transform=True and fit."
-            )
-        rows = as_blocks(X, owner=self)
-        if rows.n_columns != self.n_components_:
-            raise ValueError(f"X must have {self.n_components_} columns, one per component; got {rows.n_columns}.")
+        rows = rows_to_invert(self, X)
         evaluate, coef = self.inverse_map_.evaluate, self.inverse_coef_
 
         def function(block: Block) -> Array:

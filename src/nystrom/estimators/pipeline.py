@@ -300,6 +300,8 @@ def _warn(rows: RowBlocks, fit: MapFit) -> None:
 def _run(rows: RowBlocks, request: FitRequest) -> MapFit:
     began = time.perf_counter()
     passes, rng = request.passes(rows, request.size.most), make_generator(request.seed)
+    # Names of columns become numbers, and functions of objects are told what these are.
+    request = replace(request, kernel=request.kernel.bind(rows.feature_names, rows.n_columns, rows.frame))
     with stage("metric"):
         metric = request.kernel_rule.in_metric(passes, request.kernel, rng)
         view = see(passes, metric.kernel)
@@ -325,6 +327,9 @@ def _run(rows: RowBlocks, request: FitRequest) -> MapFit:
         fitted, error = request.size.cut(fitted, size.sized, request.selector, passes)
     n_passes = passes.n_passes - stages[0].n_passes
     stages.append(StageRecord("factor", n_passes, time.perf_counter() - began - stages[0].seconds))
+    if kernel.of_objects:
+        kernel = kernel.holding(landmarks.points)
+        fitted = replace(fitted, kernel=kernel)
     certificate = None
     if isinstance(fitted, NystromMap):
         certificate = _certify(rows, fitted, apart, keep, stages)

@@ -281,7 +281,9 @@ class Ridge:
             sums = dual.sum(axis=0)
             shift = sums[:-1] / sums[-1]
             dual, intercept = dual[:, :-1] - dual[:, -1:] * shift, center + shift
-        steps = {"residuals_": solution.residuals, "n_iter_": len(solution.residuals) - 1}
+        steps: dict[str, Any] = {"residuals_": solution.residuals, "n_iter_": len(solution.residuals) - 1}
+        if fitted.kernel.of_objects:
+            steps["kernel_"] = fitted.kernel.holding(training.take(np.arange(n)))
         return {"_dual_coef": dual, "intercept_": intercept, "training_rows_": training} | steps
 
     def _dual(self, fitted: FeatureMap, rows: RowBlocks, found: dict[str, Any]) -> Array:

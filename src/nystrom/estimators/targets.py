@@ -261,7 +261,7 @@ class TargetMachine(KernelMachine):
         training, product = vars(self).get("training_rows_"), None
         if training is not None:
             # Every row of the fit is a landmark.
-            product, coefficients = KernelProduct(training, self.map_.kernel, self._engine(rows)), self._dual_coef
+            product, coefficients = KernelProduct(training, self.kernel_, self._engine(rows)), self._dual_coef
 
         def function(block: Block) -> Array:
             if product is None:

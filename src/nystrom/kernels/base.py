@@ -85,6 +85,26 @@ class Kernel(ABC):
         parts = {name: part.of_new_columns(n_columns) for name, part in self._parts().items()}
         return replace(self, **parts) if parts else self  # type: ignore[type-var]
 
+    @property
+    def takes_objects(self) -> bool:
+        """Whether the rows may be objects of any kind: all parts are functions of the user's."""
+        parts = self._parts().values()
+        return bool(parts) and all(part.takes_objects for part in parts)
+
+    @property
+    def of_objects(self) -> bool:
+        """Whether the rows are objects: numbers that only the kernel knows the meaning of."""
+        return any(part.of_objects for part in self._parts().values())
+
+    def objects(self, points: Matrix) -> list[Any]:
+        """Return the objects of some rows."""
+        return next(part for part in self._parts().values() if part.of_objects).objects(points)
+
+    def holding(self, points: Matrix) -> Kernel:
+        """Return this kernel with the objects of some rows, such as the landmarks, for when the others are gone."""
+        found = {name: part.holding(points) for name, part in self._parts().items()}
+        return replace(self, **found) if found else self  # type: ignore[type-var]
+
     def mean_columns(self, n_columns: int) -> Array:
         """Return which columns have means: booleans of shape (n_columns,).
 

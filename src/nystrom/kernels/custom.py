@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from nystrom.devices import host, on_device, put, to_host
 from nystrom.kernels.base import Kernel, Prepared
 from nystrom.kernels.pairwise import as_matrix, check_columns
+from nystrom.rows.objects import Objects
 from nystrom.types import Array, Matrix, issparse, to_dense
 
 # A function of two matrices or of two rows: what it takes and returns is seen when it is called.
@@ -124,7 +125,7 @@ class FromCallable(Kernel):
         Either takes two matrices and gives the matrix of values (as scikit-learn's pairwise functions and
         Gaussian process kernels do), or takes two vectors and gives a number. Which of the two is found out
         by trying it on a few rows. The second form costs a call for each pair of rows, and sees sparse rows
-        as dense vectors.
+        as dense vectors. Where the rows are objects of another kind, it takes two lists of them, or two objects.
 
     Examples
     --------
@@ -139,6 +140,15 @@ class FromCallable(Kernel):
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise TypeError(f"function must be callable; got {self.function!r}.")
+
+    @property
+    def takes_objects(self) -> bool:
+        return True
+
+    def bind(self, names: Sequence[str] | None, n_columns: int, table: object = None) -> Kernel:
+        if not isinstance(table, Objects):
+            return self
+        return OfObjects(self.function, _takes_lists(self.function, table.values))
 
     def prepare(self, Z: Matrix, center: Array | None = None) -> Prepared:
         Z = as_matrix(Z, "Z")
@@ -235,5 +245,89 @@ def _takes_matrices(function: KernelFunction, A: Matrix) -> bool:
         raise TypeError(
             f"The kernel function {function!r} must take two matrices and give a matrix, or take two vectors "
             f"and give a number; {by_matrices}; given two vectors, it raised {error!r}."
+        ) from error
+    return False
+
+
+@dataclass(frozen=True)
+class OfObjects(Kernel):
+    """A function of the user's of objects: what :class:`FromCallable` becomes when the rows are strings, graphs, ...
+
+    Parameters
+    ----------
+    function : callable
+        Of two lists of objects, if ``takes_lists``, or of two objects.
+    takes_lists : bool
+    held : dict
+        The objects of the landmarks, by the numbers of their rows.
+    """
+
+    function: KernelFunction
+    takes_lists: bool
+    held: dict[float, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def takes_objects(self) -> bool:
+        return True
+
+    @property
+    def of_objects(self) -> bool:
+        return True
+
+    def objects(self, points: Matrix) -> list[Any]:
+        return Objects.find(points, self.held)
+
+    def holding(self, points: Matrix) -> Kernel:
+        numbers = np.asarray(to_dense(points))[:, 0].tolist()
+        return replace(self, held=dict(zip(numbers, self.objects(points), strict=True)))
+
+    def mean_columns(self, n_columns: int) -> Array:
+        return np.zeros(n_columns, dtype=bool)
+
+    def prepare(self, Z: Matrix, center: Array | None = None) -> Prepared:
+        return _OfObjects(self, self.objects(Z))
+
+    def diag(self, A: Matrix, start: int = 0) -> Array:
+        return np.array([self.values([a], [a])[0, 0] for a in self.objects(A)])
+
+    def values(self, left: list[Any], right: list[Any]) -> Array:
+        """Return the kernel of each pair of objects, in float64."""
+        if not self.takes_lists:
+            pairs = [[_number(self.function, a, b) for b in right] for a in left]
+            return np.array(pairs, dtype=np.float64).reshape(len(left), len(right))
+        found = np.array(to_dense(self.function(left, right)), dtype=np.float64)
+        if found.shape != (len(left), len(right)):
+            raise ValueError(
+                f"The kernel function gave shape {found.shape} for {len(left)} and {len(right)} objects; it must give "
+                f"shape {(len(left), len(right))}."
+            )
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class _OfObjects:
+    kernel: OfObjects
+    points: list[Any]
+
+    def __call__(self, X: Matrix) -> Array:
+        return self.kernel.values(self.kernel.objects(X), self.points)
+
+
+def _takes_lists(function: KernelFunction, values: Sequence[Any]) -> bool:
+    """Return whether ``function`` takes two lists of objects (else two objects), by trying both on some of them."""
+    left, right = [values[i % len(values)] for i in range(2)], [values[i % len(values)] for i in range(3)]
+    try:
+        shape = np.shape(function(left, right))
+        if shape == (2, 3):
+            return True
+        by_lists = f"given lists of 2 and 3 objects, it returned shape {shape}"
+    except Exception as error:
+        by_lists = f"given two lists, it raised {error!r}"
+    try:
+        _number(function, left[0], right[0])
+    except Exception as error:
+        raise TypeError(
+            f"The kernel function {function!r} must take two lists of objects and give a matrix, or take two objects "
+            f"and give a number; {by_lists}; given two objects, it raised {error!r}."
         ) from error
     return False

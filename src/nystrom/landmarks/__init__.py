@@ -163,9 +163,9 @@ def select_landmarks(
     >>> select_landmarks(X, 4, method="uniform", random_state=0).indices.shape
     (4,)
     """
-    rows = as_blocks(X)
-    selector = make_selector(method)
     made = make_kernel(kernel, gamma=gamma, degree=degree, coef0=coef0)
+    rows = as_blocks(X, objects=made.takes_objects)
+    selector = make_selector(method)
     passes = Passes(rows, make_engine(rows, n_jobs))
     found, _ = see(passes, made).select(selector, n_landmarks, make_generator(random_state))
     passes.check_finite()

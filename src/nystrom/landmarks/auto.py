@@ -17,6 +17,7 @@ from nystrom.kmeans import KMeansResult, kmeans, largest_magnitude
 from nystrom.landmarks.base import Landmarks, Selector, evaluator, kernel_diagonal, resolve
 from nystrom.landmarks.clustered import clusters_in_kernel, has_means, labelled_means, sample_size, thin_means
 from nystrom.landmarks.pivoted import RPCholesky
+from nystrom.landmarks.sampled import Uniform
 from nystrom.linalg import whiten
 from nystrom.rows.base import Block, RowBlocks, TakenRows, array_rows, require_finite
 from nystrom.rows.draw import draw_rows, gather, row_weights
@@ -86,7 +87,7 @@ class Auto(Selector):
 
     A precomputed kernel has no coordinates, and goes to :class:`RPCholesky`. Where the kernel has columns without means
     (codes of categories), k-means runs on features of the sample in the kernel's own space, and the landmarks are the
-    rows nearest to its centres.
+    rows nearest to its centres. Of objects rows are drawn at random, so that a fit evaluates no more than n × m pairs.
 
     Cost: O(m² p') time per Lloyd step, whatever the number of rows; no pass over them by itself.
 
@@ -115,6 +116,8 @@ class Auto(Selector):
         if not kernel.has_coordinates:
             return RPCholesky()._select(passes, m, kernel, rng)
         check_count(self.n_iter, "n_iter", least=0)
+        if kernel.of_objects:
+            return Uniform()._select(passes, m, kernel, rng)
         if not has_means(passes, kernel):
             return clusters_in_kernel(passes, m, kernel, rng, self.n_iter)
         with passes.moments_meanwhile() if kernel.needs_moments else nullcontext():

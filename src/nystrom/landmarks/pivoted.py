@@ -8,6 +8,7 @@ exactly the distribution of one-by-one drawing, at a few passes in all (Epperly,
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import numpy as np
 
@@ -101,7 +102,8 @@ class KMeansPlusPlus(Selector):
         return 24 * rows.shape[0]
 
     def _select(self, passes: Passes, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
-        indices = distant_rows(passes, m, rng, self.block_size)
+        inside = None if has_means(passes, kernel) else resolve(kernel, passes)
+        indices = distant_rows(passes, m, rng, self.block_size, inside)
         return Landmarks(smaller_form(gather(passes, indices)), indices)
 
 
@@ -197,27 +199,33 @@ def _rejection_cholesky(H: Array, proposed: Array, floor: Array, rng: np.random.
 _LEAST_SPREAD = 4 * float(np.finfo(np.float64).tiny)
 
 
-def distant_rows(passes: Passes, m: int, rng: np.random.Generator, proposals: int | None = None) -> Array:
-    """Return the numbers of at most m rows drawn by D² sampling; fewer if no more rows differ."""
+# From points to the function from rows to their squared distances from each point, negative, in some unit.
+_Measure: TypeAlias = Callable[[Matrix], Callable[[Matrix], Array]]
+
+
+def distant_rows(
+    passes: Passes,
+    m: int,
+    rng: np.random.Generator,
+    proposals: int | None = None,
+    kernel: Kernel | None = None,
+) -> Array:
+    """Return the numbers of at most m rows drawn by D² sampling; fewer if no more rows differ.
+
+    With a ``kernel``, distances are those in its feature space.
+    """
     proposals = n_proposals(proposals, m)
     rows = passes.rows
-    moments = passes.moments
-    center = None if rows.is_sparse else moments.mean
     weight = row_weights(passes)
     masses = np.ones(rows.shape[0]) if weight is None else weight
     chosen = drawn = rng.integers(rows.shape[0], size=1) if weight is None else draw(masses, 1, rng)
-    if moments.spread < _LEAST_SPREAD:
+    measure = _between_columns(passes) if kernel is None else _between_features(passes, kernel)
+    if measure is None:
         return chosen
-    if not 1 / _RANGE < moments.spread < _RANGE:
-        raise ValueError(
-            f"k-means++ compares squared distances, and those of {rows.name} (mean {moments.spread:.3g}) leave the "
-            f"range of float64. Multiply the rows by a constant."
-        )
-    # In units of the spread, so that the floor is a bound on rounding whatever the data's scale.
     distances = np.full(rows.shape[0], np.inf)
     floor = 256 * np.finfo(rows.dtype).eps
     while True:
-        nearest = _Nearest(Exponents(gather(passes, drawn), 1 / moments.spread, center))
+        nearest = _Nearest(measure(gather(passes, drawn)))
         parts = [part for _, part in passes.map(nearest, label=f"seeds, {len(chosen)} of {m}")]
         np.minimum(distances, np.concatenate(parts), out=distances)
         distances[drawn] = 0.0
@@ -226,15 +234,48 @@ def distant_rows(passes: Passes, m: int, rng: np.random.Generator, proposals: in
             return chosen
         drawn = draw(distances * masses, min(proposals, m - len(chosen)), rng)
         points = gather(passes, drawn)
-        between = -Exponents(points, 1 / moments.spread, center)(points).astype(np.float64)
+        between = -measure(points)(points).astype(np.float64)
         drawn = drawn[_rejection_distances(between, distances[drawn], floor, rng)]
         chosen = np.concatenate([chosen, drawn])
 
 
-class _Nearest:
-    """A block's squared distances, in units of the spread, to the nearest of the points."""
+def _between_columns(passes: Passes) -> _Measure | None:
+    """Return distances of rows, or None where all are equal.
 
-    def __init__(self, exponents: Exponents) -> None:
+    In units of the spread, so that the floor is a bound on rounding whatever the data's scale.
+    """
+    moments = passes.moments
+    if moments.spread < _LEAST_SPREAD:
+        return None
+    if not 1 / _RANGE < moments.spread < _RANGE:
+        raise ValueError(
+            f"k-means++ compares squared distances, and those of {passes.rows.name} (mean {moments.spread:.3g}) leave "
+            f"the range of float64. Multiply the rows by a constant."
+        )
+    center = None if passes.rows.is_sparse else moments.mean
+    return lambda points: Exponents(points, 1 / moments.spread, center)
+
+
+def _between_features(passes: Passes, kernel: Kernel) -> _Measure:
+    """Return distances ``k(x, x) + k(z, z) − 2 k(x, z)``, in units of the largest k(x, x)."""
+    unit = float(np.max(kernel_diagonal(passes, kernel), initial=0.0)) or 1.0
+
+    def measure(points: Matrix) -> Callable[[Matrix], Array]:
+        evaluate, own = kernel.prepare(points), kernel.diag(points)
+
+        def exponents(X: Matrix) -> Array:
+            squares = kernel.diag(X)[:, None] + own - 2 * np.asarray(evaluate(X), dtype=np.float64)
+            return -np.maximum(squares / unit, 0.0)
+
+        return exponents
+
+    return measure
+
+
+class _Nearest:
+    """A block's squared distances, in some unit, to the nearest of the points."""
+
+    def __init__(self, exponents: Callable[[Matrix], Array]) -> None:
         self.exponents = exponents
 
     def __call__(self, block: Block) -> Array:

@@ -20,6 +20,7 @@ from nystrom.devices import fetch, is_foreign_array
 from nystrom.rows.base import ArrayRows, RowBlocks, TargetedArray, TargetedRows, array_rows
 from nystrom.rows.binary import matrix_rows, memmap_file
 from nystrom.rows.device import DeviceRows
+from nystrom.rows.objects import holds_objects, object_rows
 from nystrom.rows.reading import check_dtype, check_weights, require_unmasked
 from nystrom.rows.sparse import canonical, require_room_for_columns
 from nystrom.types import Array, Matrix, RowsLike, TargetLike, issparse
@@ -50,6 +51,7 @@ def as_blocks(
     dtype: DTypeLike | None = None,
     name: str = "X",
     owner: object = None,
+    objects: bool = False,
 ) -> RowBlocks:
     """Return ``X`` as :class:`RowBlocks`, with a target and weights beside the rows if given.
 
@@ -68,6 +70,8 @@ def as_blocks(
         What error messages call X.
     owner : estimator, optional
         Named in error messages.
+    objects : bool
+        Whether X may be a sequence of anything: text, graphs, series of different lengths.
 
     Examples
     --------
@@ -78,6 +82,10 @@ def as_blocks(
         rows: RowBlocks = ArrayRows(X, block_rows=block_rows, name=name)
     else:
         rows = _rows_of(X, block_rows, dtype, name, owner)
+    if objects and holds_objects(X):
+        found = object_rows(X, block_rows=block_rows, name=name)
+        return found if y is None and weight is None else found.with_target(y, weight)
+    rows = _rows_of(X, block_rows, dtype, name, owner)
     if rows.is_sparse and not rows.on_cluster:
         require_room_for_columns(rows.shape[1], rows.name)
     return rows if y is None and weight is None else rows.with_target(y, weight)

@@ -109,7 +109,7 @@ class KernelProduct:
 
     def in_float32(self) -> KernelProduct | None:
         """Return the product with values in float32, at half the cost; None where they would not be the same values."""
-        if not self.kernel.has_coordinates or self.shards is not None:
+        if not self.kernel.has_coordinates or self.kernel.of_objects or self.shards is not None:
             return None
         few = self.tiles.take(np.arange(min(_COMPARED_ROWS, self.tiles.shape[0])))
         with np.errstate(over="ignore", invalid="ignore"):
