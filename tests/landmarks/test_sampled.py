@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
+import scipy.stats
 from sklearn.cluster import kmeans_plusplus
 
 from nystrom.engine import LocalEngine
@@ -100,6 +103,28 @@ def test_randomly_pivoted_cholesky_has_the_same_distribution_for_any_block(block
         first, second = RPCholesky(block_size=block_size).select(passes, 2, kernel, rng).indices
         counts[first, second] += 1
     np.testing.assert_allclose(counts / 2000, literal, atol=0.025)
+
+
+@pytest.mark.parametrize("block_size", [1, 16])
+def test_three_pivots_have_the_distribution_of_one_by_one_drawing(block_size):
+    # The third is where rejections matter: two of a block may be near each other.
+    X = np.array([[0.0], [0.1], [1.0], [3.0], [3.1]])
+    K = Gaussian(1.0)(X, X)
+    literal = np.zeros((5, 5, 5))
+    for i, j in itertools.permutations(range(5), 2):
+        first = K - np.outer(K[i], K[i]) / K[i, i]
+        second = first - np.outer(first[j], first[j]) / first[j, j]
+        chances = np.diag(second).clip(0)
+        chances[[i, j]] = 0
+        literal[i, j] = first[j, j] / np.trace(first) / 5 * chances / chances.sum()
+    draws, rng, passes = 3000, np.random.default_rng(1), passes_of(X)
+    counts = np.zeros((5, 5, 5))
+    for _ in range(draws):
+        counts[tuple(RPCholesky(block_size=block_size).select(passes, 3, Gaussian(1.0), rng).indices)] += 1
+    likely = draws * literal >= 5
+    rest = [counts[~likely].sum()], [draws * literal[~likely].sum()]
+    found, expected = np.append(counts[likely], rest[0]), np.append(draws * literal[likely], rest[1])
+    assert scipy.stats.chisquare(found, expected * found.sum() / expected.sum()).pvalue > 1e-3
 
 
 def test_randomly_pivoted_cholesky_explains_a_low_rank_kernel_fully_and_then_stops():
