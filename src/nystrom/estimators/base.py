@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -273,6 +274,11 @@ class KernelMachine(BaseEstimator):
         ):
             if value is not None:
                 found[name] = value
+        sample = getattr(results.get("_held"), "sample", None)
+        if fit.kernel.of_objects and sample is not None:
+            # The left-out rows are looked at later, when those of the fit are gone.
+            kernel = fit.kernel.holding(np.concatenate([fit.landmarks.points, sample.X]))
+            found |= {"kernel_": kernel, "map_": replace(fit.map, kernel=kernel)}
         self.__dict__.clear()
         self.__dict__.update(kept | found | results)
         return self
