@@ -80,12 +80,10 @@ def as_blocks(
     """
     if type(X) is np.ndarray and dtype is None and X.ndim == 2 and X.size and X.dtype.kind in "fiub":
         rows: RowBlocks = ArrayRows(X, block_rows=block_rows, name=name)
+    elif objects and holds_objects(X):
+        rows = object_rows(X, block_rows=block_rows, name=name)
     else:
         rows = _rows_of(X, block_rows, dtype, name, owner)
-    if objects and holds_objects(X):
-        found = object_rows(X, block_rows=block_rows, name=name)
-        return found if y is None and weight is None else found.with_target(y, weight)
-    rows = _rows_of(X, block_rows, dtype, name, owner)
     if rows.is_sparse and not rows.on_cluster:
         require_room_for_columns(rows.shape[1], rows.name)
     return rows if y is None and weight is None else rows.with_target(y, weight)
