@@ -131,7 +131,7 @@ def test_codes_of_a_table_go_to_the_kernel_by_name_and_unseen_ones_are_unlike_al
     assert model.score(table, TARGET) > 0.8
     coded = model[0].transform(table)
     np.testing.assert_array_equal(model[1].predict(coded), model.predict(table))
-    unseen = model[1]._kernel().bind(("x", "y", "town", "year"), 4).resolve(None)
+    unseen = model[1]._kernel().bind(("x", "y", "town", "year"), 4)
     strange = model[0].transform(table.assign(town="elsewhere"))
     expected = np.exp(-1.0) * unseen.left(np.asarray(strange), model[1].landmarks_)
     np.testing.assert_allclose(unseen(np.asarray(strange), model[1].landmarks_), expected)
