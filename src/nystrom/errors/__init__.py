@@ -1,8 +1,8 @@
 """How far the approximation is from K, without forming K.
 
-In trace norm the error is exact and free: ``K − L Lᵀ`` is positive semidefinite, so its trace norm is
-``Σ k(x, x) − Σ λ``. In Frobenius norm it is estimated from all pairs among a sample of rows, with an interval; in
-spectral norm it is a bracket, from Lanczos iteration on the rows' kernel where their number allows.
+The trace-norm error is exact and free: ``K − L Lᵀ`` is positive semidefinite, so its trace norm is
+``Σ k(x, x) − Σ λ``. The Frobenius error is estimated from all pairs among a sample of rows, with an interval. The
+spectral error is a bracket, from Lanczos iteration on the kernel of the rows if there are few enough.
 """
 
 from __future__ import annotations

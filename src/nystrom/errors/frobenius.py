@@ -1,4 +1,4 @@
-"""The Frobenius error from the kernel values of pairs of rows, drawn in strata, with an interval; exact on request."""
+"""The Frobenius error: estimated with an interval from pairs of rows drawn in strata, or exact on request."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from nystrom.types import Array, Matrix, issparse
 
 
 class TwoEach(NamedTuple):
-    """Rows drawn two from each stratum; a row that was drawn for certain is in none.
+    """Rows drawn two per stratum; a row that is certain to be drawn belongs to no stratum.
 
     Attributes
     ----------
     rows : int array (t,)
-        In ascending order, none twice.
+        In ascending order, without duplicates.
     weight : array (t,)
-        How many rows each of them stands for.
+        Number of rows that each one represents.
     draws : int array (h, 2)
-        The two draws of each stratum, as places in ``rows``.
+        The two draws of each stratum, as positions in ``rows``.
     each : array (h, 2)
-        How many rows each draw stands for; a row that was drawn twice stands for their sum.
+        Number of rows that each draw represents; the weight of a row drawn twice is the sum of both.
     own : array (h,)
-        What the pair of a stratum counts beside two draws of different strata.
+        Weight of the within-stratum pair, relative to a pair from two strata.
     noise : array (h,)
-        The share of the variance that is left, as a stratum has few rows and none is drawn twice.
+        Finite-population factor on the variance of a stratum: 1 if rows can be drawn twice.
     """
 
     rows: Array
@@ -49,16 +49,16 @@ class TwoEach(NamedTuple):
 
 
 def draw_two_each(order: Array, share: Array | None, size: int, rng: np.random.Generator) -> TwoEach:
-    """Return about ``size`` of the rows of ``order``, two from each of its strata.
+    """Draw about ``size`` of the rows of ``order``, two from each stratum.
 
     Parameters
     ----------
     order : int array (n,)
         The rows; neighbours share a stratum.
     share : array (n,) or None
-        Rows are drawn in proportion to it, those that would be drawn more than once for certain. None: evenly.
+        Rows are drawn in proportion to it, those with a chance above 1 always. None: all with equal chance.
     size : int
-        All rows where there are not more.
+        Rows to draw; all rows if there are no more.
     """
     n = len(order)
     if size >= n:
@@ -83,11 +83,11 @@ def draw_two_each(order: Array, share: Array | None, size: int, rng: np.random.G
 
 
 def _evenly(order: Array, count: int, rng: np.random.Generator) -> TwoEach:
-    """Return two rows of each of ``count`` strata of equal size, none twice."""
+    """Draw two different rows from each of ``count`` strata of equal size."""
     ends = np.linspace(0, len(order), count + 1).astype(np.intp)
     first, size = ends[:-1], np.diff(ends)
     one = (rng.random(count) * size).astype(np.intp)
-    # One of the others: those from the first draw on are counted one place later.
+    # Draw from the other rows: skip the place of the first draw.
     two = (rng.random(count) * (size - 1)).astype(np.intp)
     two += two >= one
     drawn = order[np.stack([first + one, first + two], axis=1)]
@@ -100,7 +100,7 @@ def _evenly(order: Array, count: int, rng: np.random.Generator) -> TwoEach:
 
 
 def inclusion(share: Array, size: int) -> Array:
-    """Return chances in proportion to the shares, none above 1, that add up to ``size``.
+    """Return chances in proportion to ``share``, capped at 1, that sum to ``size``.
 
     Examples
     --------
@@ -120,8 +120,8 @@ def inclusion(share: Array, size: int) -> Array:
 def degrees_of_freedom(squares: Array) -> float:
     """Return the degrees of freedom of a variance that is the sum of one square per stratum.
 
-    One per stratum, fewer where few strata hold most of it. By Satterthwaite's rule: twice the square of a sum of
-    squares, over the variance of that sum.
+    One per stratum, fewer if a few strata hold most of the variance. By Satterthwaite's rule: twice the square of a sum
+    of squares, divided by the variance of that sum.
     """
     count, total = len(squares), float(squares.sum())
     share = squares / total if total > 0 else squares
@@ -129,22 +129,22 @@ def degrees_of_freedom(squares: Array) -> float:
     return float(np.clip(2 / spread, 2, count)) if spread > 0 else float(max(count, 1))
 
 
-# Rows of a tile of the pairs' matrix.
+# Rows per tile of the matrix of pairs.
 TILE = 256
 
 
 class PairSums(NamedTuple):
-    """What pairs of s draws add up to; draws 2h and 2h + 1 share a stratum.
+    """Sums over pairs of s draws; draws 2h and 2h + 1 share a stratum.
 
     Attributes
     ----------
     error, cross : arrays (s,)
         Each draw's terms, summed over the draws of other strata.
     partner_error, partner_cross : arrays (s / 2,)
-        The terms of each stratum's own pair.
+        The terms of the within-stratum pairs.
     contrasts : array (3,)
-        Over all pairs of strata, the squares and the product of what is left of a 2 × 2 block of terms without its row
-        and column means: ``t_ac − t_ad − t_bc + t_bd``, for error², error · cross and cross².
+        Interactions summed over all pairs of strata: error², error · cross and cross² of ``t_ac − t_ad − t_bc + t_bd``,
+        which is a 2 × 2 block of terms without its row and column means.
     """
 
     error: Array
@@ -157,17 +157,17 @@ class PairSums(NamedTuple):
     def totals(self) -> tuple[float, float]:
         """The estimates of the sums over all pairs i ≠ j: of the error's squares, and of the cross terms."""
         s2 = len(self.error) ** 2
-        # A stratum's own pair stands for the pairs within it, which are twice as many per pair drawn.
+        # A within-stratum pair represents twice as many pairs as a pair from two strata.
         error = float(self.error.sum() + 4 * self.partner_error.sum()) / s2
         return error, float(self.cross.sum() + 4 * self.partner_cross.sum()) / s2
 
     def variance(self, a: float, b: float) -> float:
         """Return the variance of the estimate of ``a · error + b · cross``.
 
-        The first-order part of a U-statistic is how the two draws of a stratum differ in their sums over all others.
-        These sums carry the noise of the pairs, which is then counted twice; the contrasts measure it, and one half
-        goes back. A stratum's own pair spreads by itself: rows that are almost the same stand next to each other in
-        the strata's order, so this part is not small for them.
+        The first-order part of a U-statistic is the difference between the two draws of a stratum in their sums over
+        all other draws. These sums contain the noise of the pairs twice; the contrasts measure it, and half is
+        subtracted. The within-stratum pairs have a variance of their own, which is not small if near-duplicates are
+        neighbours in the order of the strata.
         """
         s = len(self.error)
         first_order = 4 * float(self._differences(a, b).sum())
@@ -177,11 +177,12 @@ class PairSums(NamedTuple):
         return (max(first_order - noise, first_order / 2) + own) / s**4
 
     def _differences(self, a: float, b: float) -> Array:
-        """Return the squared differences of the sums of the two draws of each stratum.
+        """Return the squared difference between the sums of the two draws of each stratum.
 
-        Rows of few kinds differ only in the strata where one kind ends and the next begins, and the two draws of such a
-        stratum may both be of one kind. Its neighbour then has the other, so half the differences between strata are
-        the least that is taken; elsewhere they are about as large as those within, and change nothing.
+        If there are only a few kinds of rows, they differ only in strata where one kind ends and the next begins, and
+        both draws of such a stratum may be of one kind. Its neighbour then has the other kind, so half the difference
+        between neighbouring strata is the lower limit; elsewhere these are about as large as the differences within a
+        stratum.
         """
         sums = a * self.error + b * self.cross
         within, between = (sums[0::2] - sums[1::2]) ** 2, (sums[1:-1:2] - sums[2::2]) ** 2
@@ -190,9 +191,9 @@ class PairSums(NamedTuple):
     def skewness(self, a: float, b: float) -> float:
         """Return the skewness of the estimate of ``a · error + b · cross``.
 
-        Few pairs that hold much make it positive: the estimate is then low more often than high, and its variance with
-        it. The third moment of a draw is taken from the four draws of two neighbouring strata. As in the variance, the
-        noise of the pairs is in the sums of both draws, and a half of it goes back.
+        A few pairs with much of the error make it positive: the estimate and its variance are then more often low than
+        high. The third moment of a draw comes from the four draws of two neighbouring strata. As in the variance, the
+        sums of both draws contain the noise of the pairs, and half of it is subtracted.
         """
         s = len(self.error)
         sums = a * self.error + b * self.cross
@@ -216,23 +217,23 @@ def pair_sums(
 ) -> PairSums:
     """Return the sums over pairs of draws of the terms times both rows' ``inverse`` probabilities.
 
-    A row with itself counts 0, and each pair is looked at once: a tile has some draws as columns, and these and all
-    later ones as rows. Cost: O(s² (p + r) / 2) time, and the rows drawn in memory.
+    A row paired with itself counts 0, and each pair is evaluated once: the columns of a tile are some draws, its rows
+    are these and all later draws. Cost: O(s² (p + r) / 2) time, and memory for the rows drawn.
 
     Parameters
     ----------
     rows, fitted, engine
-        All rows, the map to judge, and what runs the tiles.
+        All rows, the map to judge, and the engine that runs the tiles.
     drawn, inverse, diagonal : arrays (s,)
-        The numbers of the rows drawn, one over the probability of each, and k(x, x).
+        The numbers of the rows drawn, their inverse probabilities, and k(x, x).
     """
     numbers, at = np.unique(drawn, return_inverse=True)
     X = gather(Passes(rows, engine), numbers)
     require_finite(X, rows.name, numbers=numbers)
     X, numbers = X[at], drawn
-    # In units that leave no value above 1, a power of 2 so that nothing is rounded: float32 can then hold the squares.
+    # Scale values to at most 1, by a power of 2 to avoid rounding, so that float32 can hold the squares.
     unit = 2.0 ** np.ceil(np.log2(max(float((diagonal * inverse).max()), 1e-300)))
-    # With the roots of both rows' weights in each factor, products and squares have the whole weight.
+    # Each factor carries the square roots of both rows' weights, so products and squares carry the full weight.
     phi = fitted.features(X)
     root = ((inverse / unit) ** 0.5).astype(phi.dtype)
     phi *= root[:, None]
@@ -265,10 +266,10 @@ def pair_sums(
 
 
 def _drawn_again(at: Array) -> tuple[Array, Array]:
-    """Return the places of all ordered pairs of draws of the same row, a draw with itself among them."""
+    """Return the positions of all ordered pairs of draws of the same row, including a draw with itself."""
     order = np.argsort(at, kind="stable")
     ones, others = [order], [order]
-    # The draws of a row are next to each other in order.
+    # After sorting, the draws of a row are adjacent.
     step = 1
     while len(same := np.flatnonzero(at[order[step:]] == at[order[:-step]])):
         ones += [order[same], order[same + step]]
@@ -278,7 +279,7 @@ def _drawn_again(at: Array) -> tuple[Array, Array]:
 
 
 def _sums_of_draws(terms: Array, s: int) -> Array:
-    """Return what a tile adds to the sums of all s draws: to those of its columns, and of the rows beyond them."""
+    """Return a tile's contribution to the sums of all s draws: its columns, and the rows beyond them."""
     first, count = s - len(terms), terms.shape[1]
     sums = np.zeros(s)
     sums[first : first + count] = terms.sum(axis=0, dtype=np.float64)
@@ -287,9 +288,9 @@ def _sums_of_draws(terms: Array, s: int) -> Array:
 
 
 def _contrasts(terms: Array) -> Array:
-    """Return the interaction contrast a − b − c + d of each 2 × 2 block; 0 for the blocks of a stratum with itself."""
+    """Return the interaction contrast a − b − c + d of each 2 × 2 block; 0 for a stratum paired with itself."""
     left = terms[0::2] - terms[1::2]
-    # In float64, for their squares.
+    # In float64, because they are squared.
     left = np.subtract(left[:, 0::2], left[:, 1::2], dtype=np.float64)
     here = np.arange(left.shape[1])
     left[here, here] = 0.0
@@ -297,31 +298,31 @@ def _contrasts(terms: Array) -> Array:
 
 
 def _both_orders(a: Array, b: Array) -> float:
-    """Return the sum of products of contrasts over both orders of two strata; a tile's own rows have both already."""
+    """Return the sum of products of contrasts over both orders of two strata; a tile's own rows include both."""
     own = slice(None, a.shape[1])
     return float(2 * np.vdot(a, b) - np.vdot(a[own], b[own]))
 
 
 def kernel_with(X: Matrix, numbers: Array, kernel: Kernel) -> Callable[[Matrix], Array]:
-    """Return the function from rows to their kernel values with the rows X, which have these numbers, in its dtype."""
+    """Return the function from rows to their kernel values with the rows X, which have these numbers."""
     if not kernel.has_coordinates:
         return lambda rows: np.array(rows[:, numbers])
     center = None if issparse(X) else X.mean(axis=0, dtype=np.float64)
     return kernel.prepare(X, center=center)
 
 
-# All pairs of this many rows are looked at by default; up to this many rows in all, none need be drawn.
+# Pairs evaluated by default, the number of rows up to which all pairs are, and the least number of pairs.
 DEFAULT_PAIRS = 1_000_000
 EXACT_ROWS = 2000
 _LEAST_PAIRS = 100
-# Least and largest share of the draws that follow what is explained of a row, ‖φ‖², and not the residual.
+# Least and largest fraction of draws in proportion to the explained part ‖φ‖² instead of the residual.
 _EXPLAINED_SHARE = (0.2, 0.5)
-# Rows of one side of a streamed exact sum.
+# Rows held at a time in an exact sum over all pairs.
 _SIDE_ROWS = 4096
 
 
 def check_n_pairs(n_pairs: object) -> int:
-    """Return the number of pairs of rows to look at, or raise."""
+    """Return the number of pairs of rows to evaluate, or raise."""
     whole = isinstance(n_pairs, (int, np.integer)) and not isinstance(n_pairs, bool)
     if not whole or n_pairs < _LEAST_PAIRS:  # type: ignore[operator]
         raise ValueError(
@@ -333,22 +334,22 @@ def check_n_pairs(n_pairs: object) -> int:
 
 @dataclass(frozen=True)
 class SquaredNorms:
-    """``‖K − L Lᵀ‖_F²`` and ``‖K‖_F²``, and how sure they are.
+    """``‖K − L Lᵀ‖_F²`` and ``‖K‖_F²``, with their uncertainty.
 
     Attributes
     ----------
     error, kernel : float
         The squared norms.
     spread : float
-        Standard deviation of the estimate of ``error / kernel``; 0 where both are exact.
+        Standard deviation of the estimate of ``error / kernel``; 0 if both are exact.
     unseen : float
-        What one pair of rows as alike as can be would add to ``error / kernel`` had it been drawn.
+        Increase of ``error / kernel`` if one pair of identical, unexplained rows had been drawn.
     kernel_spread : float
         Standard deviation of the estimate of ``kernel``.
     freedom, skewness : float
         Degrees of freedom of the spread, and the skewness of the estimate.
     error_trace, feature_norm : float
-        ``tr(K − L Lᵀ)`` and ``‖L Lᵀ‖₂``, where the pass has seen them.
+        ``tr(K − L Lᵀ)`` and ``‖L Lᵀ‖₂``, if the pass has computed them.
     """
 
     error: float
@@ -364,10 +365,10 @@ class SquaredNorms:
     def estimate(self, confidence: float, dtype: np.dtype) -> ErrorEstimate:
         """Return the relative error with its interval.
 
-        The interval is that of Student, its ends moved up by the skewness of the estimate: where few pairs hold much,
-        the estimate is low more often than high, and its spread with it. The upper end moves as Johnson (1978) moves
-        the mean's, the lower as the limit of a Poisson count. The upper end is at least where one more pair of
-        identical rows would bring the estimate.
+        Student's interval with both ends moved up by the skewness of the estimate: if a few pairs hold much of the
+        error, the estimate and its spread are more often low than high. The upper end moves as in Johnson (1978) for
+        the mean, the lower end as the limit of a Poisson count. The upper end is at least the estimate with one more
+        pair of identical rows.
         """
         ratio = max(ratio_of(self.error, self.kernel), 0.0)
         value = float(np.sqrt(ratio))
@@ -376,7 +377,7 @@ class SquaredNorms:
         quantile = float(stdtrit(self.freedom, 0.5 + confidence / 2))
         skewness, square = float(np.clip(self.skewness, -1, 1)), float(ndtri(0.5 + confidence / 2)) ** 2
         sigma = self.spread / (2 * value) if value > 0 else 0.0
-        # Even the exact error carries the rounding of the features.
+        # Even an exact error contains the rounding of the features.
         rounding = resolution(dtype) / 10
         low = value - sigma * max(quantile - skewness * (square - 1) / 3, 0.0) - rounding
         high = value + sigma * max(quantile + skewness * (2 * square + 1) / 6, 0.0)
@@ -385,7 +386,7 @@ class SquaredNorms:
 
 
 class _Diagonals(NamedTuple):
-    """What one pass knows of every row, and of ``Lᵀ L``."""
+    """Values that one pass finds for every row, and ``Lᵀ L``."""
 
     left: Array
     kernel: Array
@@ -418,9 +419,9 @@ def squared_norms(
 ) -> SquaredNorms:
     """Return ``‖K − L Lᵀ‖_F²`` and ``‖K‖_F²``: exact for few rows or on request, else from pairs of rows.
 
-    The diagonal and ``‖L Lᵀ‖`` are exact; what is estimated are sums over pairs i ≠ j of ``E_ij²`` and of the product
-    ``E_ij φ_iᵀφ_j``. Rows are put in order by their nearest landmark and their residual, and cut into s / 2 strata of
-    equal probability; two rows are drawn from each. The spread is that of a U-statistic with such strata.
+    The diagonal and ``‖L Lᵀ‖`` are exact; the estimated part are sums over pairs i ≠ j of ``E_ij²`` and of the product
+    ``E_ij φ_iᵀφ_j``. Rows are sorted by nearest landmark and residual and cut into s / 2 strata of equal probability;
+    two rows are drawn from each. The spread is that of a U-statistic with such strata.
 
     Cost: one pass of O(n m (p + r) + n r²), and O(s² (p + r)) for the pairs, with s² = 2 n_pairs. Exact: O(n² (p + r))
     in n / 4,096 passes.
@@ -440,7 +441,7 @@ def squared_norms(
 
 
 def _diagonals(rows: RowBlocks, fitted: NystromMap, engine: Engine) -> _Diagonals:
-    """Return ``E_ii``, ``K_ii`` and the landmark most like each row, and ``‖L Lᵀ‖_F²``: one pass (two on a cluster)."""
+    """Return ``E_ii``, ``K_ii`` and each row's nearest landmark, and ``‖L Lᵀ‖_F²``: one pass (two on a cluster)."""
     name = rows.name
 
     def look(block: Block) -> tuple[Array, Array, Array, Array]:
@@ -452,7 +453,7 @@ def _diagonals(rows: RowBlocks, fitted: NystromMap, engine: Engine) -> _Diagonal
         return left, diagonal, to_host(np.argmax(C, axis=1)).astype(np.int32), gram_of(phi)
 
     def gram_of(phi: Array) -> Array:
-        # On a cluster Gram matrices are added up where they are made, in a pass of their own: only their sum travels.
+        # A cluster sums Gram matrices where they are computed, in a separate pass: only the sum is transferred.
         return np.zeros((0, 0)) if rows.on_cluster else cross_product(phi, phi).astype(np.float64)
 
     def gram_alone(block: Block) -> Sums:
@@ -468,16 +469,16 @@ def _diagonals(rows: RowBlocks, fitted: NystromMap, engine: Engine) -> _Diagonal
 
 
 def _explained_share(known: _Diagonals) -> float:
-    """Return the share of the draws that follow ‖φ‖².
+    """Return the fraction of draws in proportion to ‖φ‖².
 
-    They hold down the terms of ``‖K‖``, which matter most where the landmarks explain little: the ratio is then near 1,
-    and moves with the explained part.
+    They reduce the variance of ``‖K‖``, which matters most if the landmarks explain little: the ratio is then near 1
+    and varies with the explained part.
     """
     return float(np.clip(ratio_of(known.left.sum(), known.kernel.sum()), *_EXPLAINED_SHARE))
 
 
 def _draw(known: _Diagonals, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Return row numbers, two from each stratum and next to each other, and the probability of each row."""
+    """Return row numbers, the two of each stratum adjacent, and the probability of each row."""
     left, explained = float(known.left.sum()), float((known.kernel - known.left).sum())
     share = _explained_share(known)
     probability = np.full(len(known.left), 1e-12 / len(known.left))
@@ -487,7 +488,7 @@ def _draw(known: _Diagonals, count: int, rng: np.random.Generator) -> tuple[Arra
         probability += share / explained * (known.kernel - known.left)
     probability /= probability.sum()
     order = np.argsort(known.left, kind="stable")
-    # Numbers of 16 bits are sorted in linear time.
+    # 16-bit numbers are sorted in linear time.
     nearest = known.nearest.astype(np.min_scalar_type(int(known.nearest.max())))
     order = order[np.argsort(nearest[order], kind="stable")]
     cumulative = np.cumsum(probability[order])
@@ -505,9 +506,9 @@ def _from_sample(known: _Diagonals, sums: PairSums) -> SquaredNorms:
     cross = 2 * float(known.left @ (known.kernel - known.left)) + cross_off
     kernel = float(np.sum(known.gram**2)) + cross + error
     ratio = ratio_of(error, kernel)
-    # Delta method: error / kernel moves as (1 − ratio) error − ratio cross, over the kernel's square.
+    # Delta method: error / kernel varies as (1 − ratio) error − ratio cross, divided by the kernel's square.
     spread = float(np.sqrt(sums.variance(1 - ratio, -ratio)))
-    # The largest term there can be: two rows alike, of which the landmarks explain nothing.
+    # The largest possible term: two identical rows that the landmarks do not explain at all.
     largest = (float(known.left.sum()) / (1 - _explained_share(known))) ** 2
     return SquaredNorms(
         error,
@@ -523,7 +524,7 @@ def _from_sample(known: _Diagonals, sums: PairSums) -> SquaredNorms:
 
 
 def _all_pairs(rows: RowBlocks, fitted: NystromMap, engine: Engine) -> SquaredNorms:
-    """Return both norms exactly, one side of the pairs held at a time."""
+    """Return both norms exactly, holding one side of the pairs at a time."""
     n, name = rows.shape[0], rows.name
     total = Sums(0.0, 0.0)
     passes = Passes(rows, engine)

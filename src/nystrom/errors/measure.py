@@ -1,4 +1,4 @@
-"""The error of a map in each norm, the spectral one as a bracket, and the best possible error of a rank."""
+"""The error of a map in each norm (the spectral one as a bracket), and the best possible error of a rank."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from nystrom.rows.base import RowBlocks, array_rows
 from nystrom.rows.draw import draw_rows, gather
 from nystrom.types import Array, Matrix
 
-# Beyond so many rows the products with K take longer than most fits.
+# Beyond this many rows, products with K take longer than most fits.
 LANCZOS_ROWS = 10_000
 _HELD_BYTES = 256 * 2**20
 _STEPS = 60
 
 
 class Bracket(NamedTuple):
-    """Two numbers with a norm between them."""
+    """A lower and an upper bound on a norm."""
 
     low: float
     high: float
@@ -47,12 +47,12 @@ def spectral_error(
 ) -> ErrorEstimate:
     """Return a bracket of ``‖K − L Lᵀ‖₂ / ‖K‖₂``.
 
-    Up to 10,000 rows, or with ``exact`` for any number, by Lanczos iteration from a random start: the largest Ritz
-    value is a lower bound, and one over ``1 − ε`` of it an upper bound with the probability that Kuczyński and
-    Woźniakowski (1992) give. Beyond, ``‖E‖_F² / tr E ≤ ‖E‖₂ ≤ ‖E‖_F`` and ``λ₁(L Lᵀ) ≤ ‖K‖₂ ≤ λ₁(L Lᵀ) + ‖E‖₂``,
-    with the Frobenius norm's interval.
+    Up to 10,000 rows, or for any number with ``exact``, by Lanczos iteration from a random start: the largest Ritz
+    value is a lower bound, and that value divided by ``1 − ε`` an upper bound with the probability of Kuczyński and
+    Woźniakowski (1992). For more rows, ``‖E‖_F² / tr E ≤ ‖E‖₂ ≤ ‖E‖_F`` and
+    ``λ₁(L Lᵀ) ≤ ‖K‖₂ ≤ λ₁(L Lᵀ) + ‖E‖₂``, with the interval of the Frobenius norm.
 
-    Cost: O(n² p) for each of at most 120 products with all rows in memory; beyond, that of the Frobenius error.
+    Cost: O(n² p) for each of at most 120 products, with all rows in memory; for more rows, that of the Frobenius error.
     """
     if exact or rows.shape[0] <= LANCZOS_ROWS:
         return _by_lanczos(rows, fitted, engine, rng, confidence)
@@ -89,13 +89,13 @@ def _by_norms(
 
 def _quotient(error: Bracket, kernel: Bracket, confidence: float, dtype: np.dtype) -> ErrorEstimate:
     low, high = ratio_of(error.low, kernel.high), min(ratio_of(error.high, kernel.low), 1.0)
-    # The norms' lower ends are nearest to the truth where both are Ritz values; else this is the bracket's middle.
+    # If both norms are Ritz values, their lower ends are closest to the truth; else take the middle of the bracket.
     value = min(max(float(np.sqrt(low * high)), low), high)
     return ErrorEstimate(value, low, high, "spectral", confidence).resolved(dtype)
 
 
 def _kernel_product(rows: RowBlocks, between: Callable[[Matrix], Array], engine: Engine) -> Callable[[Array], Array]:
-    """Return the function v ↦ K v; K is held where it is small, and evaluated again in each product where not."""
+    """Return the function v ↦ K v; a small K is held in memory, a large one is evaluated again in each product."""
     n = rows.shape[0]
     if 8 * n * n <= _HELD_BYTES:
         K = fetch(engine.emit(rows, lambda block: between(block.X), n, np.float64, label="kernel of the rows"))
@@ -117,9 +117,9 @@ def largest_eigenvalue(
     """Bracket the largest eigenvalue of a positive semidefinite matrix by Lanczos iteration from a random start.
 
     The largest Ritz value θ is a lower bound, up to rounding. After k steps ``λ₁ ≤ θ / (1 − ε)`` fails with probability
-    at most ``1.648 √n exp(−√ε (2k − 1))`` (Kuczyński and Woźniakowski, 1992). Where the iteration ends by itself the
-    Krylov space holds the eigenvector, and both bounds are θ up to rounding. Products that are differences of larger
-    numbers have a rounding of their own, ``noise``: the iteration ends there, and the bounds allow for it.
+    at most ``1.648 √n exp(−√ε (2k − 1))`` (Kuczyński and Woźniakowski, 1992). If the iteration breaks down, the Krylov
+    space contains the eigenvector, and both bounds are θ up to rounding. Products that are differences of larger
+    numbers have a rounding error ``noise``: the iteration ends at that level, and the bounds include it.
     """
     steps = min(steps, n)
     rounding = min(4 * n * float(np.finfo(np.float64).eps), 1e-6)
@@ -131,7 +131,7 @@ def largest_eigenvalue(
         basis[k] = v
         w = product(v)
         diagonal[k] = v @ w
-        # Twice is enough: each pass takes the rounding of the one before.
+        # Orthogonalise twice: the second time removes the rounding of the first.
         for _ in range(2):
             w = w - basis[: k + 1].T @ (basis[: k + 1] @ w)
         beside[k] = np.linalg.norm(w)
@@ -143,7 +143,7 @@ def largest_eigenvalue(
     return Bracket(max(top * (1 - rounding) - noise, 0.0), top / (1 - root**2) + noise if root < 1 else np.inf)
 
 
-# The sizes of k(x, x) of which sums of fourth powers, and their squares, can be taken.
+# Range of k(x, x) for which sums of fourth powers, and their squares, neither overflow nor underflow.
 _POWERS = (1e-15, 1e15)
 
 
@@ -158,7 +158,7 @@ def measure_error(
     n_pairs: int = DEFAULT_PAIRS,
     confidence: float = 0.95,
 ) -> ErrorEstimate:
-    """Return the relative error of a map on any rows; see the functions of the norms for cost and method."""
+    """Return the relative error of a map on any rows; see the function of each norm for cost and method."""
     norm, confidence, n_pairs = check_norm(norm), check_confidence(confidence), check_n_pairs(n_pairs)
     if norm == "trace":
         return trace_error(rows, fitted, engine)
@@ -167,7 +167,7 @@ def measure_error(
 
 
 def map_near_one(fitted: NystromMap) -> NystromMap:
-    """Return a map of the same relative errors, of a kernel whose values can be raised to the powers of an interval."""
+    """Return a map with the same relative errors whose kernel values can be raised to the fourth power."""
     if not fitted.kernel.has_coordinates:
         return fitted
     points = fitted.landmarks.points
@@ -179,13 +179,13 @@ def map_near_one(fitted: NystromMap) -> NystromMap:
     return replace(fitted, kernel=kernel, projection=fitted.projection * np.sqrt(diagonal[at] / scaled[at]))
 
 
-# Up to so many rows the eigenvalues of K itself are cheap.
+# Up to this many rows the eigenvalues of K itself are cheap.
 EXACT_ROWS = 2000
-# Landmarks of the first of two maps; the second has twice as many.
+# Landmarks per rank of the first of two maps; the second has twice as many.
 _LANDMARKS_PER_RANK = 4
 _LEAST_LANDMARKS = 200
 _SAMPLE_ROWS = 1500
-# Rows that tell how large the values of the kernel are.
+# Rows from which the size of the kernel values is estimated.
 _SCALE_ROWS = 1000
 NORMS = ("fro", "trace")
 
@@ -202,10 +202,10 @@ def best_error(
 ) -> ErrorEstimate:
     """Return ``min ‖K − B‖ / ‖K‖`` over all B of rank r.
 
-    Up to 2,000 rows from the eigenvalues of K. Beyond, from maps of many more landmarks than r. The error of their best
-    rank r is an upper bound. Their eigenvalues beyond r give a lower one, for those of K are larger; so do, where the
-    spectrum is flat, the leading eigenvalues of a sample of the rows, which on average are too large. The estimate
-    takes off half of what twice the landmarks took off.
+    Up to 2,000 rows from the eigenvalues of K. For more rows, from maps with many more landmarks than r. The error of
+    their best rank r is an upper bound. Their eigenvalues beyond r give a lower bound, because those of K are larger.
+    If the spectrum is flat, so do the leading eigenvalues of a sample of the rows, which are too large on average. The
+    estimate is the upper bound minus half of the decrease that doubling the landmarks brought.
 
     Cost: that of two fits of 4r and 8r landmarks (at least 200 and 400), of their Frobenius errors, and of the
     eigenvalues of a kernel matrix of 1,500 rows.
@@ -236,14 +236,14 @@ class _Bounds(NamedTuple):
 
 
 def _bounds(passes: Passes, fitted: NystromMap, rank: int, norm: str, confidence: float, seed: int) -> _Bounds:
-    """Return the error of the map's best rank r, and what its eigenvalues beyond r are of ``‖K‖``."""
+    """Return the error of the map's best rank r, and its eigenvalues beyond r relative to ``‖K‖``."""
     cut, beyond = truncate(fitted, rank), np.maximum(fitted.eigenvalues[rank:], 0.0)
     # Even exact sums differ by rounding.
     rounding = 1 - 1e-9
     if norm == "trace":
         certificate = certify(cut)
         return _Bounds(certificate.trace, rounding * ratio_of(float(beyond.sum()), certificate.kernel_trace))
-    # One seed for both maps: their samples are alike, and so are the errors of these.
+    # The same seed for both maps: similar samples have similar errors.
     norms = squared_norms(passes.rows, cut, passes.engine, rng=np.random.default_rng(seed))
     kernel = norms.kernel + 2 * norms.kernel_spread
     lower = rounding * float(np.sqrt(ratio_of(float(beyond @ beyond), kernel)))
@@ -251,24 +251,24 @@ def _bounds(passes: Passes, fitted: NystromMap, rank: int, norm: str, confidence
 
 
 def _tail(eigenvalues: Array, rank: int, norm: str) -> float:
-    """Return the norm of the eigenvalues beyond ``rank``, over that of all."""
+    """Return the norm of the eigenvalues beyond ``rank``, relative to that of all."""
     power = 2 if norm == "fro" else 1
     values = np.maximum(eigenvalues, 0.0) ** power
     return float(ratio_of(float(values[rank:].sum()), float(values.sum())) ** (1 / power))
 
 
 def _sample_tail(passes: Passes, kernel: Kernel, rank: int, norm: str, rng: np.random.Generator) -> float:
-    """Return an estimate of the best error from a sample of rows that errs low.
+    """Return a low-biased estimate of the best error from a sample of rows.
 
-    Sums of leading eigenvalues are convex in the matrix, so those of a sample are too large on average. Its diagonal
-    stands for less than in the sample, where rows meet themselves more often.
+    Sums of leading eigenvalues are convex in the matrix, so those of a sample are too large on average. The weight of
+    the diagonal is reduced, because rows are paired with themselves more often in the sample.
     """
     n = passes.rows.shape[0]
     numbers = draw_rows(n, _SAMPLE_ROWS, None, rng)[0]
     K = _kernel_matrix(passes, kernel, numbers)
     s = len(K)
     leading = np.maximum(np.linalg.eigvalsh(K)[::-1][:rank], 0.0)
-    # Where few rows hold most of the kernel, a sample without them says little.
+    # If a few rows hold most of the kernel, a sample without them says little.
     held = np.diag(K) if norm == "trace" else np.einsum("ij,ij->i", K, K)
     allowed = 1 + 3 * (1 + ratio_of(float(held.std()), float(held.mean()))) / np.sqrt(s)
     if norm == "trace":

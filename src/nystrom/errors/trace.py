@@ -1,4 +1,4 @@
-"""The trace-norm error, exact and free with the fit; warnings of a fit that explains too little."""
+"""The trace-norm error, exact and free with the fit; warnings if a fit explains too little."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from nystrom.rows.base import Block, RowBlocks, require_finite
 from nystrom.types import Array
 
 NORMS = ("fro", "trace", "spectral")
-# A relative error below this is rounding: ten times the dtype's eps, as a round number.
+# A relative error below this is rounding: about ten times the dtype's eps.
 _RESOLUTION = {"float32": 1e-6, "float64": 1e-14}
 
 
 def resolution(dtype: np.dtype) -> float:
-    """Return the least relative error that features of this dtype can tell from none."""
+    """Return the smallest relative error that features of this dtype can distinguish from zero."""
     return _RESOLUTION[np.dtype(dtype).name]
 
 
 @dataclass(frozen=True)
 class ErrorEstimate:
-    """A relative error ``‖K − L Lᵀ‖ / ‖K‖`` with the interval that holds it.
+    """A relative error ``‖K − L Lᵀ‖ / ‖K‖`` with its interval.
 
     Attributes
     ----------
     value, low, high : float
-        The estimate and its interval; all equal where the error is exact.
+        The estimate and its interval; all equal if the error is exact.
     norm : str
         "trace", "fro" or "spectral".
     confidence : float
-        Probability that the interval holds the error; 1 where it is exact or bounded.
+        Probability that the interval contains the error; 1 if the error is exact or bounded.
     dtype : str
-        The rows' dtype, where the error is below what it resolves; else empty. Then ``low`` is 0 and ``high`` is at
-        least the least error that the dtype can tell from none.
+        The rows' dtype if the error is below its resolution, else empty. Then ``low`` is 0 and ``high`` is at least the
+        resolution.
 
     Examples
     --------
@@ -54,11 +54,11 @@ class ErrorEstimate:
 
     @classmethod
     def exact(cls, value: float, norm: str, dtype: np.dtype) -> ErrorEstimate:
-        """Return an error that is known, or "below what the dtype resolves"."""
+        """Return a known error, or "below what the dtype resolves"."""
         return cls(value, value, value, norm).resolved(dtype)
 
     def resolved(self, dtype: np.dtype) -> ErrorEstimate:
-        """Return the estimate, or one that says that the error is below what ``dtype`` resolves."""
+        """Return the estimate, or one that says that the error is below the resolution of ``dtype``."""
         least = resolution(dtype)
         if self.value >= least:
             return self
@@ -91,13 +91,13 @@ def check_confidence(confidence: object) -> float:
 
 
 def ratio_of(part: float, whole: float) -> float:
-    """Return ``part / whole``, and 0 for a kernel that is zero everywhere."""
+    """Return ``part / whole``, or 0 for a kernel that is zero everywhere."""
     return part / whole if whole > 0 else 0.0
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """The exact trace-norm error of a fit, as the pass that made it leaves it, and a look at some of the rows.
+    """The exact trace-norm error of a fit, from the pass of the fit, and the result of checking some rows.
 
     Attributes
     ----------
@@ -106,21 +106,21 @@ class Certificate:
     kernel_trace : float
         ``‖K‖_* = Σ k(x, x)``.
     n_rows : int
-        Rows of the fit.
+        Rows in the fit.
     landmark_norm : float
-        What the landmarks leave in trace norm with every direction that they span; the rest of ``trace_norm`` is the
-        rank's fault.
+        The trace-norm error with every direction that the landmarks span; the rest of ``trace_norm`` is due to the
+        rank.
     n_looked, n_lost : int
-        Rows drawn after the fit and looked at, and those of them of which the landmarks explain less than a tenth. None
-        are drawn from a source that can only be read from its beginning, or on a cluster.
+        Rows drawn and checked after the fit, and how many of them the landmarks explain to less than a tenth. Zero for
+        a source that can only be read from its beginning, and on a cluster.
     n_apart, n_apart_lost : int
-        Rows that resembled no landmark in the pass over all of them, such as outliers and rare clusters, and those of
-        them of which the landmarks explain less than a tenth. Counted for ``landmarks="auto"`` and k(x, x) = 1.
+        Rows unlike every landmark in the pass over all rows, such as outliers and rare clusters, and how many of them
+        the landmarks explain to less than a tenth. Counted for ``landmarks="auto"`` and k(x, x) = 1.
     n_cut : int
-        About how many rows, or more, the landmarks explain and the cut of the rank loses; ``unexplained_rows(X)``
-        counts them.
+        Estimated lower bound on the number of rows that the landmarks explain but the rank cut loses;
+        ``unexplained_rows(X)`` counts them.
     stages : tuple of (str, float)
-        The pieces of the fit and their seconds.
+        The stages of the fit and their seconds.
     each_row : bool
         Whether ``k(x, x) − ‖φ(x)‖² ≥ 0`` was checked for each row of the fit. If not, the kernel is positive
         semidefinite by theorem, and the sum over all rows was checked.
@@ -146,12 +146,12 @@ class Certificate:
 
     @property
     def unexplained(self) -> float:
-        """The share of the kernel that the landmarks leave, whatever the rank."""
+        """The fraction of the kernel trace that the landmarks leave unexplained at any rank."""
         return ratio_of(self.landmark_norm, self.kernel_trace)
 
     @property
     def rare(self) -> list[str]:
-        """What became of the rows that stand apart, and of those that the rank leaves out, in a few words each."""
+        """Short texts on rows unlike every landmark, and on rows lost by the rank cut."""
         words = []
         if self.n_apart:
             words.append(f"{self.n_apart_lost:,} of {self.n_apart:,} rows that stood apart are lost")
@@ -174,9 +174,9 @@ class Certificate:
 
 
 def certify(fitted: NystromMap) -> Certificate:
-    """Return the certificate of a fitted map. Costs nothing: the fold has summed the diagonal of K."""
+    """Return the certificate of a fitted map. Costs nothing: the pass has summed the diagonal of K."""
     trace = fitted.statistics.trace
-    # Rounding can leave the difference a hair below zero when nothing is left over.
+    # Rounding can make the difference slightly negative if everything is explained.
     left = max(trace - float(fitted.eigenvalues.sum()), 0.0)
     spanned = fitted.statistics.spanned
     unexplained = min(max(trace - spanned, 0.0), left)
@@ -197,39 +197,38 @@ def trace_error(rows: RowBlocks, fitted: NystromMap, engine: Engine) -> ErrorEst
     return ErrorEstimate.exact(ratio_of(left, total), "trace", rows.dtype)
 
 
-# A fit that leaves a larger share of the kernel unexplained, whatever its rank, warns. Below it a machine can still be
-# good: what it predicts may lie in the part that is explained.
+# Warn if more than this fraction of the kernel trace is unexplained at any rank. A fit with less can still predict
+# well: the target may lie in the explained part.
 WARN_ABOVE = 0.75
-# Fewer landmarks cannot be expected to explain the kernel, so they do not warn.
+# Do not warn with fewer landmarks: they cannot be expected to explain the kernel.
 _LEAST_LANDMARKS = 10
-# A row of which less than this share is explained is lost.
+# A row is lost if less than this fraction of it is explained; at most this many rows are checked.
 LOST_BELOW = 0.1
 _LOOKED_ROWS = 1000
-# So many rows, and so large a share of them, that the cut of the rank loses are a reason to warn where what is left of
-# all rows is below that; else they are in the certificate alone.
+# Warn if the rank cut loses 10 rows to 5 % and the error is below 0.5; else only the certificate reports them.
 _LEAST_CUT = 10
 _MOST_CUT = 0.05
 _CUT_BELOW = 0.5
-# A landmark of which the rank leaves less than this share is cut; rows that share it with others are left with less.
+# A landmark is cut if the rank keeps less than this fraction of it; rows that share it with others keep even less.
 _CUT_LANDMARK = 0.25
-# Relative difference that is rounding.
+# Relative differences below this are rounding.
 _SAME = 1e-6
-# Landmarks of which more is left than this, by a product in the dtype of the rows, need no closer look.
+# Landmarks above this fraction, computed in the dtype of the rows, need no check in float64.
 _CLEARLY_KEPT = 0.3
-# Looking at one row in so many takes a small part of the fit's time.
+# Check at most one row in 16, a small part of the fit's time.
 _ROWS_PER_LOOK = 16
-# Landmarks whose kernel with all others is below this explain only themselves.
+# A kernel is too narrow if a landmark's largest kernel value with the others is below this.
 _NARROW = 1e-3
-# Sparse rows of so many columns are taken for text.
+# Sparse rows with at least this many columns are assumed to be text.
 _MANY_COLUMNS = 1000
 
 
 def look_at_rows(
     certificate: Certificate, rows: RowBlocks, fitted: NystromMap, kept: Array | None = None
 ) -> Certificate:
-    """Return the certificate with the rows lost by the cut of the rank, and among some spread evenly over all.
+    """Return the certificate with the number of rows lost by the rank cut, and lost rows among an even sample.
 
-    ``kept`` is k(X, Z) of all rows, where the fit has kept it.
+    ``kept`` is k(X, Z) of all rows, if the fit has kept it.
     """
     n = rows.shape[0]
     certificate = replace(certificate, n_cut=rows_cut(fitted))
@@ -241,19 +240,19 @@ def look_at_rows(
     if kept is not None and kernel_dtype(fitted.kernel, fitted.landmarks.points, rows.dtype) != kept.dtype:
         kept = None
     C = fitted.evaluate(X) if kept is None else kept[numbers]
-    # In float64: features of float32 rows may be beyond its range, which is for `transform` to say.
+    # In float64: features of float32 rows may overflow, which `transform` reports.
     features = C.astype(np.float64, copy=False) @ fitted.projection
     lost = lost_rows(fitted.residual(X, features), fitted.kernel.diag(X))
     return replace(certificate, n_looked=count, n_lost=int(lost.sum()))
 
 
 def lost_rows(residual: Array, diagonal: Array) -> Array:
-    """Return a mask of the rows of which the landmarks explain less than a tenth."""
+    """Return a mask of the rows that the landmarks explain to less than a tenth."""
     return np.asarray(residual > (1 - LOST_BELOW) * diagonal)
 
 
 def warn_if_unexplained(certificate: Certificate, rows: RowBlocks, fitted: NystromMap) -> None:
-    """Warn where the landmarks leave most of the kernel unexplained."""
+    """Warn if the landmarks leave most of the kernel unexplained."""
     m, n = len(fitted.landmarks), certificate.n_rows
     if certificate.unexplained <= WARN_ABOVE or m < _LEAST_LANDMARKS:
         return
@@ -266,11 +265,11 @@ def warn_if_unexplained(certificate: Certificate, rows: RowBlocks, fitted: Nystr
 
 
 def rows_cut(fitted: NystromMap) -> int:
-    """Return about how many rows, or more, the landmarks explain and the cut of the rank loses; no row is read.
+    """Return an estimated lower bound on the rows that the landmarks explain but the rank cut loses; reads no row.
 
-    Landmarks of which the rank leaves less than a quarter span some of the directions that were cut. In these the rows
-    hold ``tr(B Σ f fᵀ Bᵀ)``, for f their features and B a basis: one for each row that such landmarks explain in full,
-    and less for one that they explain in part. For kernels whose k(x, x) is the same for every row. Cost: O(m³).
+    Landmarks of which the rank keeps less than a quarter span some of the directions that were cut. The rows hold
+    ``tr(B Σ f fᵀ Bᵀ)`` in these directions, for f their features and B a basis: 1 per row that such landmarks explain
+    fully, and less per row explained in part. Only for kernels with constant k(x, x). Cost: O(m³).
     """
     if fitted.n_components == fitted.whitening.shape[1] or not fitted.kernel.has_coordinates:
         return 0
@@ -292,10 +291,10 @@ def rows_cut(fitted: NystromMap) -> int:
 
 
 def _clearly_kept(fitted: NystromMap) -> bool:
-    """Whether the rank leaves well over a quarter of every landmark, in the dtype of the rows: the usual case."""
+    """Whether the rank keeps well over a quarter of every landmark, computed in the rows' dtype: the usual case."""
     Z = fitted.landmarks.points
     C = fitted.evaluate(Z)
-    # What overflows is not clear.
+    # An overflow is not a clear case.
     with np.errstate(over="ignore", invalid="ignore"):
         kept = fitted.project(C)
         squares = np.einsum("ij,ij->i", kept, kept)
@@ -303,7 +302,7 @@ def _clearly_kept(fitted: NystromMap) -> bool:
 
 
 def warn_if_cut(certificate: Certificate, fitted: NystromMap) -> None:
-    """Warn where the landmarks explain rare rows, the rank loses them again, and most other rows are explained."""
+    """Warn if the landmarks explain rare rows, the rank loses them again, and most other rows are explained."""
     rare = _LEAST_CUT <= certificate.n_cut <= _MOST_CUT * certificate.n_rows
     if not rare or certificate.trace.value > _CUT_BELOW:
         return
@@ -317,7 +316,7 @@ def warn_if_cut(certificate: Certificate, fitted: NystromMap) -> None:
 
 
 def likely_cause(rows: RowBlocks, fitted: NystromMap) -> tuple[str, str]:
-    """Return why so much is left, and what to do."""
+    """Return the likely cause of a large error, and a remedy."""
     if rows.is_sparse and rows.shape[1] >= _MANY_COLUMNS:
         return (
             "sparse rows of very many columns, such as text, have few neighbours",

@@ -1,4 +1,4 @@
-"""Features that exceed their kernel, ``‖f‖² > k(x, x)``: what rounding can do, what is repeated, what is refused."""
+"""Build the feature map from landmarks; detect features that exceed their kernel, ``‖f‖² > k(x, x)``."""
 
 from __future__ import annotations
 
@@ -25,34 +25,35 @@ from nystrom.types import Array, Emitted, Matrix, issparse, to_dense
 
 # Factors on the cut-off of the landmarks' eigenvalues, tried until no row's features exceed its kernel.
 CAUTIONS = (1.0, 10.0, 100.0, 1000.0)
-# An excess of this many times the possible rounding comes from the kernel itself; a higher cut-off would hide it.
+# An excess above this multiple of the possible rounding error is the kernel's fault; a higher cut-off would hide it.
 _CLEARLY = 1e3
 
 
 def excess(statistics: Statistics, fold: Fold) -> float:
-    """Return by how many times the tolerance the features exceed the kernel; at most 1 is rounding.
+    """Return the excess of the features over the kernel, in multiples of the tolerance; at most 1 is rounding.
 
-    Looks at the row that exceeds it most, where rows were looked at, and at the sum of all.
+    Considers the worst of the rows that were checked, and the sum over all rows.
     """
     s = statistics
     left = s.trace - s.spanned
-    # The rows' scales add up to at most this, by the inequality of Cauchy and Schwarz.
+    # Upper bound on the sum of the rows' scales, by the Cauchy-Schwarz inequality.
     scale = np.sqrt(s.trace) * np.sqrt(s.trace + s.weight * fold.top) + s.weight * fold.tolerance * fold.top
     margin = min(s.margin, left / scale if scale > 0 else 0.0)
     return float(-margin / fold.tolerance)
 
 
 def value_tolerance(m: int, dtype: np.dtype) -> float:
-    """Return ``√ε m^¼``: the part of :func:`rounding_tolerance` that kernel values with m landmarks are worth."""
+    """Return ``√ε m^¼``: the part of :func:`rounding_tolerance` due to rounding of kernel values with m landmarks."""
     return float(np.sqrt(np.finfo(dtype).eps) * m**0.25)
 
 
 def rounding_tolerance(kernel: Kernel, W: Array, T: Array, dtype: np.dtype) -> float:
-    """Return how far features may exceed the kernel by rounding alone, as a share of the scale of ``margin_of``.
+    """Return how far features may exceed the kernel by rounding alone, as a fraction of the scale of ``margin_of``.
 
-    Kernel values with the landmarks are rounded, which is worth √ε m^¼. So is W, by ε √m top, which changes ``‖f‖²`` by
-    the share ε √m top / σ, with σ the least eigenvalue kept. A higher cut-off mends that, unless σ is far above even
-    the highest: then, for a kernel that is positive semidefinite by theorem, it is rounding that must be allowed.
+    Rounding of the kernel values with the landmarks contributes √ε m^¼. Rounding of W is ε √m top, which changes
+    ``‖f‖²`` by the fraction ε √m top / σ, with σ the smallest eigenvalue kept. A higher cut-off reduces that error,
+    unless σ is far above even the highest cut-off: then, for a kernel that is positive semidefinite by theorem, the
+    error is rounding and must be allowed.
     """
     of_values, root = value_tolerance(len(W), dtype), len(W) ** 0.25
     spread = root * float(np.sqrt(np.max(np.diag(W)))) * float(np.max(np.linalg.norm(T, axis=0)))
@@ -62,7 +63,7 @@ def rounding_tolerance(kernel: Kernel, W: Array, T: Array, dtype: np.dtype) -> f
 
 
 def warn_or_refuse(kernel: Kernel, over: float) -> None:
-    """Warn that a pass is repeated with a higher cut-off, or raise where rounding cannot be the reason."""
+    """Warn that a pass is repeated with a higher cut-off, or raise if rounding cannot be the reason."""
     if over > _CLEARLY and not kernel.is_psd:
         raise exceeded(kernel, over)
     warn_caller(
@@ -85,12 +86,12 @@ def exceeded(kernel: Kernel, over: float) -> NotPositiveSemidefiniteError:
     )
 
 
-# Cholesky whitening is used up to this condition of W, where ε64 cond(W) is a tenth of what is promised. In float32 the
-# cut-off on eigenvalues comes first.
+# Largest condition number of W for Cholesky whitening: ε64 cond(W) is then a tenth of PROMISE. In float32 the cut-off
+# on eigenvalues applies first.
 _CHOLESKY_LIMIT = {"float32": np.inf, "float64": 5e6}
-# Kernel values below this have lost digits, or are about to in products.
+# Kernel values below this are near the subnormal range and lose digits in products.
 _LEAST_KERNEL = 1e-300
-# Bytes of float64 kernel values that `features` takes at a time, and the rows that it takes at least.
+# Bytes of float64 kernel values that `features` computes at a time, and the minimum number of rows.
 _TILE_BYTES = 4 * 2**20
 _TILE_ROWS = 1024
 # Cholesky-QR steps that make nearly orthonormal eigenvectors orthonormal to machine precision.
@@ -98,7 +99,7 @@ _CORRECTIONS = 2
 
 
 class FeatureMap:
-    """What is known of every map ``features(x) = k(x, Z) @ M``."""
+    """Base of all maps ``features(x) = k(x, Z) @ M``."""
 
     landmarks: Landmarks
     kernel: Kernel
@@ -121,16 +122,16 @@ class FeatureMap:
         return {name: value for name, value in self.__dict__.items() if name not in ("evaluate", "_products")}
 
     def project(self, C: Array, out: Array | None = None) -> Array:
-        """Return ``C M`` for some rows C of kernel values, in their dtype; in ``out`` if that is given."""
+        """Return ``C M`` for rows C of kernel values, in their dtype; written to ``out`` if given."""
         product = self._products.get(C.dtype)
         if product is None:
             product = self._products[C.dtype] = loops.Product(self.projection.astype(C.dtype, copy=False))
         return product(C, out)
 
     def features(self, X: Matrix, out: Array | None = None, room: Room | None = None) -> Array:
-        """Return the features of one block of rows, in its dtype; in ``out`` if that is given.
+        """Return the features of one block of rows, in its dtype; written to ``out`` if given.
 
-        Cost: O(n m (p + r)) time. Kernel values of dense rows are taken some thousand rows at a time, in ``room``.
+        Cost: O(n m (p + r)) time. Kernel values of dense rows are computed a few thousand rows at a time, in ``room``.
         """
         n, size = X.shape[0], max(_TILE_BYTES // (8 * len(self.landmarks)), _TILE_ROWS)
         if on_device(X):
@@ -156,7 +157,7 @@ class FeatureMap:
         return out
 
     def residual(self, X: Matrix, features: Array | None = None, *, start: int = 0) -> Array:
-        """Return ``k(x, x) − ‖φ(x)‖²`` of each row: what the landmarks do not explain. Never negative."""
+        """Return ``k(x, x) − ‖φ(x)‖²`` of each row: the part that the landmarks do not explain. Never negative."""
         phi = self.features(X) if features is None else features
         phi = phi.astype(np.float64, copy=False)
         return np.maximum(self.kernel.diag(X, start=start) - to_host(np.einsum("ij,ij->i", phi, phi)), 0.0)
@@ -196,8 +197,8 @@ class NystromMap(FeatureMap):
     rank: int | None
 
     def merge(self, other: NystromMap) -> NystromMap:
-        """Return the map of the rows of both, for the same landmarks and kernel. Cost: O(k³); no row is read."""
-        # Landmarks moved by a constant have the same whitening under a kernel of distance, so they are compared too.
+        """Return the map of the rows of both maps, for the same landmarks and kernel. Cost: O(k³); no row is read."""
+        # Landmarks shifted by a constant have the same whitening if the kernel depends on distances: compare points.
         same = np.array_equal(self.whitening, other.whitening) and self.landmarks.same_points(other.landmarks)
         if not same or self.kernel != other.kernel:
             raise ValueError(
@@ -217,7 +218,7 @@ def prepare(kernel: Kernel, landmarks: Landmarks) -> Callable[[Matrix], Array]:
 
 
 def narrowed(features: Array, dtype: np.dtype) -> Array:
-    """Return features in the dtype of their rows, or raise where they do not fit in it."""
+    """Return features in the dtype of their rows, or raise if they overflow it."""
     if features.dtype == dtype or dtype not in (np.float32, np.float64):
         return features
     with np.errstate(over="ignore"):
@@ -251,7 +252,7 @@ def landmark_kernel(kernel: Kernel, landmarks: Landmarks) -> Array:
 
 
 def spanning_projection(kernel: Kernel, landmarks: Landmarks) -> Array:
-    """Return M of the map that keeps every direction of the landmarks; no row is read. Cost: O(m³)."""
+    """Return M of the map that keeps every direction of the landmarks; reads no row. Cost: O(m³)."""
     dtype = kernel_dtype(kernel, landmarks.points, landmarks.points.dtype)
     return _whitening(landmark_kernel(kernel, landmarks), dtype, CAUTIONS[0], None)[0]
 
@@ -285,9 +286,9 @@ def optimal(
     rank : int or None
         r; None keeps every direction.
     keep : Kept, optional
-        Filled with the kernel values, for callers that go on to emit features or look for rare rows.
+        Filled with the kernel values, for callers that then compute features or search for rare rows.
     cut_first : bool
-        Fit Algorithm 1 instead, ``C W_(r)⁺ Cᵀ``: the rank cut in W alone.
+        Fit Algorithm 1 instead, ``C W_(r)⁺ Cᵀ``: the rank is cut in W only.
 
     Returns
     -------
@@ -295,7 +296,7 @@ def optimal(
 
     Notes
     -----
-    Cost: O(n m (p + m)) time, or O(n m (p + r)) if the rank is cut first; one pass, O(m²) memory beyond the blocks.
+    Cost: O(n m (p + m)) time, or O(n m (p + r)) for Algorithm 1; one pass, O(m²) memory beyond the blocks.
     """
     kernel = bind(kernel, landmarks)
     W = landmark_kernel(kernel, landmarks)
@@ -326,7 +327,7 @@ def _make_fold(
     keep: Kept | None = None,
     norm: float | None = None,
 ) -> Fold:
-    # The means of the landmarks' own kernel are near the column means of C.
+    # The column means of W approximate the column means of C.
     shift = W.mean(axis=0).astype(dtype).astype(np.float64)
     tolerance, top = rounding_tolerance(kernel, W, T, dtype), float(np.max(np.diag(W)))
     way, leading = choose_way(W, T, kernel, dtype, n_rows, norm)
@@ -334,7 +335,7 @@ def _make_fold(
 
 
 def _whitening(W: Array, dtype: np.dtype, caution: float, cut: int | None) -> tuple[Array, float]:
-    """Return T with ``Tᵀ W T = I`` on what is kept, and ``‖T‖²``; ``cut`` is the rank of Algorithm 1."""
+    """Return T with ``Tᵀ W T = I`` on the directions kept, and ``‖T‖²``; ``cut`` is the rank of Algorithm 1."""
     if cut is None:
         quick = whiten_quickly(W, block_dtype=dtype, caution=caution, most=_CHOLESKY_LIMIT[dtype.name])
         if quick is not None:
@@ -349,7 +350,7 @@ def _whitening(W: Array, dtype: np.dtype, caution: float, cut: int | None) -> tu
 
 
 def extend(fitted: NystromMap, passes: Passes) -> NystromMap:
-    """Return the map of the rows it was fitted to and those of ``passes``, for the same landmarks: one pass."""
+    """Return the map of its own rows and those of ``passes`` together, for the same landmarks: one pass."""
     kernel, T = fitted.kernel, fitted.whitening
     dtype = kernel_dtype(kernel, fitted.landmarks.points, passes.rows.dtype)
     fold = _make_fold(
@@ -377,7 +378,7 @@ def _finish(
 
 
 def truncate(fitted: NystromMap, rank: int) -> NystromMap:
-    """Return the map with its leading ``rank`` directions only. Cost: none."""
+    """Return the map with only its leading ``rank`` directions. Cost: negligible."""
     r = min(rank, fitted.n_components)
     return replace(
         fitted,
@@ -403,8 +404,8 @@ def naive_eigh(passes: Passes, kernel: Kernel, landmarks: Landmarks, rank: int) 
 def orthonormal_eigh(passes: Passes, fitted: NystromMap) -> tuple[Array, Emitted]:
     """Return eigenvalues and orthonormal eigenvectors of ``L Lᵀ`` for the rows: the output of Algorithms 1 and 2.
 
-    Eigenvectors whose eigenvalue is below the rounding error of the largest are left out. Of Dask rows they are lazy,
-    so what makes them orthonormal is found by a pass for each correction, and applied to the projection.
+    Eigenvectors whose eigenvalue is below the rounding error of the largest are dropped. For Dask rows they are lazy:
+    one pass per correction finds the factor that makes them orthonormal, which is then applied to the projection.
     """
     values = fitted.eigenvalues
     eps = float(np.finfo(passes.rows.dtype).eps)
@@ -430,7 +431,7 @@ def orthonormal_eigh(passes: Passes, fitted: NystromMap) -> tuple[Array, Emitted
 
 
 def emit_features(rows: RowBlocks, engine: Engine, fitted: NystromMap, *, keep: Kept | None = None) -> Emitted:
-    """Return the features of all rows as one array (lazy for Dask rows); ``keep`` saves evaluating the kernel again."""
+    """Return the features of all rows as one array (lazy for Dask rows); ``keep`` saves a second kernel evaluation."""
     n_columns = fitted.n_components
     if keep is None or keep.values is None:
         return engine.emit(rows, _FeatureStep(fitted, rows.name), n_columns, rows.dtype, label="features")
@@ -440,7 +441,7 @@ def emit_features(rows: RowBlocks, engine: Engine, fitted: NystromMap, *, keep: 
 
 @dataclass(frozen=True)
 class _FeatureStep:
-    """The features of a block, which must be finite."""
+    """Compute the features of a block and require that they are finite."""
 
     fitted: NystromMap
     name: str
@@ -457,7 +458,7 @@ class _FeatureStep:
 
 @dataclass(frozen=True)
 class _KeptStep:
-    """The features of rows whose kernel values were kept by a pass that has seen them to be finite."""
+    """Compute features from kernel values that a pass has kept and found to be finite."""
 
     fitted: NystromMap
 

@@ -1,14 +1,14 @@
 """The pass of a fit: kernel values with the landmarks, whitened, summed up over the rows.
 
-The sums are one monoid for the map, the centring, the target and the trace error. Squares are taken about means, and
-means are merged as Chan, Golub and LeVeque do, so that neither a shift of the target nor features far from zero cost
-digits. A weight is a number of repetitions: every sum here counts a row that often.
+The sums form one monoid for the map, the centring, the target and the trace error. Squares are taken about means, and
+means are merged as by Chan, Golub and LeVeque, so that neither a shifted target nor features far from zero lose
+digits. A weight is a number of repetitions: every sum counts a row as often as its weight says.
 
-Whitening may come before the Gram matrix, ``B = C T`` and ``Σ BᵀB``, or after it, ``Tᵀ (Σ CᵀC) T``. The second saves a
-product, and multiplies rounding errors of the sums by ``‖T‖²``: :func:`choose_way` says where that is allowed.
-It is allowed far longer if the few leading directions Q leave C first: ``A = C Q`` and ``D = C − A Qᵀ`` are folded as
-``[A, D]``, and the errors that whitening multiplies are those of the small part D.
-docs/numerics.md has the bounds and the tests that hold them.
+Whitening can precede the Gram matrix, ``B = C T`` and ``Σ BᵀB``, or follow it, ``Tᵀ (Σ CᵀC) T``. The second saves a
+product, but multiplies the rounding errors of the sums by ``‖T‖²``: :func:`choose_way` decides when that is allowed.
+It is allowed for many more kernels if a few leading directions Q are projected out of C before summing: ``A = C Q`` and
+``D = C − A Qᵀ`` are summed as ``[A, D]``, and whitening multiplies only the errors of the small part D.
+docs/numerics.md has the bounds and the tests that check them.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ from nystrom.types import Array, Matrix
 
 @dataclass(frozen=True)
 class Statistics:
-    """All that a pass over the rows leaves behind, for rows ``f`` of some feature matrix with k columns.
+    """The sums of one pass over the rows, for rows ``f`` of a feature matrix with k columns.
 
     Attributes
     ----------
     count : int
-        Rows of positive weight.
+        Number of rows of positive weight.
     weight : float
-        ``Σ w``, the rows counted as often as their weights say; the number of rows without weights.
+        ``Σ w``; the number of rows if there are no weights.
     mean, scatter : arrays (k,) and (k, k)
         ``f̄ = Σ w f / Σ w`` and ``Σ w (f − f̄)(f − f̄)ᵀ``.
     trace : float
         ``Σ w k(x, x)``.
     margin : float
-        The least ``(k(x, x) − ‖f‖²) / scale``, with the scale of :func:`margin_of`; infinity if no row was looked at.
+        The least ``(k(x, x) − ‖f‖²) / scale``, with the scale of :func:`margin_of`; infinity if no row was checked.
     cross : array (k, t)
         ``Σ w (f − f̄)(y − ȳ)ᵀ``; t = 0 without a target.
     target_mean, target_scatter : arrays (t,), (t,)
         ``ȳ`` and ``Σ w (y − ȳ)²``.
     n_checked : int
-        Rows of positive weight that ``margin`` has looked at.
+        Number of rows of positive weight that were checked for ``margin``.
     """
 
     count: int
@@ -99,7 +99,7 @@ class Statistics:
 
     def merge(self, other: Self) -> Self:
         """Return the statistics of both sets of rows; reuses the memory of ``self``."""
-        # Overflow is found in the sums, where it is an error with advice.
+        # Do not warn of overflow here: it is detected in the sums and raised with advice.
         with np.errstate(over="ignore", invalid="ignore"):
             return self._merged(other)
 
@@ -126,7 +126,7 @@ class Statistics:
         )
 
     def copy(self) -> Statistics:
-        """Return statistics that :meth:`merge` may overwrite."""
+        """Return a copy that :meth:`merge` may overwrite."""
         return replace(self, scatter=self.scatter.copy(), cross=self.cross.copy())
 
     def in_basis(self, T: Array) -> Statistics:
@@ -140,22 +140,22 @@ class Statistics:
 
 @dataclass(frozen=True)
 class HalfStatistics(Statistics):
-    """The same while blocks are added up: of ``scatter`` there is what is on and above the diagonal."""
+    """Statistics while blocks are being added: only the upper triangle of ``scatter`` is filled."""
 
     _above: ClassVar[bool] = True
 
     def whole(self) -> Statistics:
-        """Return the statistics with all of ``scatter``, which is filled up in place."""
+        """Return the statistics with the whole ``scatter``, completed in place."""
         _mirror(self.scatter)
         return Statistics(**vars(self))
 
 
 def margin_of(F: Array, diagonal: Array, top: float, tolerance: float) -> float:
-    """Return the least ``(k(x, x) − ‖f‖²) / scale`` of the rows: below −tolerance it is no rounding.
+    """Return the least ``(k(x, x) − ‖f‖²) / scale`` over the rows; below −tolerance it is not rounding.
 
-    A row of kernel values is off by ``e`` with ``|e| ≤ ε √(k(x, x) top)`` in each entry, or ε top where values are
-    given. Whitening divides by at least ``√(10 ε √m top)``, so ``‖f‖²`` is off by ``√ε m^¼ √(k(x, x) top)`` and
-    ``ε √m top`` at most. With ``tolerance = √ε m^¼`` both are within ``tolerance · scale``.
+    Each kernel value of a row has an error of at most ``ε √(k(x, x) top)``, or ε top if the values are given.
+    Whitening divides by at least ``√(10 ε √m top)``, so the error of ``‖f‖²`` is at most ``√ε m^¼ √(k(x, x) top)`` plus
+    ``ε √m top``. With ``tolerance = √ε m^¼`` both terms are within ``tolerance · scale``.
 
     Parameters
     ----------
@@ -173,18 +173,17 @@ def margin_of(F: Array, diagonal: Array, top: float, tolerance: float) -> float:
     squares = host(np.einsum("ij,ij->i", F, F, dtype=np.float64))
     if not np.min(diagonal) >= 0:
         return -np.inf
-    # Take the roots separately: the product may leave the range of float64.
+    # Take the roots separately: the product may overflow or underflow.
     scale = np.sqrt(diagonal) * np.sqrt(np.maximum(diagonal, top)) + tolerance * top
-    # All kernel values are zero: the scale is zero and the residual too.
+    # If all kernel values are zero, so are the scale and the residual.
     margins = np.divide(diagonal - squares, scale, out=np.zeros(len(F)), where=scale > 0)
     return float(np.min(margins))
 
 
 class BlockSums:
-    """The sums over one block, tile by tile; means leave them once, at the end.
+    """The sums over one block, accumulated tile by tile; means are subtracted once, at the end.
 
-    Products of a tile are added up in float64. The features of all blocks may be those of the rows minus the same
-    vector.
+    Products of a tile are accumulated in float64. All blocks may subtract the same vector from their features.
 
     Parameters
     ----------
@@ -192,12 +191,12 @@ class BlockSums:
     k : int
         Number of features.
     room : Room
-        Memory that is free again when the sums are done.
+        Memory that can be reused once the sums are complete.
     """
 
     def __init__(self, block: Block, k: int, room: Room) -> None:
         n = block.X.shape[0]
-        # A target of text belongs to a classifier, which encodes it as numbers later; ignore it here.
+        # A target of strings belongs to a classifier, which encodes it as numbers later; ignore it here.
         has_numbers = block.y is not None and block.y.dtype.kind in "fiub"
         y = np.asarray(block.y, dtype=np.float64).reshape(n, -1) if has_numbers else np.empty((n, 0))
         self._w = w = None if block.weight is None else np.asarray(block.weight, dtype=np.float64)
@@ -206,7 +205,7 @@ class BlockSums:
         self._count = n if own is None else len(own)
         self._weight = float(n) if own is None else float(own.sum())
         self._target_mean, centred = _centred(y[heavy], own, self._weight)
-        # Zero for rows of no weight.
+        # Zero for rows of weight zero.
         self._wy = np.zeros_like(y)
         self._wy[heavy] = centred if own is None else centred * own[:, None]
         self._target_scatter = np.einsum("ij,ij->j", self._wy[heavy], centred)
@@ -215,7 +214,7 @@ class BlockSums:
         self._trace, self._margin, self._checked = 0.0, np.inf, 0
 
     def room(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
-        """Return memory for the features of some rows, the same for each tile."""
+        """Return memory for the features of some rows; every tile reuses it."""
         return self._room.array("features", shape, dtype)
 
     def add(
@@ -223,7 +222,7 @@ class BlockSums:
     ) -> None:
         """Add the rows from ``first`` on, with features ``F`` and ``k(x, x)``.
 
-        Products are taken in ``dtype``, that of F by default. ``margin`` is that of :func:`margin_of`, if it was taken.
+        Products are computed in ``dtype``, by default that of F. ``margin`` is that of :func:`margin_of`, if known.
         """
         dtype = np.dtype(dtype or F.dtype)
         wy = self._wy[first : first + len(F)]
@@ -244,7 +243,7 @@ class BlockSums:
             self._checked += len(wy)
 
     def statistics(self) -> HalfStatistics:
-        """Return what the tiles have added up to; nothing can be added after that."""
+        """Return the statistics of all tiles; no tile can be added afterwards."""
         mean = self._sum / (self._weight or 1.0)
         _add_outer(self._gram, mean, -self._weight, above=True)
         return HalfStatistics(
@@ -262,7 +261,7 @@ class BlockSums:
 
 
 def _mirror(A: Array) -> None:
-    """Copy what is above the diagonal to below it."""
+    """Copy the upper triangle to the lower one."""
     for rows in loops.panels(len(A)):
         own = A[rows, rows]
         np.copyto(own, own.T.copy(), where=np.tri(len(own), k=-1, dtype=bool))
@@ -270,7 +269,7 @@ def _mirror(A: Array) -> None:
 
 
 def _add_outer(A: Array, x: Array, factor: float, also: Array | None = None, *, above: bool = False) -> None:
-    """Add ``factor · x xᵀ`` to A, symmetric to the last bit, and ``also``; ``above`` its diagonal panels only."""
+    """Add ``factor · x xᵀ`` and ``also`` to A, exactly symmetric; ``above`` restricts this to the upper panels."""
     for rows in loops.panels(len(A)):
         columns = slice(rows.start if above else 0, None)
         added = np.multiply.outer(x[rows], x[columns])
@@ -281,7 +280,7 @@ def _add_outer(A: Array, x: Array, factor: float, also: Array | None = None, *, 
 
 
 def _centred(y: Array, w: Array | None, weight: float) -> tuple[Array, Array]:
-    """Return the mean of the target, and the target minus it: twice, for the rounding of the first mean."""
+    """Return the mean of the target and the centred target; centres twice to remove the rounding of the first mean."""
     mean = np.zeros(y.shape[1])
     if not len(y):
         return mean, y
@@ -291,48 +290,46 @@ def _centred(y: Array, w: Array | None, weight: float) -> tuple[Array, Array]:
     return mean, y
 
 
-# What is promised of each eigenvalue, relative to itself, beside the ε cond(W) that no method can avoid.
+# Relative error of each eigenvalue that is promised, in addition to the unavoidable ε cond(W).
 PROMISE = {"float32": 1e-4, "float64": 1e-8}
-# Sums of squares of kernel values stay within float64 for kernels of this size; beyond, whitening comes first.
+# Range of kernel values whose sums of squares fit in float64; outside it, whitening comes first.
 _SQUARABLE = (1e-140, 1e140)
-# The same for sums in float32.
+# The same range for sums in float32.
 _SQUARABLE32 = (1e-15, 1e15)
-# Kernel values are taken this many bytes at a time, counted in float64: they stay in the cache, and many landmarks do
-# not need much memory.
+# Bytes of kernel values per tile, counted in float64: a tile stays in the cache, and memory does not grow with m.
 _TILE_BYTES = 4 * 2**20
-# By NumPy, adding up the m × m results costs as much as the products of some hundred rows, so many landmarks take more.
+# NumPy adds the m × m results at the cost of the products of some hundred rows, so its tiles are larger.
 _NUMPY_TILE_BYTES = 16 * 2**20
 _NUMPY_TILE_ROWS = 1024
 _MOST_TILE_ROWS = 4096
-# From this many landmarks on, leading directions may leave first; up to one in so many: more would cost what they save.
+# From 256 landmarks on, project out at most m/8 leading directions (128 at most) before summing.
 _MANY = 256
 _LEADING_SHARE = 8
 _MOST_LEADING = 128
-# With so many rows per landmark, rounding errors of the sums may be counted as independent; of so many sums at most.
+# From 8 rows per landmark on, average rounding errors over at most 64 sums.
 _ROWS_PER_LANDMARK = 8
 _MOST_AVERAGED = 64
-# A pass is made again where the rows of C spread more than the landmarks' own kernel says by this factor. Rows like
-# their landmarks came to 3 times as much at most, over 9 sets, with the promise kept: the bound counts with the worst
-# case.
+# Repeat the pass if the rows of C spread this many times more than W predicts. Rows like their landmarks reached a
+# factor of 3 on 9 data sets and kept the promise, because the bound is for the worst case.
 _MUCH_WIDER = 8
 
 
 @dataclass(frozen=True)
 class Way:
-    """How the Gram matrix of whitened features is taken.
+    """How the Gram matrix of whitened features is computed.
 
     Attributes
     ----------
     whiten_first : bool
         Whether each block is whitened before its Gram matrix is taken. Only then is every row checked.
     sum_dtype : dtype
-        Of the products of a block; blocks are added up in float64.
+        Dtype of the products of a block; blocks are added in float64.
     n_leading : int
-        How many leading directions leave the kernel values before they are summed; only where whitening comes after.
+        Number of leading directions projected out of the kernel values before summing; only if whitening comes after.
     most_spread : float
-        The mean of ``‖c − s‖²`` over the rows c of C, without what leaves first, up to which the promise is sure.
+        Largest mean of ``‖c − s‖²`` over the rows c of C, leading directions excluded, for which the promise holds.
     otherwise : Way or None
-        To be taken where that is far more.
+        The way to use instead if the measured mean is far above ``most_spread``.
     """
 
     whiten_first: bool
@@ -348,24 +345,23 @@ WHITEN_FIRST = Way(True, np.dtype(np.float64))
 def choose_way(
     W: Array, T: Array, kernel: Kernel, dtype: np.dtype, n_rows: int = 0, norm: float | None = None
 ) -> tuple[Way, Leading | None]:
-    """Return the cheapest way whose rounding errors stay within the promise, and the directions that leave first.
+    """Return the cheapest way whose rounding errors stay within the promise, and the directions to project out.
 
-    ``norm`` is ``‖T‖²``, where it is known.
+    ``norm`` is ``‖T‖²``, if known.
 
-    Sums in arithmetic of precision ε are off by ``ε ‖C − s‖²``, with s the landmarks' mean row of W, which whitening
-    afterwards turns into ``ε ‖C − s‖² ‖T‖²``. The least eigenvalue is about ``(n/m) / ‖T‖²``, and ``C`` is to its n
-    rows what W is to its m: relative to that eigenvalue the error is ``ε (‖W − s‖ ‖T‖²)²``.
+    Sums with precision ε have an error of ``ε ‖C − s‖²``, with s the mean row of W. Whitening afterwards turns it into
+    ``ε ‖C − s‖² ‖T‖²``. The smallest eigenvalue is about ``(n/m) / ‖T‖²``, and the n rows of C are distributed like the
+    m rows of W: relative to that eigenvalue the error is ``ε (‖W − s‖ ‖T‖²)²``.
 
-    That is the worst case, in which all errors point the same way. The errors of m × m sums are independent of each
-    other, and those of sums over different rows too: with many rows, :func:`_share` says how much less they come to.
+    That is the worst case, in which all errors point the same way. The errors of the m × m sums are independent of each
+    other, and so are those of sums over different rows: with many rows, :func:`_share` gives the reduction.
 
-    Values in float32 are themselves off by ε32, which costs ``ε32 cond(W)`` whatever is done; sums of them in float64
-    add less than that while ``‖W − s‖ ‖T‖²`` is below ε32/ε64, and the cut-off of :func:`nystrom.linalg.whiten` sees
-    to that.
-    Kernels that are positive semidefinite by theorem alone are summed so, for no row of theirs needs to be checked.
+    Float32 values have an error of ε32 themselves, which costs ``ε32 cond(W)`` with any method; sums of them in float64
+    add less than that while ``‖W − s‖ ‖T‖²`` is below ε32/ε64, which the cut-off of :func:`nystrom.linalg.whiten`
+    ensures. Only kernels that are positive semidefinite by theorem are summed this way: their rows need no check.
 
-    The landmarks may be unlike the rows: all in one of two far clusters, say. The pass measures how far the rows of C
-    spread, and is made again another way where that is far more than ``most_spread``.
+    The landmarks may be unlike the rows, for example all in one of two distant clusters. The pass measures the spread
+    of the rows of C, and is repeated another way if that is far above ``most_spread``.
     """
     m, k = T.shape
     top = float(np.max(np.diag(W)))
@@ -376,7 +372,7 @@ def choose_way(
     growth = float(np.linalg.norm(W - W.mean(axis=0))) * size
     narrow = dtype == np.float32 and _in(top, _SQUARABLE32)
     candidates: list[np.dtype] = [np.dtype(np.float32)] if narrow else []
-    # It keeps the promise whatever the rows are.
+    # This way keeps the promise for any rows.
     careful = Way(False, np.dtype(np.float64)) if dtype == np.float32 else WHITEN_FIRST
     for sum_dtype in [*candidates, np.dtype(np.float64)]:
         error = float(np.finfo(sum_dtype).eps) * _share(m, n_rows)
@@ -390,10 +386,10 @@ def choose_way(
 
 
 def _share(m: int, n_rows: int) -> float:
-    """Return by how much less than in the worst case the errors of the sums come to.
+    """Return the errors of the sums as a fraction of the worst case.
 
-    A symmetric matrix of independent errors stretches no vector by more than about 2/√m of its Frobenius norm, and the
-    errors of B sums come to √B times those of one. With few rows, the least eigenvalues are less than assumed there.
+    A symmetric matrix of independent errors has a spectral norm of about 2/√m of its Frobenius norm, and the errors of
+    B sums add up to √B times those of one. With few rows, the smallest eigenvalues are below the assumed ones.
     """
     if n_rows < _ROWS_PER_LANDMARK * m:
         return 1.0
@@ -401,12 +397,12 @@ def _share(m: int, n_rows: int) -> float:
 
 
 def _averaged(m: int, n_rows: int) -> float:
-    # No more, because rows that are repeated have the same errors in every sum.
+    # Capped, because repeated rows have the same errors in every sum.
     return float(np.sqrt(np.clip(n_rows / (loops.rows_per_sum(m) or tile_rows(m)), 1, _MOST_AVERAGED)))
 
 
 def tile_rows(m: int) -> int:
-    """Return the rows whose kernel values are computed and summed at a time."""
+    """Return the number of rows whose kernel values are computed and summed at a time."""
     together = loops.rows_per_sum(m)
     if together is None:
         return max(_NUMPY_TILE_BYTES // (8 * m), min(2 * m, _MOST_TILE_ROWS), _NUMPY_TILE_ROWS)
@@ -414,16 +410,16 @@ def tile_rows(m: int) -> int:
 
 
 def _enough_leading(W: Array, size: float, dtype: np.dtype, n_rows: int) -> tuple[Array, float] | None:
-    """Return as many directions as must leave first for the promise to hold, in ``dtype``; None if too many.
+    """Return the fewest directions to project out for the promise to hold in ``dtype``; None if too many are needed.
 
-    And the mean of ``‖c − s‖²`` over rows c, without them, up to which it does.
+    Also return the largest mean of ``‖c − s‖²`` over rows c, without those directions, for which it holds.
     """
     m, eps = len(W), float(np.finfo(dtype).eps)
     allowed, share = PROMISE[dtype.name], _share(m, n_rows)
     if dtype == np.float32:
-        # An error of a tenth of the values' own rounding does not matter.
+        # Allow an error of a tenth of the values' own rounding.
         allowed += 0.1 * eps * row_sum_norm(W) * size
-        # Rounding errors of m × m sums are independent: along one direction they are 1/m of their Frobenius norm.
+        # The rounding errors of m × m sums are independent: along one direction they are 1/m of their Frobenius norm.
         share = 1.0 / m / (_averaged(m, n_rows) if n_rows >= _ROWS_PER_LANDMARK * m else 1.0)
     Q, left = leading_directions(W)
     enough = np.flatnonzero(eps * share * (left * size) ** 2 <= allowed)
@@ -437,9 +433,9 @@ def _in(value: float, bounds: tuple[float, float]) -> bool:
 
 
 def leading_directions(W: Array) -> tuple[Array, Array]:
-    """Return orthonormal directions that hold most of ``W − s``, and the Frobenius norm of what j of them leave of it.
+    """Return orthonormal directions with most of ``W − s``, and the Frobenius norm that remains after the first j.
 
-    One step of subspace iteration from random directions, in order of what they hold. Cost: O(m² · 128).
+    One step of subspace iteration from random directions, ordered by the norm they capture. Cost: O(m² · 128).
     """
     centred = W - W.mean(axis=0)
     width = min(len(W) // _LEADING_SHARE, _MOST_LEADING)
@@ -447,18 +443,18 @@ def leading_directions(W: Array) -> tuple[Array, Array]:
     basis, _ = np.linalg.qr(centred.T @ (centred @ start))
     _, held, turn = np.linalg.svd(np.linalg.qr(centred @ basis, mode="r"))
     left = np.linalg.norm(centred) ** 2 - np.cumsum(held**2)
-    # Below this the difference of squares is rounding.
+    # Below this, the difference of squares is rounding.
     least = float(np.finfo(np.float64).eps) * np.linalg.norm(centred) ** 2 * len(W)
     return basis @ turn.T, np.sqrt(np.maximum(left, least))
 
 
 class Kept:
-    """What a pass keeps of the kernel values for later.
+    """Kernel values that a pass keeps for later.
 
     Attributes
     ----------
     values : array (n, m) or None
-        C, where there is room for it.
+        C, if there is room for it.
     largest : array (n,) or None
         The largest kernel value of each row.
     first : int
@@ -471,7 +467,7 @@ class Kept:
         self.first = first
 
     def of(self, tile: Block) -> tuple[Array | None, Array | None]:
-        """Return where the values of some rows go, and the largest of each."""
+        """Return the slices of ``values`` and ``largest`` for the rows of a tile."""
         rows = slice(tile.start - self.first, tile.stop - self.first)
         return (None if array is None else array[rows] for array in (self.values, self.largest))  # type: ignore[return-value]
 
@@ -488,7 +484,7 @@ class _Sent:
 
 
 class Leading:
-    """The directions Q that leave kernel values before these are summed.
+    """The directions Q that are projected out of the kernel values before summing.
 
     Attributes
     ----------
@@ -501,10 +497,10 @@ class Leading:
         self._products: dict[np.dtype, tuple[loops.Product, loops.Product]] = {}
 
     def part(self, F: Array) -> Array:
-        """Turn ``[·, C]`` into ``[A, D]``, with ``A = C Q`` and ``D = C − A Qᵀ``; of C on a device, return that."""
+        """Turn ``[·, C]`` into ``[A, D]``, with ``A = C Q`` and ``D = C − A Qᵀ``; for C on a device, return the pair."""
         if F.dtype not in self._products:
             Q = self.directions.astype(F.dtype, copy=False)
-            # Two threads that race make the same.
+            # Two racing threads compute the same products.
             self._products[F.dtype] = loops.Product(Q), loops.Product(-Q.T)
         onto, back = self._products[F.dtype]
         if on_device(F):
@@ -525,19 +521,19 @@ class Fold:
     T : array (m, k)
         Whitens C.
     shift : array (m,)
-        The landmarks' mean row of W, near the mean row of C; it leaves C before squares are taken.
+        The mean row of W, near the mean row of C; subtracted from C before squares are taken.
     top : float
         The largest k(z, z).
     tolerance : float
-        What rounding may take from ``k(x, x) − ‖f‖²``, in units of :func:`nystrom.nystroem.fit_pass.margin_of`.
+        Largest rounding error of ``k(x, x) − ‖f‖²``, in units of :func:`nystrom.nystroem.fit_pass.margin_of`.
     way : Way
         When to whiten.
     keep : Kept or None
-        Filled with what it has room for.
+        Filled with the kernel values that it has room for.
     leading : Leading or None
-        What leaves the kernel values first.
+        The directions that are projected out of the kernel values.
     name : str
-        Of the rows, for errors.
+        Name of the rows, for error messages.
     room : Room
         Memory of the blocks.
     """
@@ -555,8 +551,8 @@ class Fold:
     room: Room = field(default_factory=Room)
 
     def over(self, passes: Passes) -> Statistics:
-        """Return the statistics of all rows, which are finite: one pass."""
-        # With memory of its own, which goes with the pass.
+        """Return the statistics of all rows, checked to be finite: one pass."""
+        # A Room of its own, freed with the pass.
         named, largest = (
             replace(self, name=passes.rows.name, room=Room()),
             None if self.keep is None else self.keep.largest,
@@ -575,13 +571,13 @@ class Fold:
         if self.way.whiten_first:
             return statistics.moved(self.shift @ self.T)
         if self.leading is not None:
-            # C T = A (Qᵀ T) + D T, for Q as it was rounded.
+            # C T = A (Qᵀ T) + D T, with Q as rounded.
             both = np.concatenate([self.leading.directions.T.astype(np.float64) @ self.T, self.T])
             return statistics.in_basis(both).moved(self.shift @ self.T)
         return statistics.moved(self.shift).in_basis(self.T)
 
     def _over_cluster(self, passes: Passes, largest: Array) -> HalfStatistics:
-        """Do the same where steps run elsewhere: they send back the ``largest`` values of their rows."""
+        """Do the same if steps run on a cluster: they send back the ``largest`` values of their rows."""
 
         def step(block: Block) -> _Sent:
             own = np.empty(block.X.shape[0], block.X.dtype)
@@ -595,7 +591,7 @@ class Fold:
 
     def __call__(self, block: Block) -> HalfStatistics:
         m, k = self.T.shape
-        # Overflow is found in the sums, where it is an error with advice.
+        # Do not warn of overflow here: it is detected in the sums and raised with advice.
         with np.errstate(over="ignore", invalid="ignore"):
             sums = BlockSums(block, k if self.way.whiten_first else m + self.way.n_leading, self.room)
             for tile in block.split(tile_rows(m)):
@@ -627,7 +623,7 @@ class Fold:
         sums.add(shifted, diagonal, first, dtype=np.promote_types(shifted.dtype, self.way.sum_dtype))
 
     def _fill(self, sums: BlockSums, tile: Block) -> Array | None:
-        """Return the kernel values minus the shift as they are computed, and keep them; None if the kernel cannot."""
+        """Return the kernel values minus the shift, and keep the values; None if the kernel cannot do both at once."""
         kept, largest = (None, None) if self.keep is None else self.keep.of(tile)
         to = sums.room((tile.X.shape[0], self.way.n_leading + len(self.T)), tile.X.dtype)
         squares = fill(self.evaluate, to[:, self.way.n_leading :], tile.X, self.shift, largest, kept)
@@ -655,7 +651,7 @@ class Fold:
 
 
 def _spread(statistics: Statistics, n_leading: int) -> float:
-    """Return the mean square of a row's features about zero, without the leading ones."""
+    """Return the mean squared norm of the rows' features about zero, leading ones excluded."""
     mean, scatter = statistics.mean[n_leading:], statistics.scatter.diagonal()[n_leading:]
     return float(mean @ mean) + float(scatter.sum()) / (statistics.weight or 1.0)
 
