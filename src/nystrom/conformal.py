@@ -1,8 +1,8 @@
-"""Intervals, sets and probabilities from rows that were left out of a fit, without fitting again.
+"""Intervals, sets and probabilities from rows left out of a fit, without refitting.
 
-A machine minimises ``Σ ω_i ℓ(y_i, f(x_i)) + ½ p ‖f‖²``. One Newton step from its solution leaves some rows out: for a
-squared loss that is the exact answer, for other losses the usual approximation. Scores of left-out rows are like scores
-of new rows, which is what conformal prediction needs.
+A machine minimises ``Σ ω_i ℓ(y_i, f(x_i)) + ½ p ‖f‖²``. One Newton step from its solution leaves rows out: exactly for
+a squared loss, and as the usual approximation for other losses. The scores of left-out rows are distributed like those
+of new rows, as conformal prediction requires.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from scipy.special import log_softmax, softmax
 from nystrom.types import Array
 
 _EPS = float(np.finfo(np.float64).eps)
-# Features and penalties that the local scale of errors is fitted with.
+# Largest number of features, and the penalties tried, in the fit of the local scale of errors.
 _SCALE_FEATURES = 100
 _SCALE_PENALTIES = 10.0 ** np.arange(-5.0, 1.0)
-# Least gain, in standard errors. With one, and features for a fifth of the groups, 40 groups were covered to 86 %.
+# Minimum gain, in standard errors. With 1, and features for a fifth of the groups, coverage of 40 groups fell to 86 %.
 _SCALE_GAIN = 2.0
-# Errors below this share of their median are raised to it before their logarithm is taken.
+# Errors are clipped from below at this fraction of their median before taking logarithms.
 _SCALE_FLOOR = 0.05
-# Scores at which log-odds would be infinite.
+# Scores at which log-odds become infinite; the best is chosen.
 _REACHES = (1.01, 1.03, 1.1, 1.3, 2.0)
-# Bins of the expected calibration error at most, and rows of a bin at least: the noise of each bin adds to the error.
+# Largest number of bins of the calibration error, and least rows per bin: the noise of each bin adds to the error.
 _BINS = 15
 _BIN_ROWS = 100
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What leaving out each group of rows does to a fit, of t functions on q features.
+    """The effect of leaving out each group of rows from a fit of t functions on q features.
 
     Attributes
     ----------
     change : array (s, t)
         ``f₋(x_i) − f(x_i)``, with the whole group of row i left out.
     steps : array (t, q, groups) or None
-        The change of the weights for each group, where it was asked for.
+        The change of the weights for each group, if requested.
     leverage : array (s, t)
         ``φᵀ H⁻¹ φ`` with the row left out of H.
     """
@@ -61,24 +61,24 @@ def leave_out(
     *,
     with_steps: bool = False,
 ) -> LeftOut:
-    """Return one Newton step for each group of rows that is left out. Cost: O(q³ + s q²) per Hessian.
+    """Return one Newton step for each group of rows left out. Cost: O(q³ + s q²) per Hessian.
 
     Parameters
     ----------
     phi : array (s, q)
         Features of the rows.
     gradient, curvature : arrays (s, t), (s, t) or (s, 1)
-        Derivatives of the loss in the scores of each row.
+        Derivatives of the loss with respect to the scores of each row.
     once : array (s,)
-        Weight of a row that is there once.
+        Weight of one repetition of each row.
     hessians : array (t, q, q) or (1, q, q)
-        Of the whole objective.
+        Hessians of the whole objective.
     groups : array (s,)
         The number of each row's group, from 0.
     beyond : array (s,)
-        What features other than these add to the leverage of a left-out row; zeros if there are no others.
+        Leverage of a left-out row due to features other than these; zeros if there are none.
     with_steps : bool
-        Whether to return the change of the weights, too.
+        Whether to return the change of the weights as well.
     """
     n_groups, alone = int(groups.max()) + 1, int(groups.max()) + 1 == len(groups)
     (s, q), t = phi.shape, gradient.shape[1]
@@ -92,7 +92,7 @@ def leave_out(
             L = np.linalg.cholesky(hessians[k] + _EPS * np.trace(hessians[k]) * np.eye(q))
             U = solve_triangular(L, phi.T, lower=True)
             h = np.einsum("qi,qi->i", U, U)
-        # Rounding alone brings this to 0; the row then decides its own score.
+        # Only rounding brings this to 0; the row then determines its own score.
         left = h / np.maximum(1 - bend[:, k] * h, _EPS) + beyond
         leverage[:, k] = left
         if alone:
@@ -118,7 +118,7 @@ def _members(groups: Array) -> list[Array]:
 
 @dataclass(frozen=True)
 class LocalScale:
-    """The size of errors near x, ``exp(φ(x) @ weights + intercept)``, and that at each row, left out itself."""
+    """The size of errors near x, ``exp(φ(x) @ weights + intercept)``, and its value at each row when left out."""
 
     weights: Array
     intercept: Array
@@ -126,21 +126,21 @@ class LocalScale:
 
 
 def fit_scale(phi: Array, errors: Array, weight: Array, groups: Array) -> LocalScale:
-    """Return where errors are large, from a ridge regression of their logarithms. Cost: O(s q²), q at most 100.
+    """Fit the local size of errors by ridge regression on their logarithms. Cost: O(s q²), q at most 100.
 
     Parameters
     ----------
     phi : array (s, r)
-        Features of the rows; those of largest mean square are taken.
+        Features of the rows; those with the largest mean square are used.
     errors : array (s, t)
-        Of left-out rows.
+        Errors of left-out rows.
     weight, groups : arrays (s,)
         How often each row counts, and the number of its group.
 
     Notes
     -----
-    The penalty is that of the least squared error with groups left out. A constant is taken unless that gains more
-    than two standard errors.
+    The penalty minimises the squared error with groups left out. A constant is used unless that gains more than two
+    standard errors.
     """
     (s, r), t = phi.shape, errors.shape[1]
     n_groups, share = int(groups.max()) + 1, weight / weight.sum()
@@ -157,7 +157,7 @@ def fit_scale(phi: Array, errors: Array, weight: Array, groups: Array) -> LocalS
         return constant
     design, above = design / spread, level - centre
     moments, right = (design * share[:, None]).T @ design, (design * share[:, None]).T @ above
-    # A weight is a number of repetitions, of which one is left out.
+    # A weight is a number of repetitions, one of which is left out.
     once, fits = np.minimum(weight, 1.0) / weight.sum(), []
     for penalty in _SCALE_PENALTIES:
         H = moments + penalty * np.eye(len(kept))
@@ -176,7 +176,7 @@ def fit_scale(phi: Array, errors: Array, weight: Array, groups: Array) -> LocalS
 
 
 def conformal_quantile(values: Array, weight: Array, coverage: float, count: float) -> Array:
-    """Return the quantile of scores, along the last axis, that a new score is below with the coverage.
+    """Return the quantile of scores, along the last axis, that a new score stays below with probability ``coverage``.
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ def conformal_quantile(values: Array, weight: Array, coverage: float, count: flo
     coverage : float
         Between 0 and 1.
     count : float
-        How many rows they count as. The new row adds one, so that few rows give infinity.
+        Effective number of rows. The new row adds one, so too few rows give infinity.
     """
     if np.ptp(weight) == 0:
         place = int(np.ceil(coverage * (1 + 1 / count) * len(weight) - 1e-9)) - 1
@@ -196,7 +196,7 @@ def conformal_quantile(values: Array, weight: Array, coverage: float, count: flo
         return np.asarray(np.partition(values, place, axis=-1)[..., place])
     order = np.argsort(values, axis=-1, kind="stable")
     reached = np.cumsum(weight[order], axis=-1) / weight.sum()
-    # Rounding of the sums must not move the quantile by a row.
+    # Rounding of the sums must not move the quantile by one row.
     place = (reached < coverage * (1 + 1 / count) - 1e-12).sum(axis=-1)
     ordered = np.take_along_axis(values, order, axis=-1)
     padded = np.concatenate([ordered, np.full((*values.shape[:-1], 1), np.inf)], axis=-1)
@@ -205,11 +205,11 @@ def conformal_quantile(values: Array, weight: Array, coverage: float, count: flo
 
 @dataclass(frozen=True)
 class ClassLink:
-    """From scores to probabilities, ``softmax(slope · g(s) + offsets)``.
+    """The link from scores to probabilities, ``softmax(slope · g(s) + offsets)``.
 
-    A squared loss of targets ±1 and a squared hinge are least where ``s = 2 p − 1``. So ``g(s) = atanh(s / reach)``
-    makes log-odds of s; beyond ±1 it goes on with its slope at 0. Without a ``reach`` g is the identity, for scores
-    that are log-odds. The order of the scores is kept where there are no offsets.
+    A squared loss on targets ±1 and a squared hinge are minimal at ``s = 2 p − 1``. So ``g(s) = atanh(s / reach)``
+    converts s to log-odds; beyond ±1 it continues with its slope at 0. Without a ``reach`` g is the identity, for
+    scores that are log-odds already. Without offsets, the order of the scores is kept.
     """
 
     slope: float
@@ -228,10 +228,10 @@ def _bent(scores: Array, reach: float | None) -> Array:
 
 
 def fit_link(scores: Array, codes: Array, weight: Array, *, offsets: bool) -> ClassLink:
-    """Return the link of the least log-loss of left-out rows, from their scores (s, c) and the numbers of classes.
+    """Return the link with the least log-loss on left-out rows, from their scores (s, c) and class numbers.
 
-    As Platt does, one row more counts that is of every class alike: classes without an error would otherwise get
-    probabilities of 0 and 1. ``offsets`` says whether the classes were weighted, so that their scores are shifted.
+    As in Platt's method, one extra row counts equally for every class: classes without an error would otherwise get
+    probabilities of 0 and 1. ``offsets`` says whether the classes were weighted, which shifts their scores.
     """
     rows, c = np.arange(len(codes)), scores.shape[1]
     alike = 1 / (1 + float(weight.sum()))
@@ -257,10 +257,10 @@ def fit_link(scores: Array, codes: Array, weight: Array, *, offsets: bool) -> Cl
 
 
 def expected_calibration_error(probabilities: Array, codes: Array, weight: Array | None = None) -> float:
-    """Return how far confidence and accuracy differ, on average over bins of rows of like confidence.
+    """Return the mean difference between confidence and accuracy, over bins of rows of similar confidence.
 
-    The confidence of a row is the probability of its most probable class. There are 15 bins, fewer for less
-    than 1,500 rows, with equally many rows each.
+    The confidence of a row is the probability of its most probable class. There are 15 bins of equal size, fewer for
+    less than 1,500 rows.
     """
     n = len(codes)
     weight = np.ones(n) if weight is None else np.asarray(weight, dtype=np.float64)

@@ -497,7 +497,7 @@ class Leading:
         self._products: dict[np.dtype, tuple[loops.Product, loops.Product]] = {}
 
     def part(self, F: Array) -> Array:
-        """Turn ``[·, C]`` into ``[A, D]``, with ``A = C Q`` and ``D = C − A Qᵀ``; for C on a device, return the pair."""
+        """Turn ``[·, C]`` into ``[A, D]``, with ``A = C Q`` and ``D = C − A Qᵀ``: in place, unless C is on a device."""
         if F.dtype not in self._products:
             Q = self.directions.astype(F.dtype, copy=False)
             # Two racing threads compute the same products.

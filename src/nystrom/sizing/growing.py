@@ -1,4 +1,4 @@
-"""How many landmarks are enough: grown until the score, or the components, move no more than their noise."""
+"""Grow the landmarks until the score, or the components, change by no more than their noise."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from nystrom.solvers.ridge import auto_alphas
 from nystrom.tuning.sample import assign_parts, distinct_rows, row_keys
 from nystrom.types import Array, Matrix
 
-# Rows that a regression on trial learns from, and rows that judge it; both at most a share of all.
+# Rows that a trial regression learns from, rows that judge it, bytes of their kernel values, and penalties tried.
 _LEARN_ROWS = 10_000
 _JUDGE_ROWS = 2000
 _VALUES_BYTES = 256 * 2**20
 _ALPHAS = 5
-# Gains below this many standard errors are noise; gains below this share of the error are not worth twice the work.
+# Gains below 2 standard errors are noise; gains below 1 % of the error do not justify twice the work.
 _ERRORS = 2.0
 _LEAST_GAIN = 0.01
-# An error above this share of the target's variance: there are too few landmarks to see the target.
+# An error above this fraction of the target's variance means that there are too few landmarks for the target.
 _EXPLAINED = 0.5
-# Components are stable when this share of their variance lies in the span of those before.
+# Components are stable if this fraction of their variance lies in the span of the previous ones.
 _STABLE = 0.995
 
 
 class Grown(NamedTuple):
-    """Landmarks that are enough, whether growth ended by itself, and (size, score) of all that were tried."""
+    """The landmarks found, whether growth ended by itself, and (size, score) of every trial."""
 
     landmarks: Landmarks
     settled: bool
@@ -54,12 +54,12 @@ def grow_by_score(
 ) -> Grown:
     """Double the landmarks until held-out squared errors of ridge regression fall by no more than their noise.
 
-    The noise is that of the difference between two sizes on the same 2,000 rows. Scores are mean squared errors, at
-    the regularisation that is best for each size. Small gains can hide in the noise of every step, so a size below the
-    ``usual`` one is compared with that too, and taken only if it is as good to within 1 %. Rows count as their weights
-    say; the regression has an intercept only if the machine has one.
+    The noise is that of the difference between two sizes on the same 2,000 rows. Scores are mean squared errors, at the
+    best regularisation for each size. Small gains can hide in the noise of every step, so a size below the ``usual``
+    one is also compared with that, and taken only if it is as good to within 1 %. Rows count by their weights; the
+    regression has an intercept only if the machine has one.
 
-    Cost: per size that of its landmarks and of a fit to 10,000 rows; one pass to fetch these.
+    Cost: per size, its landmarks and a fit to 10,000 rows; one pass to fetch these rows.
     """
     sample = _fetch(passes, _LEARN_ROWS + min(_JUDGE_ROWS, max(passes.rows.shape[0] // 4, 1)), rng)
     if sample.y is None:
@@ -67,7 +67,7 @@ def grow_by_score(
     X, n = sample.X, sample.X.shape[0]
     y = sample.y.reshape(n, -1)
     w = np.ones(n) if sample.weight is None else sample.weight
-    # Every distinct row is a part of its own: an order at random.
+    # Every distinct row is its own part: this is a random order.
     order = np.argsort(assign_parts(row_keys(X), w, n, rng), kind="stable")
     judged = min(_JUDGE_ROWS, max(n // 4, 1))
     judge, learn = order[:judged], order[judged:]
@@ -82,7 +82,7 @@ def grow_by_score(
 
     def enough(seen: list[Array]) -> bool:
         now = seen[-1]
-        # With far too few landmarks, doubling them gains nothing either, so compare with the two sizes before.
+        # With far too few landmarks, one doubling gains nothing either: compare with the two previous sizes.
         before = seen[-3:-1] if now.mean() > _EXPLAINED * spread else seen[-2:-1]
         blind = len(before) == 1 and now.mean() > _EXPLAINED * spread
         return not blind and all(_no_gain(earlier, now) for earlier in before)
@@ -96,8 +96,8 @@ def grow_by_components(
 ) -> Grown:
     """Double the landmarks until the leading ``rank`` centred components of a sample of rows are stable.
 
-    They are when 99.5 % of their variance lies in the span of those with half the landmarks; the larger size is taken.
-    Scores are these shares.
+    Components are stable if 99.5 % of their variance lies in the span of those with half the landmarks; the larger size
+    is then taken. Scores are these fractions.
     """
     sample = _fetch(passes, _JUDGE_ROWS, rng)
     root = 1.0 if sample.weight is None else np.sqrt(sample.weight)[:, None]
@@ -125,7 +125,7 @@ def _grow(
     score: Callable[[Array], float] | None,
     usual: int = 0,
 ) -> Grown:
-    """Double the size until it is ``enough`` by what ``look`` returns; with a score, take the smallest as good."""
+    """Double the size until the results of ``look`` are ``enough``; with a score, take the smallest size as good."""
     size, selector = min(least, most), once_sampled(selector)
     chosen = [choose_landmarks(passes, selector, size, kernel, rng)]
     seen = [look(chosen[0])]
@@ -140,7 +140,7 @@ def _grow(
                 best = _smallest_as_good([len(one) for one in chosen], seen, usual) if score else len(seen) - 1
                 return Grown(chosen[best], True, _history(chosen, seen, score))
             following = usual
-    # Without further distinct rows, more landmarks would change nothing.
+    # Without further distinct rows, more landmarks change nothing.
     settled = size >= passes.rows.shape[0] or len(chosen[-1]) < size
     return Grown(chosen[-1], settled, _history(chosen, seen, score))
 
@@ -153,21 +153,21 @@ def _history(
 
 
 def _no_gain(before: Array, now: Array, n_errors: float = _ERRORS) -> bool:
-    """Return whether errors fell by no more than the noise of their difference, or by next to nothing."""
+    """Return whether errors fell by no more than the noise of the difference, or by a negligible amount."""
     gain = before - now
     noise = float(gain.std()) / np.sqrt(len(gain))
     return float(gain.mean()) <= max(n_errors * noise, _LEAST_GAIN * float(now.mean()))
 
 
 def _smallest_as_good(sizes: list[int], errors: list[Array], usual: int) -> int:
-    """Return the first size from which the last one gains nothing; below the usual size, not even within the noise."""
+    """Return the first size on which the last gains nothing; below ``usual``, not even within the noise."""
     last = len(errors) - 1
     noise = [0.0 if size < usual else 1.0 for size in sizes]
     return next(i for i, one in enumerate(errors) if i == last or _no_gain(one, errors[last], noise[i]))
 
 
 def _shared(before: Array, now: Array) -> float:
-    """Return the share of the components' variance that lies in the span of those before."""
+    """Return the fraction of the components' variance in the span of the previous ones."""
     Q, _ = np.linalg.qr(before)
     whole = float(np.sum(now**2))
     return float(np.sum((Q.T @ now) ** 2)) / whole if whole > 0 else 1.0
@@ -182,10 +182,10 @@ def _features(kernel: Kernel, landmarks: Landmarks) -> Callable[[Matrix], Array]
 
 
 def _judge(F: Array, y: Array, w: Array, G: Array, z: Array, v: Array, intercept: bool) -> Array:
-    """Return each judging row's squared error, for the best of some regularisations of a ridge.
+    """Return the squared error of each judging row, at the best of a few ridge penalties.
 
-    The features F of some rows, their targets y and weights w make the ridge; G, z and v are those of the rows that
-    judge. An error counts as often as its weight says, relative to the mean weight.
+    The ridge is fitted to features F with targets y and weights w; G, z and v are those of the judging rows. Errors are
+    multiplied by the weight relative to the mean weight.
     """
     mean, target = np.zeros(F.shape[1]), np.zeros(y.shape[1])
     if intercept:
@@ -200,7 +200,7 @@ def _judge(F: Array, y: Array, w: Array, G: Array, z: Array, v: Array, intercept
 
 
 def _fetch(passes: Passes, size: int, rng: np.random.Generator) -> Block:
-    """Return at most ``size`` rows, drawn in proportion to their weights, each once and with what it stands for."""
+    """Return at most ``size`` rows, drawn in proportion to their weights: distinct rows with adjusted weights."""
     numbers, stands = draw_rows(passes.rows.shape[0], size, row_weights(passes), rng)
     X, y = fetch_rows(passes, numbers)
     return distinct_rows(Block(0, 0, X, y, stands))

@@ -1,8 +1,8 @@
-"""Landmarks for rows that a sample does not show: rare clusters, seen in the pass that factorises.
+"""Landmarks for rows that a sample misses: rare clusters, detected in the pass that factorises.
 
-"auto" chooses from a sample, and a cluster of 40 rows in 100,000 may have none in it. The pass over all rows evaluates
-the kernel with every landmark anyway, so the rows that resemble none of them are known after it, at no cost. Where they
-resemble each other, some of the most redundant landmarks are given to them and the pass is made again.
+"auto" chooses from a sample, which may contain no row of a cluster of 40 rows in 100,000. The pass over all rows
+evaluates the kernel with every landmark anyway, so it finds the rows unlike every landmark at no cost. If they resemble
+each other, they replace some of the most redundant landmarks, and the pass is repeated.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from nystrom.rows.draw import gather
 from nystrom.rows.sparse import stack_rows
 from nystrom.types import Array, Matrix
 
-# Below this squared kernel value with its nearest landmark, a row is not explained by any one landmark.
+# A row is unlike every landmark if its largest squared kernel value with them is below this.
 _UNLIKE = 0.3
-# Rare is at most this share of the rows; of more of them, this many are looked at.
+# Rare rows are at most this fraction of all rows; at most this many of them are examined.
 _RARE = 0.05
 _MOST_LOOKED = 2000
-# Rows of many columns resemble no landmark much; those below this share of what all but the rare reach stand apart.
+# Isolated: below half of the 5 % quantile. Rows with many columns resemble no landmark much.
 _APART = 0.5
-# A landmark is worth moving if it explains as much as this many rows, and this share of the mean residual per landmark:
-# a little of the error in the bulk is given for rows that would be lost.
+# A landmark moves if it explains as much as 3 rows and 2 % of the mean residual per landmark: a slightly larger error
+# elsewhere is accepted for rows that would be lost.
 _LEAST_ROWS = 3.0
 _LEAST_SHARE = 0.02
-# What the landmarks leave of all rows may grow by this factor, or by more if no more than this share of the rows that
-# were lost still are. Hidden clusters of 40 rows made it grow by up to 1.25, and 3 to 5 % of their rows stayed lost.
-# Rows of heavy tails (Student's t, 2 to 6 columns), which resemble each other a little, made it grow by up to 5.4, and
-# wherever it grew, 35 % or more of them stayed lost.
+# The residual of all rows may grow by this factor, or by more if at most this fraction of the lost rows stays lost.
+# Hidden clusters of 40 rows made it grow by up to 1.25, and 3 to 5 % of their rows stayed lost. Heavy-tailed rows
+# (Student's t, 2 to 6 columns), which resemble each other a little, made it grow by up to 5.4, and whenever it grew,
+# 35 % or more of them stayed lost.
 _MOST_LOSS = 1.02
 _STILL_LOST = 0.25
-# At most this share of the landmarks is given away, and none of few.
+# Largest fraction of the landmarks to replace, and the least number of landmarks for replacing any.
 _MOST_GIVEN = 1 / 3
 _LEAST_LANDMARKS = 20
-# What is left is updated this many rows at a time: a copy of it would be 32 MB.
+# Rows of the residual kernel updated at a time: a full copy would take 32 MB.
 _TILE_ROWS = 128
 
 
 class Apart(NamedTuple):
-    """Rows that resemble no landmark: how many, and those that are looked at, each of which stands for ``step``."""
+    """Rows unlike every landmark: their number, and the examined ones, every ``step``-th."""
 
     n_rows: int
     X: Matrix
@@ -55,9 +55,9 @@ class Apart(NamedTuple):
 
 
 def rows_apart(passes: Passes, largest: Array) -> Apart | None:
-    """Return the rows that resemble no landmark, by the largest kernel value of each row; None if every row does."""
+    """Return the rows unlike every landmark, given the largest kernel value of each row; None if there are none."""
     rare = int(_RARE * len(largest))
-    # In half the memory of the values themselves, which are as many as the rows.
+    # In float32: half the memory of the values, one per row.
     ordered = largest.astype(np.float32)
     ordered.partition(rare)
     reached = float(ordered[rare])
@@ -70,7 +70,7 @@ def rows_apart(passes: Passes, largest: Array) -> Apart | None:
 
 
 def can_watch(passes: Passes, kernel: Kernel, landmarks: Landmarks) -> bool:
-    """Return whether rare rows can be told by kernel values: k(x, x) = 1, and no row weighted."""
+    """Return whether rare rows can be detected from kernel values: k(x, x) = 1, and rows without weights."""
     rows = passes.rows
     if rows.has_weight or landmarks.indices is not None:
         return False
@@ -78,16 +78,16 @@ def can_watch(passes: Passes, kernel: Kernel, landmarks: Landmarks) -> bool:
 
 
 def with_rare_rows(passes: Passes, fitted: NystromMap, apart: Apart) -> Landmarks | None:
-    """Return the landmarks with some given to rare clusters; None where there are none that are worth it.
+    """Return the landmarks with some moved to rare clusters; None if that is not worthwhile.
 
     Parameters
     ----------
     passes : Passes
         The rows.
     fitted : NystromMap
-        With the landmarks so far.
+        The map with the current landmarks.
     apart : Apart
-        The rows that resemble none of these.
+        The rows unlike every landmark.
     """
     m = len(fitted.landmarks)
     if apart.n_rows < 2 or m < _LEAST_LANDMARKS:
@@ -104,26 +104,26 @@ def with_rare_rows(passes: Passes, fitted: NystromMap, apart: Apart) -> Landmark
 
 
 def costs_too_much(moved: NystromMap, fitted: NystromMap, apart: Apart) -> bool:
-    """Return whether all rows lose more by landmarks for rare ones than these gain."""
+    """Return whether landmarks for rare rows cost all rows more than the rare rows gain."""
     left, before = (max(f.statistics.trace - f.statistics.spanned, 0.0) for f in (moved, fitted))
     return left > _MOST_LOSS * before and _count_lost(moved, apart) > _STILL_LOST * _count_lost(fitted, apart)
 
 
 def count_apart(certificate: Certificate, fitted: NystromMap, apart: Apart) -> Certificate:
-    """Return the certificate with the rows that stood apart, and how many of them the landmarks do not explain."""
-    # Where only some were looked at, each stands for as many.
+    """Return the certificate with the number of isolated rows, and how many of them are not explained."""
+    # Each examined row represents ``step`` rows.
     count = min(_count_lost(fitted, apart) * apart.step, apart.n_rows)
     return replace(certificate, n_apart=apart.n_rows, n_apart_lost=count)
 
 
 def _count_lost(fitted: NystromMap, apart: Apart) -> int:
-    """Return how many of the rows looked at no direction of the landmarks explains."""
+    """Return how many of the examined rows are lost with every direction of the landmarks."""
     features = np.asarray(fitted.evaluate(apart.X), dtype=np.float64) @ fitted.whitening
     return int(lost_rows(fitted.residual(apart.X, features), fitted.kernel.diag(apart.X)).sum())
 
 
 def _left(fitted: NystromMap, X: Matrix) -> Array:
-    """Return the kernel between these rows, without what all directions of the landmarks explain."""
+    """Return the kernel between these rows minus the part that the landmarks explain."""
     features = np.asarray(fitted.evaluate(X), dtype=np.float64) @ fitted.whitening
     left = np.asarray(fitted.kernel(X, X), dtype=np.float64)
     left -= features @ features.T
@@ -131,7 +131,7 @@ def _left(fitted: NystromMap, X: Matrix) -> Array:
 
 
 def _worthwhile(left: Array, least: float, most: int) -> list[int]:
-    """Return the rows that, one after another, explain most of what is left, while that is at least ``least``.
+    """Return rows that, chosen greedily, explain most of the residual, while each explains at least ``least``.
 
     ``left`` is overwritten.
     """
@@ -151,7 +151,7 @@ def _worthwhile(left: Array, least: float, most: int) -> list[int]:
 
 
 def _least_redundant(fitted: NystromMap, count: int) -> Array:
-    """Return the numbers of the landmarks that a pivoted Cholesky factorisation of W takes first, in order."""
+    """Return the numbers of the landmarks that a pivoted Cholesky factorisation of W selects first, in order."""
     Z = fitted.landmarks.points.astype(np.float64)
     _, pivots, _, _ = scipy.linalg.lapack.dpstrf(np.asarray(fitted.kernel(Z, Z), dtype=np.float64), lower=1)
     return np.sort(pivots[:count] - 1)

@@ -1,9 +1,9 @@
-"""The error that landmarks would have on all rows, from a sample of them whose kernel is held.
+"""Estimate the error that landmarks have on all rows, from a sample whose kernel is held.
 
-For the search of a size: the sample and its kernel are made once, and each size on trial costs O(s m (p + m) + s² m)
-whatever the number of rows. Rows differ most by how dense the rows around them are: a pool of rows is put in order by
-how near they are to a few landmarks, and the sample is drawn in strata along that order. Rows are drawn evenly, or by
-half in proportion to k(x, x) where that varies: the rows that hold most of the kernel are then in the sample.
+For the search for a size: the sample and its kernel are computed once, and each trial costs O(s m (p + m) + s² m) for
+any number of rows. Rows differ most in the density around them: a pool of rows is sorted by similarity to a few
+landmarks, and the sample is drawn in strata along that order. Rows are drawn with equal chances; if k(x, x) varies,
+half of the draws are in proportion to k(x, x), so that rows with most of the kernel are in the sample.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from nystrom.rows.base import Block, array_rows, require_finite
 from nystrom.rows.draw import draw_rows, gather
 from nystrom.types import Array, Matrix
 
-# What a landmark counts that is nearest to none of the rows counted: it stands for a few.
+# Mass of a landmark without sample rows.
 _LEAST_MASS = 0.5
 
 
 class Merging:
-    """Landmarks, ready to be merged to any smaller number.
+    """Landmarks that can be merged to any smaller number.
 
     Parameters
     ----------
     landmarks : Landmarks
-        Z. Means of rows are merged to their mean; of landmarks that are rows, the one with the most rows stays.
+        Z. Points that are means of rows merge to their mean; of landmarks that are rows, the one with most rows stays.
     W : array (m, m)
         The kernel between them.
     C : array (s, m)
-        The kernel of some rows with them, by which the rows of each are counted.
+        The kernel of some rows with the landmarks, from which the rows nearest to each are counted.
     """
 
     def __init__(self, landmarks: Landmarks, W: Array, C: Array) -> None:
@@ -60,7 +60,7 @@ class Merging:
         self._least = self._costs.min(axis=1)
 
     def to(self, size: int) -> Landmarks:
-        """Return this many landmarks; nested: those of a smaller number are merged from them."""
+        """Return this many landmarks. Results are nested: fewer landmarks are merged from more."""
         m = len(self._masses)
         while len(self._pairs) < m - size:
             self._pairs.append(self._merge_nearest())
@@ -78,18 +78,18 @@ class Merging:
         return Landmarks(smaller_form(means.astype(points.dtype)), None)
 
     def _merge_nearest(self) -> tuple[int, int]:
-        """Merge the two groups that cost least, and return which of their numbers stays and which goes."""
+        """Merge the two groups with the least cost; return the number that stays and the number that is removed."""
         costs, sizes, least, nearest = self._costs, self._sizes, self._least, self._nearest
         a = int(least.argmin())
         b = int(nearest[a])
-        # Lance and Williams' update for Ward's rule; what is gone has an infinite cost and keeps it.
+        # Lance and Williams' update for Ward's rule; removed groups keep an infinite cost.
         row = (sizes + sizes[a]) * costs[a] + (sizes + sizes[b]) * costs[b] - sizes * costs[a, b]
         row /= sizes + (sizes[a] + sizes[b])
         sizes[a] += sizes[b]
         costs[a] = costs[:, a] = row
         costs[b] = costs[:, b] = np.inf
         least[b] = np.inf
-        # Only these had one of the two as their nearest: a merged group is no nearer to a third than its parts were.
+        # Only these had a merged group as their nearest: the merged group is no nearer to others than its parts were.
         stale = np.flatnonzero(((nearest == a) | (nearest == b)) & np.isfinite(least))
         stale = np.append(stale, a)
         nearest[stale] = costs[stale].argmin(axis=1)
@@ -97,34 +97,34 @@ class Merging:
         return a, b
 
 
-# Rows of the pool, and how many dense numbers they may have.
+# Largest number of rows in the pool, and of dense values in them.
 _POOL_ROWS = 16384
 _POOL_NUMBERS = 2**23
-# Rows of the sample: few where a fit is so cheap that pairs of many would take longer.
+# Rows of the sample: fewer if a fit is so cheap that the pairs would take longer.
 _TRIAL_ROWS = (1000, 2000)
-# So many times fewer are enough to see that a size is far from the tolerance.
+# The rough sample has a third of the rows, enough to see that a size is far from the tolerance.
 _ROUGH_STEP = 3
-# The pairs of the whole sample take little time up to so many times as many as the pairs of rows and landmarks.
+# Use the full sample if s² ≤ n·m.
 _WORTH = 1.0
-# The landmarks that put the pool in order; 32, or how much of the kernel their features hold, did no better.
+# Landmarks that sort the pool; 32, or sorting by the norm of the features, did no better.
 _ORDERING = 16
-# The rows that are counted for each landmark before some are merged: so many, and so many per landmark.
+# Rows counted per landmark before merging: at least 1,000 in total, and 8 per landmark.
 _COUNTED_ROWS = 1000
 _COUNTED_PER_LANDMARK = 8
-# The sizes of k(x, x) of which float32 can sum the squares of many.
+# Range of k(x, x) for which float32 can sum many squares.
 _SQUARABLE = (1e-6, 1e6)
 # Above this error float32 is accurate enough, and its products take half the time.
 _FLOAT32_TOLERANCE = 1e-3
-# The condition of W up to which it is whitened by Cholesky.
+# Largest condition number of W for Cholesky whitening.
 _CHOLESKY_LIMIT = 5e6
-# Where float32 is accurate enough, so is W with this share of its trace on the diagonal.
+# Fraction of the trace of W added to its diagonal if float32 is accurate enough.
 _ADDED = 1e-11
-# Of the draws, the share that follows k(x, x) where it varies.
+# Fraction of the draws in proportion to k(x, x), if that varies.
 _DIAGONAL_SHARE = 0.5
 
 
 def trial_size(n: int, n_columns: int) -> int:
-    """Return the rows of the sample for n rows: with 200 landmarks their pairs then cost a fifth of a fit."""
+    """Return the number of sample rows for n rows: with 200 landmarks, their pairs cost a fifth of a fit."""
     return int(np.clip(np.sqrt(0.2 * n * (n_columns + 200)), *_TRIAL_ROWS))
 
 
@@ -140,9 +140,9 @@ class Trial:
     rng : numpy.random.Generator
         Draws the samples.
     first : Landmarks
-        Any few, by which the rows are put in order.
+        A few landmarks, by which the rows are sorted.
     least : float
-        The least error that matters.
+        The smallest error of interest.
 
     Attributes
     ----------
@@ -160,7 +160,7 @@ class Trial:
         pool = _draw_pool(passes, kernel, pool_size(rows.shape, size, sparse=rows.is_sparse), rng)
         sampled = size < len(pool.numbers)
         self.kernel, diagonal = near_one(kernel, pool.diagonal, rows.dtype, _SQUARABLE)
-        # Features of the kernel as it is, times this, are those of the kernel that is held.
+        # The factor from features of the kernel to those of the scaled kernel that is held.
         top = float(pool.diagonal.max())
         self._unit = float(np.sqrt(diagonal.max() / top)) if top > 0 else 1.0
         order = np.argsort(self._closeness(pool, first), kind="stable") if sampled else np.arange(len(pool.numbers))
@@ -171,27 +171,27 @@ class Trial:
             HeldSample(pool, draw_two_each(order, share, s, rng), self.kernel, self.n_rows, self.dtype, passes.engine)
             for s in (size, size // _ROUGH_STEP)
         )
-        # Drawn now, so that sizes on trial do not move the stream that selects landmarks.
+        # Drawn now, so that trials do not change the random stream that selects landmarks.
         self._seed = int(rng.integers(2**32))
 
     def _closeness(self, pool: _Pool, first: Landmarks) -> Array:
-        """Return how much each row of the pool has in common with a few landmarks: their squared kernel values."""
+        """Return the similarity of each row of the pool to a few landmarks: the sum of squared kernel values."""
         some = np.linspace(0, len(first) - 1, min(len(first), _ORDERING)).astype(np.intp)
         few = Landmarks(first.points[some], None if first.indices is None else first.indices[some])
         C = prepare(bind(self.kernel, few), few)(pool.X)
         return np.einsum("ij,ij->i", C, C, dtype=np.float64)
 
     def worth_it(self, n_landmarks: int) -> bool:
-        """Whether a look at the whole sample takes little time beside a fit with so many landmarks."""
+        """Whether evaluating the whole sample is cheap compared with a fit of ``n_landmarks`` landmarks."""
         return len(self.whole.numbers) ** 2 <= _WORTH * self.n_rows * n_landmarks
 
     def error(self, landmarks: Landmarks, norm: str, confidence: float, *, rough: bool = False) -> ErrorEstimate:
-        """Return the relative error that these landmarks would have on all rows, by the whole sample or the rough."""
+        """Estimate the relative error of these landmarks on all rows, from the whole or the rough sample."""
         sample = self.rough if rough else self.whole
         return self._error(sample, self._features(landmarks, sample.X), norm, confidence)
 
     def error_of(self, L: Array, norm: str, confidence: float) -> ErrorEstimate:
-        """Return the relative error of features on all rows, given those of the whole sample's rows."""
+        """Estimate the relative error of features on all rows, given those of the whole sample's rows."""
         return self._error(self.whole, (L * self._unit).astype(self.dtype), norm, confidence)
 
     def _error(self, sample: HeldSample, L: Array, norm: str, confidence: float) -> ErrorEstimate:
@@ -200,9 +200,9 @@ class Trial:
         return sample.trace(L, confidence) if norm == "trace" else sample.frobenius(L, confidence)
 
     def merging(self, landmarks: Landmarks) -> Merging:
-        """Return the landmarks ready to be merged to fewer.
+        """Return the landmarks, ready to be merged.
 
-        By other rows than those of the sample: merged by its own, landmarks would suit them better than all others.
+        Uses rows outside the sample: landmarks merged by the sample itself would fit it better than other rows.
         """
         count = max(_COUNTED_ROWS, _COUNTED_PER_LANDMARK * len(landmarks))
         numbers = draw_rows(self.n_rows, count, None, np.random.default_rng(self._seed))[0]
@@ -221,7 +221,7 @@ class Trial:
 
     def _whitening(self, W: Array, dtype: np.dtype) -> Array:
         if self.dtype == np.float32 and dtype == np.float64:
-            # With a little added to its diagonal W explains a little less, which errs on the safe side.
+            # Adding to the diagonal of W explains slightly less, which is conservative.
             added = W + _ADDED * float(np.trace(W)) * np.eye(len(W))
             T = inverse_cholesky(added)
             if T is not None:
@@ -238,11 +238,11 @@ class _Pool(NamedTuple):
     numbers, X : array (s,), matrix (s, p)
         Their numbers, and the rows.
     chance : array (s,)
-        That each of them had to be here.
+        Probability that each was drawn into the pool.
     diagonal : array (s,)
         k(x, x).
     share : array (s,) or None
-        By which to draw; None: evenly.
+        Weights for drawing; None: all rows equally.
     """
 
     numbers: Array
@@ -253,16 +253,16 @@ class _Pool(NamedTuple):
 
 
 class _Sums(NamedTuple):
-    """What terms of pairs of the sample's rows add up to.
+    """Sums of the terms of pairs of sample rows.
 
     Attributes
     ----------
     off : array (t,)
-        Of each row with the others, each times how many rows the other stands for.
+        Each row with the others, weighted by the number of rows that the other represents.
     on : array (t,)
-        Of each row with itself.
+        Each row with itself.
     own : array (h,)
-        Of the two draws of each stratum.
+        The two draws of each stratum.
     """
 
     off: Array
@@ -280,11 +280,11 @@ class HeldSample:
     kernel : Kernel
         With numeric parameters.
     n_rows : int
-        All rows.
+        Number of all rows.
     dtype : dtype
-        To hold the kernel in.
+        Of the kernel that is held.
     engine : Engine
-        Computes it.
+        Computes the kernel.
     """
 
     def __init__(
@@ -293,16 +293,16 @@ class HeldSample:
         self.numbers, self.X = pool.numbers[drawn.rows], pool.X[drawn.rows]
         self._drawn, self._kernel, self._n_rows, self._engine, self.dtype = drawn, kernel, n_rows, engine, dtype
         self._chance = pool.chance[drawn.rows]
-        # How many of all rows each stands for.
+        # Number of rows, among all, that each sample row represents.
         self.weight = drawn.weight / self._chance
         self._each = drawn.each / self._chance[drawn.draws]
         pooled = len(pool.numbers)
-        # Two rows come into the pool together a little less often than by the product of their chances.
+        # Pairs enter the pool slightly less often than the product of their probabilities.
         self._together = pooled / (pooled - 1) * (n_rows - 1) / n_rows if 1 < pooled < n_rows else 1.0
 
     @cached_property
     def K(self) -> Array:
-        """The kernel between the rows of the sample; each pair is looked at once."""
+        """The kernel between the rows of the sample; each pair is evaluated once."""
         size = len(self.numbers)
         K = np.empty((size, size), dtype=self.dtype)
 
@@ -331,7 +331,7 @@ class HeldSample:
         return ErrorEstimate(ratio, max(ratio - half, 0.0), ratio + half, "trace", confidence)
 
     def spectral(self, L: Array, confidence: float, rng: np.random.Generator) -> ErrorEstimate:
-        """Return the sample's own ratio of norms. The diagonal weighs more in a sample, so this errs high."""
+        """Return the ratio of norms on the sample. The diagonal weighs more in a sample, so this is too high."""
         root, E = np.sqrt(self.weight), self.K - L @ L.T
         failure = (1 - confidence) / 2
         error = largest_eigenvalue(lambda v: root * (E @ (root * v)), len(E), rng, failure)
@@ -341,10 +341,10 @@ class HeldSample:
         return ErrorEstimate(ratio_of(error.low, kernel.low), low, high, "spectral", confidence)
 
     def best_errors(self, norm: str) -> Array:
-        """Return about the least relative errors on all rows of the ranks 0, 1, …: from the sample's eigenvalues.
+        """Estimate the least relative errors on all rows for ranks 0, 1, …, from the sample's eigenvalues.
 
-        Rows meet themselves more often in a sample than among all rows, which is taken off. The eigenvectors suit the
-        sample better than all rows: of ranks that are not small beside it the errors are too low.
+        Corrects for rows being paired with themselves more often in a sample than among all rows. The eigenvectors fit
+        the sample better than all rows: errors are too low for ranks that are not small compared with the sample.
         """
         weight = np.sqrt(self.weight)
         values, vectors = np.linalg.eigh(weight[:, None] * self.K.astype(np.float64) * weight)
@@ -361,10 +361,10 @@ class HeldSample:
         return self._squares(np.zeros((len(self.numbers), 0), dtype=self.dtype))
 
     def _squares(self, L: Array) -> _Sums:
-        """Return what the squares of ``K − L Lᵀ`` add up to."""
+        """Return the sums of the squares of ``K − L Lᵀ``."""
         s, weight = len(L), self.weight.astype(self.dtype)
         off, on = np.zeros(s), np.empty(s)
-        # In tiles, which stay in the cache, on and above the diagonal: the matrix is symmetric.
+        # The matrix is symmetric: evaluate the upper triangle, in tiles that stay in the cache.
         other, room = np.ascontiguousarray(L.T), np.empty(min(TILE, s) * s, dtype=self.dtype)
         for first in range(0, s, TILE):
             rows, later = slice(first, min(first + TILE, s)), slice(first, None)
@@ -377,15 +377,15 @@ class HeldSample:
             off[rows.stop :] += weight[rows] @ E[:, count:]
         one, two = self._drawn.draws.T
         own = (self.K[one, two] - np.einsum("ij,ij->i", L[one], L[two])).astype(np.float64) ** 2
-        # A row that was drawn twice makes no pair.
+        # A row that was drawn twice forms no pair.
         return _Sums(off - on * weight, on, np.where(one == two, 0.0, own))
 
     def _ratio(self, error: _Sums, kernel: _Sums, confidence: float) -> tuple[float, float]:
-        """Return the ratio of two sums over all rows, and half its interval.
+        """Return the ratio of two sums over all rows, and half the width of its interval.
 
-        Each row, and each pair of rows, counts by one over the chance that it was drawn; two rows of a stratum are
-        drawn together half as often as by their chances. The noise is that of a U-statistic, whose terms are the sums
-        of a row over all others.
+        Each row, and each pair of rows, is weighted by its inverse probability; two rows of a stratum are drawn
+        together half as often as independent rows. The variance is that of a U-statistic, whose terms are the sums of a
+        row over all others.
         """
         weight, draws = self.weight, self._drawn.draws
         pair = self._each[:, 0] * self._each[:, 1]
@@ -396,18 +396,18 @@ class HeldSample:
         ratio = ratio_of(max(top, 0.0), bottom)
         off, on, own = (a - ratio * b for a, b in zip(error, kernel, strict=True))
         influence = 2 * self._together * off + on
-        # Without the other draw of the stratum: their own pair is counted apart.
+        # Exclude the other draw of the stratum: the within-stratum pair is counted separately.
         moves = (influence[draws] - 2 * own[:, None] * self._each[:, ::-1]) * self._each
         alone = 2 * self._drawn.own * pair * own
         mean = float(alone.sum()) / max(len(alone), 1)
         squares = self._drawn.noise * ((moves[:, 0] - moves[:, 1]) ** 2 + (alone - mean) ** 2)
         spread = float(np.sqrt(squares.sum() + self._pool_noise(influence)))
-        # Without strata, all of the pool is in the sample.
+        # Without strata, the sample is the whole pool.
         freedom = degrees_of_freedom(squares) if len(squares) else max(len(weight) - 1, 1)
         return ratio, float(stdtrit(freedom, 0.5 + confidence / 2)) * ratio_of(spread, bottom)
 
     def _pool_noise(self, influence: Array) -> float:
-        """Return the variance that comes of the pool, which is a sample of all rows itself."""
+        """Return the variance due to the pool, which is itself a sample of all rows."""
         stands = self._drawn.weight
         moves = influence / self._chance
         mean = float(stands @ moves) / float(stands.sum())
@@ -415,13 +415,13 @@ class HeldSample:
 
 
 def pool_size(shape: tuple[int, int], size: int, *, sparse: bool) -> int:
-    """Return how many rows to draw a sample of ``size`` from."""
+    """Return how many rows to draw into the pool for a sample of ``size``."""
     most = _POOL_ROWS if sparse else min(_POOL_ROWS, _POOL_NUMBERS // max(shape[1], 1))
     return min(max(most, size), shape[0])
 
 
 def _draw_pool(passes: Passes, kernel: Kernel, size: int, rng: np.random.Generator) -> _Pool:
-    """Return rows to draw from; where k(x, x) varies, with the shares that follow it."""
+    """Draw the pool; if k(x, x) varies, with weights in proportion to it."""
     rows = passes.rows
     n = rows.shape[0]
     numbers, chance, share = draw_rows(n, size, None, rng)[0], np.full(min(size, n), min(size / n, 1.0)), None
@@ -433,7 +433,7 @@ def _draw_pool(passes: Passes, kernel: Kernel, size: int, rng: np.random.Generat
         largest = float(every.max())
         diagonal = every[numbers]
         if 0 < largest < np.inf:
-            # Relative to the largest, the sum cannot overflow.
+            # Divide by the largest, so that the sum cannot overflow.
             share = every / largest
             share = _DIAGONAL_SHARE * share / share.sum() + (1 - _DIAGONAL_SHARE) / n
     if share is not None and size < n:

@@ -1,4 +1,4 @@
-"""Landmarks enough for an error asked for: how many, found on a sample; and the rank that may then be cut."""
+"""Find the number of landmarks for a requested error on a sample, and the rank that this error allows."""
 
 from __future__ import annotations
 
@@ -21,45 +21,45 @@ from nystrom.rows.draw import draw_rows, gather
 from nystrom.sizing.size_trial import Merging, Trial
 from nystrom.types import Array
 
-# The first size, and by how much the next may be larger; a little more where that is enough.
+# The first size, the largest factor to the next one, and a slightly larger factor if that reaches the tolerance.
 _START = 32
 _MOST_GROWTH = 3.0
 _LAST_GROWTH = 4.0
-# From this size on a size far too large costs more than another one that is too small.
+# From this size on, growth is slower: a size far too large costs more than one more trial.
 _LARGE = 250
 _LARGE_GROWTH = 1.8
-# Below this share of the tolerance an error says little about the sizes in between: the rank may be exhausted.
+# Below this fraction of the tolerance, an error says little about sizes in between: the rank may be exhausted.
 _STEEP = 0.25
-# Below this share, errors have fallen faster than by a power of the size, and smaller sizes are worth a look.
+# Below this fraction of the tolerance, errors fall faster than a power of the size: try smaller sizes.
 _FAR = 0.8
-# Half an interval of at most this share of the error is narrow.
+# An interval is narrow if its half-width is at most this fraction of the error.
 _NARROW = 0.08
-# How errors fall with the size where only one was tried: as its power of minus this.
+# Assumed decay of the error after one trial (size to the power −0.6), the least decay, and the least ratio of sizes.
 _FIRST_RATE = 0.6
 _LEAST_RATE = 0.1
 _APART = 1.3
-# A size that suffices is taken if it is at most this many times one that does not, or that the errors ask for.
+# Stop within 10 % of a failing size, or of the size that the errors predict.
 _CLOSE = 1.1
-# And if its error is near the tolerance already, this many.
+# Stop within 15 % if the error is already near the tolerance.
 _CLOSE_ALREADY = 1.15
-# Aim a little below the tolerance: a size just short of it costs another trial.
+# Aim slightly below the tolerance: a size that just misses it costs another trial.
 _AIM = 0.95
-# From sizes below this, aim farther below it: coming back by merging landmarks costs less than another selection.
+# From sizes below 64, aim farther below: merging landmarks afterwards costs less than another selection.
 _SMALL = 64
 _AIM_BEYOND = 0.84
 _MOST_TRIALS = 24
 _MOST_MERGES = 12
-# Ranks up to this share of a sample have best errors there that are about those on all rows.
+# Best errors on the sample are representative for ranks up to this fraction of its rows.
 _TRUSTED_SHARE = 0.3
-# An error that is nothing but the rounding of a kernel in float32.
+# A relative error below this is rounding of a float32 kernel.
 _NOTHING = 1e-5
-# The more landmarks, the farther they fall behind the best of a rank: their number grows as this power of it.
+# The number of landmarks needed grows as this power of the best rank.
 _FALLS_BEHIND = 1.15
-# Up to so many times the rows of the sample, the error of a map is exact: it costs as much as a few sizes on trial.
+# The error of a map is exact for up to 2 times the rows of the sample: that costs as much as a few trials.
 _EXACT_SHARE = 2
-# Merging holds m² numbers.
+# Most landmarks to merge: merging holds m² numbers.
 _MOST_MERGED = 4096
-# Selectors that read all rows choose from a sample of so many in the search, and so many per landmark.
+# Selectors that read all rows use a sample of 8,192 rows in the search, and at least 32 rows per landmark.
 _POOL_ROWS = 8192
 _POOL_ROWS_PER_LANDMARK = 32
 
@@ -67,7 +67,7 @@ _POOL_ROWS_PER_LANDMARK = 32
 class Tried(NamedTuple):
     """A size, its landmarks and their error.
 
-    ``reach`` is its upper end; about that of the whole sample where ``full`` is false, and a part of it was enough.
+    ``reach`` is the upper end of the error; extrapolated to the whole sample if ``full`` is false and a part sufficed.
     """
 
     size: int
@@ -79,22 +79,22 @@ class Tried(NamedTuple):
 
 @dataclass(frozen=True)
 class Sized:
-    """What a search found.
+    """The result of a search.
 
     Attributes
     ----------
     landmarks : Landmarks
         Enough for the tolerance, or as many as the limit allows.
     error : ErrorEstimate
-        Theirs.
+        Error of these landmarks.
     met : bool
         Whether the upper end of the error is below the tolerance.
     needed : int
-        The number of landmarks; where the tolerance was not met, an estimate of how many it would take.
+        The number of landmarks; if the tolerance was not met, an estimate of how many would meet it.
     tried : tuple of (int, ErrorEstimate)
-        Every size on trial, in order.
+        Every size tried, in order.
     trial : Trial
-        The rows that judged them.
+        The sample that judged them.
     """
 
     landmarks: Landmarks
@@ -105,7 +105,7 @@ class Sized:
     trial: Trial
 
     def error_of(self, fitted: NystromMap, passes: Passes) -> ErrorEstimate:
-        """Return the error of a map of all rows, in the norm of the search: exact where that costs about as much."""
+        """Return the error of a map of all rows in the norm of the search: exact if that costs about as much."""
         norm, rows = self.error.norm, passes.rows
         rng, sample = np.random.default_rng(0), self.trial.whole
         if norm == "trace":
@@ -132,29 +132,29 @@ def find_size(
     most: int,
     confidence: float = 0.98,
 ) -> Sized:
-    """Return landmarks whose relative error is below ``tol`` at the upper end of its interval.
+    """Find landmarks whose relative error is below ``tol`` at the upper end of its interval.
 
-    It is measured on 1,000 to 2,000 rows whose kernel is held (:class:`~nystrom.sizing.size_trial.Trial`): a size
-    on trial costs its landmarks and little else. Sizes grow by the decay seen so far until one suffices; its landmarks
-    are then merged (:class:`~nystrom.sizing.size_trial.Merging`) until fewer would not do.
+    The error is measured on 1,000 to 2,000 rows whose kernel is held (:class:`~nystrom.sizing.size_trial.Trial`): a
+    trial costs little more than selecting its landmarks. Sizes grow by the observed decay until one suffices; its
+    landmarks are then merged (:class:`~nystrom.sizing.size_trial.Merging`) as long as fewer suffice.
 
     Parameters
     ----------
     passes, selector, kernel
         The rows, how landmarks are chosen, and the kernel.
     tol : float
-        Of the relative error.
+        Largest relative error.
     rng : numpy.random.Generator
-        The source of randomness.
+        Source of randomness.
     norm : {"fro", "trace", "spectral"}
-        Of the error.
+        Norm of the error.
     most : int
-        The most landmarks.
+        Largest number of landmarks.
     confidence : float
-        Of the interval; above 95 % because several sizes are tried, and the first that passes is taken.
+        Of the interval; above 95 % because several sizes are tried and the first that passes is taken.
     """
     numeric = resolve(kernel, passes)
-    # "auto" sees "scale" as it does in a fit of a given size.
+    # "auto" gets "scale", as in a fit of a given size.
     shown = kernel if isinstance(selector, Auto) else numeric
     selector = once_sampled(selector)
     given = isinstance(selector, GIVEN)
@@ -175,7 +175,7 @@ def find_size(
 
 @dataclass(frozen=True)
 class _Judge:
-    """The error of landmarks, against the tolerance."""
+    """Compares the error of landmarks with the tolerance."""
 
     trial: Trial
     tol: float
@@ -183,10 +183,10 @@ class _Judge:
     confidence: float
 
     def __call__(self, landmarks: Landmarks, *, look: bool = True) -> Tried:
-        """Return the error of these landmarks, by the whole sample.
+        """Return the error of these landmarks on the whole sample.
 
-        With ``look``, where the error may be far from ``tol``, by a part of it if that tells on which side it is. For
-        few landmarks, whose fit takes less time than the pairs of the whole sample, a narrow interval is enough.
+        With ``look``, use a part of the sample first, which suffices if the error is clearly above or below ``tol``.
+        For few landmarks, whose fit takes less time than the pairs of the whole sample, a narrow interval suffices.
         """
         return self._look(landmarks, look)
 
@@ -199,7 +199,7 @@ class _Judge:
             if not worth_it and (not look or aside or error.high - error.value <= _NARROW * error.value):
                 return Tried(m, landmarks, error, error.high, True)
             if aside:
-                # The whole sample's interval would be this much narrower.
+                # The interval of the whole sample would be narrower by this factor.
                 half = (error.high - error.value) * float(np.sqrt(len(trial.rough.numbers) / len(trial.whole.numbers)))
                 return Tried(m, landmarks, error, error.value + half, False)
         error = trial.error(landmarks, self.norm, self.confidence)
@@ -211,11 +211,11 @@ def _reaches(tried: list[Tried]) -> list[tuple[int, float]]:
 
 
 def _needed(judge: _Judge, tried: list[Tried]) -> int:
-    """Return about how many landmarks it would take, where none of the sizes tried were enough.
+    """Estimate how many landmarks would meet the tolerance if none of the sizes tried did.
 
-    As many times more as the best approximation of the sample would need, from the error reached to the tolerance: its
-    eigenvalues know where errors fall faster than by a power of the size. Where the sample is too small to tell, by the
-    decay of the errors.
+    Scales the last size by the ratio of the ranks at which the sample's best approximation has the tolerance and the
+    error reached: its eigenvalues show where errors fall faster than a power of the size. If the sample is too small
+    for that, extrapolates the decay of the errors.
     """
     largest = max(tried, key=lambda t: t.size)
     best = judge.trial.whole.best_errors(judge.norm)
@@ -224,19 +224,19 @@ def _needed(judge: _Judge, tried: list[Tried]) -> int:
     if wanted > _TRUSTED_SHARE * len(best):
         return extrapolate(_reaches(tried), judge.tol)
     needed = largest.size * (wanted / reached) ** _FALLS_BEHIND
-    # As many landmarks as the kernel has dimensions leave nothing.
+    # With as many landmarks as the kernel has dimensions, the error is zero.
     needed = min(needed, exhausted) if exhausted <= _TRUSTED_SHARE * len(best) else needed
     return max(int(np.ceil(needed)), largest.size + 1)
 
 
 def _grow(judge: _Judge, first: Landmarks, choose: Callable[[int], Landmarks], most: int, *, once: bool) -> list[Tried]:
-    """Return sizes tried, larger and larger, up to the first that suffices; only one where landmarks were given."""
+    """Return the sizes tried, growing to the first that suffices; only one if the landmarks were given."""
     tried: list[Tried] = []
     size = min(_START, most)
     while True:
         before = tried[-1].size if tried else 0
         tried.append(judge(choose(size) if tried else first))
-        # Fewer landmarks than were asked for, and no more than before: there are no other rows.
+        # Fewer landmarks than requested, and no more than before: there are no other distinct rows.
         over = once or size >= most or before >= tried[-1].size < size or len(tried) == _MOST_TRIALS
         if over or tried[-1].reach <= judge.tol:
             return tried
@@ -244,19 +244,19 @@ def _grow(judge: _Judge, first: Landmarks, choose: Callable[[int], Landmarks], m
 
 
 def _shrink(judge: _Judge, tried: list[Tried]) -> list[Tried]:
-    """Return smaller sizes tried below the last one, which suffices; their landmarks are merged from its own."""
+    """Return smaller sizes tried below the last one, which suffices; they merge its landmarks."""
     merging: Merging | None = None
     found: list[Tried] = []
     while (size := smaller_size(_reaches([*tried, *found]), judge.tol)) is not None and len(found) < _MOST_MERGES:
         merging = merging or judge.trial.merging(tried[-1].landmarks)
         landmarks = merging.to(size)
-        # A size that may be too small is not taken; to be sure is worth no more time where that is short.
+        # A doubtful size is rejected: a closer look is not worth its time for a cheap fit.
         found.append(judge(landmarks, look=len(tried) == 1 and judge.trial.worth_it(size)))
     return found
 
 
 def larger_size(tried: list[tuple[int, float]], tol: float, most: int) -> int:
-    """Return the next size to try, given sizes and upper ends of errors that are all above the tolerance."""
+    """Return the next size to try, given sizes whose upper ends of the error all exceed the tolerance."""
     largest = max(tried)[0]
     aim = extrapolate(tried, (_AIM_BEYOND if largest < _SMALL else _AIM) * tol)
     growth = _LAST_GROWTH if aim <= _LAST_GROWTH * largest else _MOST_GROWTH
@@ -265,7 +265,7 @@ def larger_size(tried: list[tuple[int, float]], tol: float, most: int) -> int:
 
 
 def smaller_size(tried: list[tuple[int, float]], tol: float) -> int | None:
-    """Return the next size to try below the smallest that suffices; None where that would save little."""
+    """Return the next size to try below the smallest that suffices; None if that would save little."""
     passing = [t for t in tried if t[1] <= tol]
     good, reached = min(passing)
     if reached >= _AIM * tol:
@@ -273,7 +273,7 @@ def smaller_size(tried: list[tuple[int, float]], tol: float) -> int | None:
     close = _CLOSE_ALREADY if reached >= _FAR * tol else _CLOSE
     below = [t for t in tried if t[1] > tol and t[0] < good]
     if not below:
-        # The smallest size was enough already. How errors fall is known from the second size on.
+        # The first size sufficed. The decay is known from the second size on.
         size = good * max(reached / (_AIM * tol), 1e-9) ** (1 / _decay(passing, (good, reached)))
         least = good // (2 if len(passing) == 1 else 8)
         return None if good <= max(close * size, 1) else max(round(size), least, 1)
@@ -297,10 +297,10 @@ def extrapolate(tried: list[tuple[int, float]], tol: float) -> int:
 
 
 def _decay(tried: list[tuple[int, float]], at: tuple[int, float]) -> float:
-    """Return the power of the size as which errors fall near the size ``at``.
+    """Return the exponent of the decay of errors near the size ``at``.
 
-    It is taken between that size and the nearest one well apart: between sizes close to each other errors differ by
-    chance.
+    Estimated between that size and the nearest one that differs by a factor of 1.3 or more: errors of similar sizes
+    differ by chance.
     """
     apart = [t for t in tried if abs(np.log(t[0] / at[0])) >= np.log(_APART) and (t[0] < at[0]) == (t[1] > at[1])]
     if not apart or at[1] <= 0:
@@ -310,7 +310,7 @@ def _decay(tried: list[tuple[int, float]], at: tuple[int, float]) -> float:
 
 
 def why_not_met(found: Sized, selector: Selector, tol: float, most: int, limit: str) -> str:
-    """Return the warning of a tolerance that was not met: what was reached, why no more, and what to do."""
+    """Return the warning for a tolerance that was not met: the error reached, the reason, and what to do."""
     reached = f"{len(found.landmarks)} landmarks reach {found.error}, and tol={tol:g} was asked for"
     if isinstance(selector, GIVEN):
         cause = "these are the landmarks that were given"
@@ -324,29 +324,29 @@ def why_not_met(found: Sized, selector: Selector, tol: float, most: int, limit: 
 
 
 def cut_rank(eigenvalues: Array, error: ErrorEstimate, tol: float) -> int:
-    """Return the least rank that keeps the error below ``tol``, for the eigenvalues of ``L Lᵀ``.
+    """Return the smallest rank that keeps the error below ``tol``, for the eigenvalues of ``L Lᵀ``.
 
-    What is cut adds at most its own norm to the error, and ``‖L Lᵀ‖ ≤ ‖K‖``.
+    The part that is cut adds at most its own norm to the error, and ``‖L Lᵀ‖ ≤ ‖K‖``.
     """
     if error.norm == "spectral":
         return max(int(np.sum(eigenvalues > (tol - error.high) * eigenvalues[0])), 1)
     power = 2 if error.norm == "fro" else 1
-    # Relative to the largest, which may be too large or small to be squared.
+    # Divide by the largest, whose square may overflow or underflow.
     eigenvalues = eigenvalues / max(float(np.max(eigenvalues, initial=0.0)), np.finfo(np.float64).tiny)
-    # The norm of what is cut at rank 0, 1, …
+    # The norm of the part that is cut at rank 0, 1, …
     tails = np.append(np.cumsum((eigenvalues**power)[::-1])[::-1], 0.0) ** (1 / power)
     return max(int(np.argmax(tails <= (tol - error.high) * tails[0])), 1)
 
 
 def once_sampled(selector: Selector) -> Selector:
-    """Return a selector for several sizes from the same rows; "auto" samples them once."""
+    """Return a selector that chooses every size from the same rows; "auto" draws its sample once."""
     return AutoAgain(selector.n_iter) if type(selector) is Auto else selector
 
 
 def choose_landmarks(
     passes: Passes, selector: Selector, size: int, kernel: Kernel, rng: np.random.Generator
 ) -> Landmarks:
-    """Select landmarks; a selector that reads all rows chooses from a sample where there are many."""
+    """Select landmarks; selectors that read all rows choose from a sample if there are many."""
     rows = passes.rows
     pool = max(_POOL_ROWS, _POOL_ROWS_PER_LANDMARK * size)
     if isinstance(selector, Auto) or rows.shape[0] <= 2 * pool:
