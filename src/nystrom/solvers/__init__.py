@@ -1,1 +1,1 @@
-"""The numerics behind the machines: from a map and a target to coefficients."""
+"""Numerical solvers: from a map and a target to coefficients."""

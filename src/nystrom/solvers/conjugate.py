@@ -1,4 +1,4 @@
-"""Conjugate gradients for several right-hand sides side by side, judged by true residuals."""
+"""Conjugate gradients for several right-hand sides at once, with true residuals."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ import numpy as np
 from nystrom.exceptions import ConvergenceWarning, warn_caller
 from nystrom.types import Array
 
-# The residual of the recurrence drifts from the true one. When it claims convergence, the true one is computed; the
-# iteration starts again from it while that lowers it at least by this factor.
+# The recurrence's residual drifts from the true one, which is computed when the recurrence converges. The iteration
+# restarts from it as long as this lowers it at least by this factor.
 _PROGRESS = 0.5
-# Residuals of conjugate gradients may rise by the root of the condition number before they fall, while the error falls
-# with each step. Above this factor rounding has taken over.
+# Residuals may rise by the square root of the condition number before they fall, although the error falls with each
+# step. Above this factor, rounding dominates.
 _DIVERGENCE = 1e8
 _RISE = 1e3
 
 
 @dataclass(frozen=True)
 class Solution:
-    """What the iteration found.
+    """The result of the iteration.
 
     Attributes
     ----------
     coefficients : array (n, t)
         X.
     residuals : array (steps + 1,)
-        ``‖Y − A X‖ / ‖Y‖`` before the first and after each step, the largest of the columns. The last one is the true
-        residual; those before it come from the recurrence wherever they were above ``tol``.
+        ``‖Y − A X‖ / ‖Y‖`` at the start and after each step, the largest over the columns. The last one is the true
+        residual; earlier ones above ``tol`` come from the recurrence.
     converged : bool
         Whether the last residual is at most the tolerance.
     stopped_early : bool
-        Whether ``watch`` ended the iteration.
+        Whether ``watch`` stopped the iteration.
     """
 
     coefficients: Array
@@ -53,31 +53,31 @@ def conjugate_gradients(
     tol: float = 1e-8,
     max_iter: int = 200,
 ) -> Solution:
-    """Solve ``A X = Y`` for a positive definite A, all columns side by side.
+    """Solve ``A X = Y`` for a positive definite A, all columns at once.
 
     Parameters
     ----------
     product : callable
-        ``(V, label) ↦ A V``; the label tells the step and its residual.
+        ``(V, label) ↦ A V``; the label names the step and its residual.
     Y : array (n, t)
         Right-hand sides.
     precondition : callable, optional
         ``V ↦ P⁻¹ V``.
     start : array (n, t), optional
-        Where to start; zeros by default.
+        Initial X; zeros by default.
     watch : callable, optional
-        Called with X after each step; True ends the iteration.
+        Called with X after each step; True stops the iteration.
     residual : callable, optional
-        ``(X, label) ↦ Y − A X`` with more digits than the product has; asked where those are too few to meet ``tol``.
-        The iteration then goes on from it: iterative refinement.
+        ``(X, label) ↦ Y − A X`` with more digits than the product; used if the product is too inaccurate for ``tol``.
+        The iteration then continues from it: iterative refinement.
     tol : float
         Stop when ``‖Y − A X‖ ≤ tol ‖Y‖`` in every column, by the true residual.
     max_iter : int
-        Most steps. The result says if they were not enough, or if rounding allowed no more.
+        Largest number of steps. The result says if they were not enough, or if rounding stopped the iteration.
 
     Notes
     -----
-    Cost: one product per step, and one for each time that convergence is verified.
+    Cost: one product per step, and one per check of convergence.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def conjugate_gradients(
     array([1.      , 0.5     , 0.333333])
     """
     norms = column_norms(Y)
-    # In units of about its length, a power of two, each column's inner products stay in range, and no bit is lost.
+    # Scale each column to about unit length, by a power of two: inner products stay in range without rounding.
     units = 2.0 ** np.round(np.log2(norms))
     norms, Y = norms / units, Y / units
     X = np.zeros_like(Y) if start is None else start / units
@@ -119,7 +119,7 @@ def conjugate_gradients(
 
 
 def column_norms(Y: Array) -> Array:
-    """Return the length of each column, 1 for a column of zeros; squares neither overflow nor vanish."""
+    """Return the length of each column, 1 for a column of zeros, without overflow or underflow of squares."""
     peaks = np.max(np.abs(Y), axis=0, initial=0.0)
     peaks[peaks == 0] = 1.0
     norms = peaks * np.linalg.norm(Y / peaks, axis=0)
@@ -128,7 +128,7 @@ def column_norms(Y: Array) -> Array:
 
 
 def warn_unless_converged(residuals: Array, converged: bool, tol: float, advice: str) -> None:
-    """Warn that the iteration ended above its tolerance, with what to do about it."""
+    """Warn that the iteration ended above its tolerance, with advice."""
     if not converged:
         warn_caller(
             f"conjugate gradients stopped after {len(residuals) - 1} steps at a relative residual of "
@@ -148,11 +148,11 @@ def _descend(
     tol: float,
     max_iter: int,
 ) -> tuple[Array, bool]:
-    """Step from X, whose residual is R, until the recurrence meets ``tol``; return the new X and ``watch``'s value.
+    """Iterate from X, with residual R, until the recurrence meets ``tol``; return the new X and ``watch``'s value.
 
-    Each step lowers the error in the norm of A, although residuals may rise at first. Where the steps are spent, or a
-    direction without positive curvature or residuals beyond all bounds tell of rounding, the X with the least residual
-    is returned; but the last one where no step has lowered the residual yet.
+    Each step lowers the error in the norm of A, although residuals may rise at first. If the steps are used up, or
+    rounding shows in a direction without positive curvature or in residuals that diverge, return the X with the
+    smallest residual; or the last one if no step has lowered the residual yet.
     """
     Z = R if precondition is None else precondition(R)
     P, old = Z.copy(), np.einsum("ij,ij->j", R, Z)
@@ -160,7 +160,7 @@ def _descend(
     begun = least
     while residuals[-1] > tol and len(residuals) <= max_iter:
         Q = product(P, f"conjugate gradients, step {len(residuals)}, residual {residuals[-1]:.1e}")
-        # A column that has converged to the last bit has a zero direction: its step is zero.
+        # A column that has converged exactly has a zero direction: its step is zero.
         curvature = np.einsum("ij,ij->j", P, Q)
         size = np.divide(old, curvature, out=np.zeros_like(old), where=curvature > 0)
         X = X + size * P

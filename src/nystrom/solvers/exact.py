@@ -1,8 +1,8 @@
-"""The exact kernel ridge answer: directly for a few thousand rows, else conjugate gradients with the low-rank factor.
+"""Exact kernel ridge regression: direct for a few thousand rows, else preconditioned conjugate gradients.
 
-``(K + λI) α = y`` is solved without forming K: each step needs one product ``K v``, made tile by tile and used by
-symmetry for both of its halves. The factor's ``L Lᵀ + λI``, inverted by Equation 5 of the paper, takes care of the
-large eigenvalues that slow plain conjugate gradients down.
+``(K + λI) α = y`` is solved without forming K: each step needs one product ``K v``, computed tile by tile, each tile
+serving both triangles by symmetry. The factor's ``L Lᵀ + λI``, inverted by Equation 5 of the paper, removes the large
+eigenvalues that slow down plain conjugate gradients.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from nystrom.rows.base import Block, RowBlocks, WrappedRows
 from nystrom.solvers.conjugate import Solution, column_norms, conjugate_gradients, warn_unless_converged
 from nystrom.types import Array, Matrix, to_dense
 
-# Rows of a tile: its 512 × 512 values are 2 MiB in float64 and stay in the cache from the exponential to the product.
+# Rows per tile: 512 × 512 float64 values are 2 MiB and stay in the cache from the exponential to the product.
 TILE_ROWS = 512
-# Rows on which values in float32 are compared with those in float64, and the largest difference that is rounding.
+# Rows on which float32 values are compared with float64, and the largest difference that counts as rounding.
 _COMPARED_ROWS = 64
 _FLOAT32_ROUNDING = 1e-5
 
 
 class TiledRows(WrappedRows):
-    """Rows cut into small blocks of float64, for products with the kernel of all pairs of them."""
+    """Rows in small float64 blocks, for products with the kernel of all pairs of rows."""
 
     has_target = False
     has_weight = False
@@ -63,19 +63,19 @@ class TiledRows(WrappedRows):
 class KernelProduct:
     """``V ↦ K V`` for the kernel matrix of the rows.
 
-    Cost of one call: n²/2 values of the kernel, or their reading where they are held, and O(n t) memory beyond a tile
-    for each thread.
+    Cost of one call: n²/2 kernel values, or reading them if they are held, and O(n t) memory in addition to one tile
+    per thread.
 
     Parameters
     ----------
     tiles, kernel, engine
-        The rows, k, and what runs the passes.
+        The rows, k, and the engine that runs the passes.
     dtype : dtype
-        Of the kernel values; sums are float64.
+        Dtype of the kernel values; sums are float64.
     room : float
-        Bytes in which tiles are held from call to call, as many as fit.
+        Bytes in which tiles are kept between calls, as many as fit.
     shards : RowBlocks or None
-        The same rows on a cluster, which then computes the products, each chunk with all rows.
+        The same rows on a cluster, which then computes the products of each chunk with all rows.
     place : Place or None
         The device that computes the values.
     """
@@ -104,11 +104,11 @@ class KernelProduct:
 
     @property
     def holds_all(self) -> bool:
-        """Whether every tile fits in the room."""
+        """Whether every tile fits in ``room``."""
         return self._n_held == self.tiles.n_blocks and self.shards is None
 
     def in_float32(self) -> KernelProduct | None:
-        """Return the product with values in float32, at half the cost; None where they would not be the same values."""
+        """Return the product with float32 values, at half the cost; None if their differences exceed rounding."""
         if not self.kernel.has_coordinates or self.kernel.of_objects or self.shards is not None:
             return None
         few = self.tiles.take(np.arange(min(_COMPARED_ROWS, self.tiles.shape[0])))
@@ -119,7 +119,7 @@ class KernelProduct:
 
     @cached_property
     def _n_held(self) -> int:
-        """Rows of tiles, from the first on, that the room holds; the first has most tiles."""
+        """Number of leading block rows whose tiles fit in ``room``; the first has the most tiles."""
         count, size = self.tiles.n_blocks, self.tiles.block_rows**2 * np.dtype(self.dtype).itemsize
         taken = np.cumsum([size * (count - index) for index in range(count)])
         return int(np.searchsorted(taken, self.room, side="right"))
@@ -134,7 +134,7 @@ class KernelProduct:
         return self.kernel.prepare(X, center=self._center)
 
     def _values(self, block: Block) -> Iterator[tuple[slice, Array]]:
-        """Yield the tiles of K to the right of the diagonal in the rows of this block, with their columns."""
+        """Yield the tiles of K on and right of the diagonal in the rows of this block, with their columns."""
         tiles, dtype = self.tiles, self.dtype
         spans = [
             slice(i * tiles.block_rows, min((i + 1) * tiles.block_rows, tiles.shape[0]))
@@ -160,7 +160,7 @@ class KernelProduct:
         def step(block: Block) -> Sums:
             out = np.zeros_like(V)
             own = slice(block.start, block.stop)
-            # One room for all tiles: it stays in the cache, and memory is not asked for anew.
+            # Reuse one buffer for all tiles: it stays in the cache and needs no further allocation.
             room = np.empty((tile_rows, tile_rows))
             for span, values in self._values(block):
                 K = values
@@ -213,23 +213,23 @@ def product_with_rows(kernel: Kernel, X: Matrix, tiles: TiledRows, coefficients:
     return out
 
 
-# The features of all rows are held for the preconditioner up to this many bytes; beyond, each call computes them.
+# Features of all rows are held for the preconditioner up to this many bytes; beyond, each call computes them.
 _HELD_BYTES = 512 * 2**20
-# Values in float32 move the eigenvalues of K by about ε32 √n k(x, x); a regularisation this many times larger keeps the
-# matrix positive definite and each refinement effective.
+# Float32 values change the eigenvalues of K by about ε32 √n k(x, x); a penalty this many times larger keeps the matrix
+# positive definite and each refinement effective.
 _FLOAT32_SAFETY = 30.0
-# Up to so many rows, Cholesky's method takes no more operations than the steps that hard problems need.
+# Up to this many rows, Cholesky's method takes no more operations than the steps of a hard problem.
 _DIRECT_ROWS = 4096
-# K, its weighted copy, and the factor.
+# Matrices in memory: K, its weighted copy, and the factor.
 _MATRICES = 3
-# Each refinement gains at most so many digits: what is beyond is rounding of values in float32.
+# Residual that each refinement can gain (5 digits: the rounding of float32 values), and the least gain to continue.
 _REFINED_TOL = 1e-5
 _REFINED_LEAST_GAIN = 0.5
 
 
 @dataclass(frozen=True)
 class FactorPreconditioner:
-    """``V ↦ (D L Lᵀ D + λI)⁻¹ V`` with the features L of the rows and ``D`` the roots of their weights.
+    """``V ↦ (D L Lᵀ D + λI)⁻¹ V`` with the features L of the rows and ``D`` the square roots of their weights.
 
     Cost of one call: O(n r t) if the features fit in 512 MiB; else they are computed in each call.
     """
@@ -255,8 +255,8 @@ class FactorPreconditioner:
 
     @cached_property
     def _inverse(self) -> tuple[Array, bool]:
-        # The Gram matrix of the same features that each call multiplies with: an inverse of anything else would
-        # leave an error of rounding / λ.
+        # The Gram matrix of the same rounded features that each call multiplies with; any other would leave an
+        # error of rounding / λ.
         L = self._held
         if L is not None:
             inner = gram(L)
@@ -290,7 +290,7 @@ def solve_exactly(
 ) -> Solution:
     """Solve ``(K + λ D⁻²) α = y`` with ``D²`` the weights: exact kernel ridge regression.
 
-    Solved as ``(D K D + λI) β = D y``, ``α = D β``, which has an answer also where a weight is 0.
+    Solved as ``(D K D + λI) β = D y``, ``α = D β``, which is defined even if a weight is 0.
 
     Parameters
     ----------
@@ -301,9 +301,9 @@ def solve_exactly(
     alpha : float
         λ.
     fitted : NystromMap or None
-        The factor for the preconditioner; None is plain conjugate gradients.
+        The factor for the preconditioner; None for plain conjugate gradients.
     rows : RowBlocks
-        The rows of the fit, in blocks of their own size.
+        The rows of the fit, in their own blocks.
     weight : array (n,), optional
         Weights of the rows.
 
@@ -328,7 +328,7 @@ def solve_exactly(
     if direct:
         found = _directly(product, column, alpha, column * Y, tol)
     elif start is not None and before[-1] <= tol:
-        # The last residual is the true one: nothing is left to do.
+        # The last residual is the true one: done.
         found = Solution(start, before, True)
     else:
         found = conjugate_gradients(
@@ -339,7 +339,7 @@ def solve_exactly(
             tol=tol,
             max_iter=max(max_iter - len(before[:-1]), 0),
         )
-        # Its first residual is the last of those before.
+        # Its first residual equals the last of the previous ones.
         found = replace(found, residuals=np.concatenate([before[:-1], found.residuals]))
     if direct and not found.converged:
         warn_caller(
@@ -359,8 +359,8 @@ def solve_exactly(
 def _directly(product: KernelProduct, column: Array, alpha: float, Y: Array, tol: float) -> Solution:
     """Return the solution by Cholesky's method, refined once.
 
-    Where rounding of K exceeds λ, by the eigenvectors: those below that rounding are left out, for they would drown
-    the others in what is made of the coefficients.
+    If the rounding of K exceeds λ, use the eigenvectors instead, without those below that rounding: their coefficients
+    would dominate the predictions.
     """
     K = column * product.matrix() * column.T
     A = K.copy()
@@ -385,7 +385,7 @@ def _directly(product: KernelProduct, column: Array, alpha: float, Y: Array, tol
 
 
 def _cheaper(product: KernelProduct, alpha: float) -> KernelProduct | None:
-    """Return the product with values in float32, if they keep ``K + λI`` positive definite."""
+    """Return the product with float32 values, if they keep ``K + λI`` positive definite."""
     n = product.tiles.shape[0]
     top = float(np.max(product.kernel.diag(product.tiles.block(0).X)))
     if alpha < _FLOAT32_SAFETY * float(np.finfo(np.float32).eps) * np.sqrt(n) * top:
@@ -403,10 +403,10 @@ def _refine(
     tol: float,
     max_iter: int,
 ) -> tuple[Array, Array]:
-    """Return an approximate solution and the residuals on the way: conjugate gradients on values in float32, refined.
+    """Return an approximate solution and its residuals: conjugate gradients on float32 values with refinement.
 
-    Each round solves for the true residual, which values in float64 give, with values in float32. The last residual is
-    the true one.
+    Each round computes the true residual from float64 values, and solves for it with float32 values. The last residual
+    is the true one.
     """
 
     def weighted(V: Array, label: str) -> Array:

@@ -1,12 +1,12 @@
-"""Kernel ridge regression on many landmarks by conjugate gradients: no n m² work, and one m × m matrix.
+"""Kernel ridge regression on many landmarks by conjugate gradients: without n m² operations, with one m × m matrix.
 
 The function ``f(x) = k(x, Z) a + b`` that minimises ``Σ w (y − f(x))² + λ aᵀ W a`` solves the normal equations
 
     (CᵀDC + λW) a = CᵀDy,        C = k(X, Z), W = k(Z, Z), D the weights, C and y centred if there is an intercept.
 
-Each step is one fold, ``CᵀD(C v)``; C is computed block by block, or held where there is room. Small problems hold
-whitened features instead, which stay accurate for any W. Kernel values may be float32: their rounding is a fixed change
-of the features. The sums ``C v`` and ``Cᵀ u`` are always float64: in float32 the iteration stalls far from the answer.
+Each step is one pass, ``CᵀD(C v)``; C is computed block by block, or held if there is room. Small problems hold
+whitened features instead, which are accurate for any W. Kernel values may be float32: their rounding is a fixed
+perturbation of the features. The sums ``C v`` and ``Cᵀ u`` are always float64: in float32 the iteration stalls early.
 """
 
 from __future__ import annotations
@@ -48,11 +48,10 @@ from nystrom.types import Array, Matrix, to_dense
 
 @dataclass(frozen=True)
 class UnfactoredMap(FeatureMap):
-    """The function ``X ↦ k(X, Z)``, where a :class:`nystrom.nystroem.factor.NystromMap` would cost n m² operations.
+    """The function ``X ↦ k(X, Z)``, for when a :class:`nystrom.nystroem.factor.NystromMap` would cost n m² operations.
 
-    It has no eigenvalues and no certificate; asking for them is an ``AttributeError`` that says what to do. Features,
-    with every direction of the landmarks, and with them errors, are there for those who ask: O(m³) for the first of
-    them, and O(m²) per row.
+    It has no eigenvalues and no certificate; accessing them raises an ``AttributeError`` with advice. Features with
+    every direction of the landmarks, and errors, are computed on request: O(m³) once, and O(m²) per row.
     """
 
     landmarks: Landmarks
@@ -60,7 +59,7 @@ class UnfactoredMap(FeatureMap):
 
     @cached_property
     def projection(self) -> Array:  # type: ignore[override]
-        """M, found when it is first asked for."""
+        """M, computed on first access."""
         return spanning_projection(self.kernel, self.landmarks)
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -72,17 +71,17 @@ class UnfactoredMap(FeatureMap):
         )
 
 
-# With more directions than this, or than this share of the landmarks, all landmarks are kept.
+# With more directions than this, or than this fraction of the landmarks, keep all landmarks.
 _MOST_DIRECTIONS = 500
 _MOST_SHARE = 0.25
 
 
 def independent_landmarks(kernel: Kernel, landmarks: Landmarks) -> Array | None:
-    """Return the numbers of landmarks whose kernel functions span those of all, to rounding; None if they are many.
+    """Return the numbers of landmarks whose kernel functions span those of all, up to rounding; None if many.
 
-    A linear kernel has as many directions as columns, and a polynomial or a very wide kernel few more: the kernel
-    matrix of thousands of landmarks is then singular, and equations in their coefficients lose digits. Pivoted Cholesky
-    finds a subset of the landmarks that leaves nothing of the others but rounding.
+    A linear kernel has as many directions as columns, and a polynomial or a very wide kernel only a few more: the
+    kernel matrix of thousands of landmarks is then singular, and equations in their coefficients lose digits. Pivoted
+    Cholesky finds a subset of the landmarks that explains the others up to rounding.
 
     Cost: O(m r²) time and O(m r) memory for r directions, at most 500.
     """
@@ -102,7 +101,7 @@ def independent_landmarks(kernel: Kernel, landmarks: Landmarks) -> Array | None:
         columns[count] = column / np.sqrt(left[pivot])
         pivots[count] = pivot
         left -= columns[count] ** 2
-        # Its own remainder is rounding, and must not be drawn again.
+        # Its own residual is rounding, and must not be selected again.
         left[pivot] = 0.0
     return None
 
@@ -131,7 +130,7 @@ def hold_features(
 def hold_whitened(
     rows: RowBlocks, engine: Engine, kernel: Kernel, landmarks: Landmarks, evaluate: Callable[[Matrix], Array]
 ) -> tuple[Array, RowBlocks, Array | None]:
-    """Return the whitening T, the features ``C T`` of all rows, none of which exceeds its kernel, and the weights."""
+    """Return the whitening T, the features ``C T`` of all rows, checked against k(x, x), and the weights."""
     W = landmark_kernel(kernel, landmarks)
     top = float(np.max(np.diag(W)))
     for caution in CAUTIONS:
@@ -164,26 +163,26 @@ class _Beside:
         return _Beside(self.targets + other.targets, self.weights + other.weights, min(self.margin, other.margin))
 
 
-# Kernel values of one tile of rows: they stay in the cache from the exponential to both products.
+# Bytes of kernel values per tile: they stay in the cache from the exponential to both products.
 _TILE_BYTES = 2 * 2**20
 _MIN_TILE_ROWS = 64
-# Of held values, which are read once: fewer, longer calls.
+# Bytes per tile of held values, which are read once: fewer, longer calls.
 _HELD_TILE_BYTES = 64 * 2**20
-# Whitened features are made where that takes about a second at most, and held up to this many bytes.
+# Whitened features are used if they take at most this many products (about a second) and bytes.
 _WHITENED_PRODUCTS = 2e10
 _WHITENED_BYTES = 512 * 2**20
-# Rows per whitened feature from which their Gram matrix is estimated, unless all of it takes few products.
+# Sample rows per whitened feature for the Gram matrix, unless the full one takes few products.
 _SAMPLE_ROWS = 8
 _GRAM_PRODUCTS = 4e9
 _PIECE_ROWS = 2048
-# Rows that are looked at to see whether a kernel of unknown kind is positive semidefinite.
+# Rows that are checked if the kernel is not known to be positive semidefinite.
 _CHECKED_ROWS = 1000
-# A landmark without rows counts in the preconditioner as if it had this share of an even one's.
+# Rows assumed for a landmark without rows in the preconditioner, as a fraction of the mean per landmark.
 _LEAST_SHARE = 0.1
 
 
 class Target(NamedTuple):
-    """The right-hand side ``FᵀD(y − mean)`` and what an intercept needs: ``FᵀD1``, ``Σ w`` and the mean of y."""
+    """The right-hand side ``FᵀD(y − mean)``, and for an intercept ``FᵀD1``, ``Σ w`` and the mean of y."""
 
     cross: Array
     total: Array
@@ -194,7 +193,7 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True)
 class LandmarkSolution:
-    """What the iteration found.
+    """The result of the iteration.
 
     Attributes
     ----------
@@ -203,9 +202,9 @@ class LandmarkSolution:
     intercept : array (t,)
         b; zeros without an intercept.
     residuals : array (steps + 1,)
-        Relative residuals of the preconditioned equations before the first and after each step; the last is true.
+        Relative residuals of the preconditioned equations at the start and after each step; the last is the true one.
     converged : bool
-        Whether the last is at most the tolerance, or the iteration was ended on purpose.
+        Whether the last is at most the tolerance, or the iteration was stopped early.
     """
 
     coefficients: Array
@@ -216,11 +215,11 @@ class LandmarkSolution:
 
 @dataclass(frozen=True)
 class LandmarkProblem:
-    """The normal equations of some rows and landmarks, ready to be solved for any regularisation.
+    """The normal equations of some rows and landmarks, which can be solved for any regularisation.
 
-    ``held`` are the features F as rows, with targets and weights beside them; None where each pass computes C again.
-    ``landmarks`` may be some of the ``n_landmarks`` that were given, those with the numbers ``kept``; the coefficients
-    of the others are 0.
+    ``held`` contains the features F as rows, with targets and weights; None if each pass computes C again.
+    ``landmarks`` may be a subset of the ``n_landmarks`` given, those with the numbers ``kept``; the coefficients of the
+    others are 0.
     """
 
     rows: RowBlocks
@@ -240,11 +239,11 @@ class LandmarkProblem:
 
     @property
     def sizes(self) -> Array:
-        """Rows of each landmark, as the preconditioner counts them."""
+        """Rows per landmark, as the preconditioner counts them."""
         return np.maximum(self.target.sizes, _LEAST_SHARE * self.target.weight / len(self.landmarks))
 
     def product(self, V: Array, *, label: str) -> Array:
-        """Return ``FᵀDF V``, of the centred F with an intercept: one pass."""
+        """Return ``FᵀDF V``, with F centred if there is an intercept: one pass."""
         if self.held is None:
             product = gram_product(self.rows, self.engine, self._evaluate, V, label=label)
         else:
@@ -263,7 +262,7 @@ class LandmarkProblem:
         tol: float = 1e-8,
         max_iter: int = 200,
     ) -> tuple[LandmarkSolution, Array]:
-        """Return the solution at one regularisation, and where to start from at the next.
+        """Return the solution for one regularisation, and the start for the next.
 
         Parameters
         ----------
@@ -272,12 +271,12 @@ class LandmarkProblem:
         start : array, optional
             The second result of an earlier call.
         watch : callable, optional
-            Called with coefficients and intercept after each step; True ends the iteration.
+            Called with coefficients and intercept after each step; True stops the iteration.
         smooth : float
-            Least λ of the preconditioner. With a large one the first step is near the solution for it, and each further
-            step regularises less.
+            Least λ of the preconditioner. With a large one, the first step is near the solution for it, and each
+            further step regularises less.
         tol, max_iter
-            Relative residual to reach, and most steps.
+            Relative residual to reach, and largest number of steps.
 
         Notes
         -----
@@ -290,7 +289,7 @@ class LandmarkProblem:
             begin = None if start is None else inner.rescale(start)
 
         def preconditioned(over_rows: Callable[..., Array], ridge: float) -> Callable[[Array, str], Array]:
-            """Return the function of β that is ``over_rows(v) + ridge W v`` for v = P β, in the basis of β."""
+            """Return the function β ↦ ``over_rows(v) + ridge W v`` for v = P β, in the basis of β."""
 
             def apply(beta: Array, label: str) -> Array:
                 with blas_threads(1):
@@ -312,7 +311,7 @@ class LandmarkProblem:
         found = conjugate_gradients(
             preconditioned(self.product, alpha),
             right,
-            # Whitened features are accurate as they are.
+            # Whitened features need no refinement.
             residual=preconditioned(self._gradient, -alpha) if isinstance(inner, FalkonPreconditioner) else None,
             start=begin,
             watch=None if watch is None else lambda beta: watch(*finish(beta)),
@@ -324,7 +323,7 @@ class LandmarkProblem:
         return solution, inner.unscale(found.coefficients)
 
     def _spread(self, coefficients: Array) -> Array:
-        """Return the coefficients of all landmarks that were given."""
+        """Return the coefficients for all given landmarks, 0 for unused ones."""
         if self.kept is None:
             return coefficients
         whole = np.zeros((self.n_landmarks, coefficients.shape[1]))
@@ -332,9 +331,9 @@ class LandmarkProblem:
         return whole
 
     def _gradient(self, coefficients: Array, *, label: str) -> Array:
-        """Return ``CᵀD(y − C a − b)`` for the best b, or 0, in extended precision: one pass.
+        """Return ``CᵀD(y − C a − b)`` for the best b (or b = 0), in extended precision: one pass.
 
-        With dependent landmarks a is large and ``C a`` cancels, so float64 sums leave too few digits of the residual.
+        With dependent landmarks a is large and ``C a`` cancels, so the residual has too few digits in float64.
         """
         total, weight = self.target.total.astype(np.longdouble), self.target.weight
         wide = coefficients.astype(np.longdouble)
@@ -364,7 +363,7 @@ class LandmarkProblem:
 def gram_product(
     rows: RowBlocks, engine: Engine, evaluate: Callable[[Matrix], Array] | None, V: Array, *, label: str
 ) -> Array:
-    """Return ``FᵀDF V``: one pass over the rows, or over F itself if there is nothing to evaluate."""
+    """Return ``FᵀDF V``: one pass over the rows, or over F itself if it is held."""
     features = _feature_tiles(rows, evaluate, len(V), _TILE_BYTES if evaluate else _HELD_TILE_BYTES)
 
     def step(block: Block) -> Sums:
@@ -388,22 +387,22 @@ def landmark_problem(
     whitened: bool = True,
     alpha: float | None = None,
 ) -> LandmarkProblem:
-    """Return the normal equations: one pass, and one more for the mean of the target if there is an intercept.
+    """Return the normal equations: one pass, and another for the mean of the target if there is an intercept.
 
     Parameters
     ----------
     rows : RowBlocks
-        With their target, and weights if any.
+        With targets, and weights if any.
     engine, kernel, landmarks
         How rows are read, k with numeric parameters, and Z.
     fit_intercept : bool
         Whether C and y are centred.
     room : float
-        Bytes in which features may be held.
+        Bytes available for holding features.
     whitened : bool
         Whether small problems hold whitened features instead of kernel values.
     alpha : float, optional
-        The least λ that will be solved for, where it is known.
+        The smallest λ that will be solved for, if known.
     """
     given = len(landmarks)
     kept = independent_landmarks(kernel, landmarks)
@@ -446,7 +445,7 @@ def landmark_problem(
 def _check_some_rows(
     rows: RowBlocks, kernel: Kernel, evaluate: Callable[[Matrix], Array], inner: Preconditioner, m: int
 ) -> None:
-    """Raise if the whitened features of some rows exceed their kernel: it is not positive semidefinite."""
+    """Raise if the whitened features of some rows exceed their kernel: it is then not positive semidefinite."""
     if kernel.is_psd:
         return
     X = rows.take(np.linspace(0, rows.shape[0] - 1, min(_CHECKED_ROWS, rows.shape[0])).astype(int))
@@ -464,7 +463,7 @@ def _weight_and_target(block: Block) -> tuple[Array, Array]:
 
 
 def _target_mean(rows: RowBlocks, engine: Engine) -> Array:
-    """Return the weighted mean of each target: one pass that computes no kernel."""
+    """Return the weighted mean of each target: one pass without kernel values."""
 
     def step(block: Block) -> Sums:
         w, y = _weight_and_target(block)
@@ -477,7 +476,7 @@ def _target_mean(rows: RowBlocks, engine: Engine) -> Array:
 def _feature_tiles(
     rows: RowBlocks, evaluate: Callable[[Matrix], Array] | None, m: int, tile_bytes: int = _TILE_BYTES
 ) -> Callable[[Block], Iterator[tuple[Block, Array]]]:
-    """Return the function that cuts a block into pieces with their rows of F."""
+    """Return the function that cuts a block into tiles with their rows of F."""
     tile_rows = max(_MIN_TILE_ROWS, tile_bytes // (m * rows.dtype.itemsize))
 
     def tiles(block: Block) -> Iterator[tuple[Block, Array]]:
@@ -496,7 +495,7 @@ def _target(
     *,
     centred: bool,
 ) -> Target:
-    """Return the right-hand side, and the rows nearest to each landmark: one pass."""
+    """Return the right-hand side, and the number of rows nearest to each landmark: one pass."""
     name = rows.name
     features = _feature_tiles(rows, evaluate, width)
 
@@ -514,7 +513,7 @@ def _target(
     products, sums, sizes = engine.fold(rows, step, label="target")
     cross, total, weight, mean = products[:, :-1], products[:, -1], float(sums[-1]), np.zeros(len(sums) - 1)
     if centred:
-        # What the shift, rounded, has left of the mean.
+        # The part of the mean that the rounded shift has left.
         rest = sums[:-1] / weight
         cross, mean = cross - np.outer(total, rest), shift + rest
     return Target(cross, total, weight, mean, sizes)
@@ -523,7 +522,7 @@ def _target(
 def _sample(
     held: RowBlocks, weight: Array | None, target: Target, every: int | None = None, *, centred: bool
 ) -> Iterator[tuple[Array, Array]]:
-    """Yield evenly spread rows of the features, centred if asked, and the weight that each stands for."""
+    """Yield evenly spaced rows of the features, centred if requested, with adjusted weights."""
     n, k = held.shape
     numbers = np.arange(0, n, every or max(1, n // (_SAMPLE_ROWS * max(k, 1))))
     w = np.ones(len(numbers)) if weight is None else weight[numbers]

@@ -1,12 +1,12 @@
-"""Convex losses on the features of a map: limited-memory quasi-Newton steps, one pass over the rows each.
+"""Convex losses on the features of a map: limited-memory quasi-Newton steps, each one pass over the rows.
 
 The problem is ``min Σ_k C Σ_i w_i ℓ(y_i, s_i) + ½‖W‖²`` with scores ``s = φ(x)ᵀW + b`` and b unpenalised. The features
-are taken in the basis in which their (weighted, with an intercept: centred) Gram matrix is diagonal, Λ. Where all
-scores are 0 the Hessian is then nearly ``1 + C κ Λ`` (κ the loss's curvature), and that is the metric of the steps. On
-the features of mnist, C = 100, twelve such steps reach the loss of a hundred without it.
+use the basis in which their (weighted, with an intercept: centred) Gram matrix is diagonal, Λ. At scores 0 the Hessian
+is then nearly ``1 + C κ Λ`` (κ the loss's curvature), which is the metric of the steps. On the features of mnist with
+C = 100, twelve such steps reach the loss of a hundred without it.
 
 Features are never formed: with A = M W, the scores are ``k(x, Z) A``, and the gradient is ``Mᵀ Σ k(Z, x) ∂ℓ``. The
-kernel values may be float32; their products are taken in float64, for M can be large.
+kernel values may be float32; their products are float64, because M can be large.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from nystrom.solvers.losses import EigenBasis, LandmarkBasis, Loss, LossBasis
 from nystrom.solvers.ridge import ridge_problem
 from nystrom.types import Array, Matrix, to_dense
 
-# Kernel values of all rows are held up to this many bytes where no max_memory is given; beyond, and where the budget
-# has no room for them, every pass evaluates the kernel again.
+# Kernel values of all rows are held up to this many bytes without max_memory; beyond, and if max_memory has no room
+# for them, every pass evaluates the kernel again.
 _HELD_BYTES = 2**30
-# Losses are taken this many bytes of float64 kernel values at a time, so that both products find a tile in the cache.
+# Bytes of float64 kernel values per tile, so that both products find it in the cache; and least rows per tile.
 _TILE_BYTES = 2 * 2**20
 _MIN_TILE_ROWS = 64
-# Pairs of steps and changes of the gradient that approximate the Hessian.
+# Number of pairs (step, change of the gradient) that approximate the Hessian.
 _MEMORY = 10
-# Least decrease that is taken, as a share of what the slope promises.
+# Least decrease of an accepted step, as a fraction of the decrease that the slope predicts; and shortest step.
 _DECREASE = 1e-4
 _SHORTEST = 1e-10
-# What the steps remember of the Hessian shows about a tenth of what is left to gain where C is large and most rows are
-# far from the boundary: 4 to 20 times less on digits and random rows, C = 100 to 1e6.
+# Safety factor on the estimated remaining gain: with large C and most rows far from the boundary the estimate was 4 to
+# 20 times too low, on digits and random rows, C = 100 to 1e6.
 _CAUTION = 10
 _EPS = float(np.finfo(np.float64).eps)
-# Numbers below this have no reciprocal.
+# Smaller numbers have no finite reciprocal.
 _LEAST = 4 * float(np.finfo(np.float64).tiny)
 _TINY = float(np.finfo(np.float64).tiny)
 _ROUNDING = 8 * _EPS
@@ -58,11 +58,11 @@ class Problem:
     Attributes
     ----------
     rows : RowBlocks
-        Kernel values with the landmarks, or rows that ``evaluate`` makes them of; with target and weight beside each.
+        Kernel values with the landmarks, or rows from which ``evaluate`` computes them; with targets and weights.
     evaluate : callable
         From rows to kernel values.
     held : bool
-        Whether ``rows`` are the values.
+        Whether ``rows`` holds the kernel values.
     engine : Engine
         How a pass runs.
     loss : Loss
@@ -72,11 +72,11 @@ class Problem:
     weight : float
         Sum of the weights.
     share : float
-        The same as a share of the rows that the basis knows.
+        Sum of the weights as a fraction of that of the rows in the basis.
     n_columns : int
-        t, the scores per row.
+        t, the number of scores per row.
     fit_intercept : bool
-        Whether b is there.
+        Whether there is an intercept b.
     """
 
     rows: RowBlocks
@@ -140,7 +140,7 @@ def _loss_step(loss: Loss, A: Array, c: Array, evaluate: Callable[[Matrix], Arra
     def step(block: Block) -> Sums:
         K = block.X if evaluate is None else evaluate(block.X)
         values, products, sums = np.zeros(1 if loss.coupled else t), np.zeros((m, t)), np.zeros(t)
-        # Overflow is found in the sum of the losses, where it is an error with advice.
+        # Do not warn of overflow here: it is detected in the sum of the losses and raised with advice.
         with np.errstate(over="ignore", invalid="ignore"):
             add_pieces(Block(block.index, block.start, K, block.y, block.weight), values, products, sums)
         return Sums(values, products, sums)
@@ -151,7 +151,7 @@ def _loss_step(loss: Loss, A: Array, c: Array, evaluate: Callable[[Matrix], Arra
             y = np.asarray(piece.y).reshape(len(tile), -1)
             value, gradient = loss.evaluate(y, thin_product(tile, A) + c)
             if piece.weight is not None:
-                # A row of weight 0 is left out, whatever it holds.
+                # A row of weight 0 is ignored, whatever its values.
                 w = np.asarray(piece.weight, dtype=np.float64)[:, None]
                 value, gradient = value * w, gradient * w
             values += value.sum(axis=0)
@@ -172,14 +172,14 @@ def make_problem(
     n_columns: int,
     fit_intercept: bool,
 ) -> Problem:
-    """Return the problem for the rows of a fitted map, its kernel values held where there is room: at most one pass.
+    """Return the problem for the rows of a fitted map, with kernel values held if there is room: at most one pass.
 
     Parameters
     ----------
     rows : RowBlocks
-        Those that the map was fitted to, with any target; the map must have seen the same weights.
+        The rows that the map was fitted to, with any target and the same weights.
     y, weight : arrays
-        Target and weight of each row, as the loss takes them.
+        Target and weight of each row, in the form that the loss takes.
     """
     shape = ridge_problem(fitted, fit_intercept=fit_intercept)
     vectors = np.eye(len(shape.values)) if shape.vectors is None else shape.vectors
@@ -215,7 +215,7 @@ def make_landmark_problem(
     n_columns: int,
     fit_intercept: bool,
 ) -> Problem:
-    """Return the same problem for landmarks too many for a map: the basis is that of conjugate gradients.
+    """Return the same problem for too many landmarks for a map: the basis is that of conjugate gradients.
 
     Cost: two passes at most; m³ operations for each C, and one m × m matrix.
     """
@@ -251,7 +251,7 @@ def _room(engine: Engine) -> float:
 
 @dataclass(frozen=True)
 class Solution:
-    """Where :func:`minimise` ended: the unknowns, the objective and the passes made."""
+    """The result of :func:`minimise`: the unknowns, the objective and the number of passes."""
 
     x: Array
     objective: float
@@ -259,10 +259,10 @@ class Solution:
 
 
 class _Objective:
-    """``C Σ w ℓ + ½‖W‖²`` in unknowns scaled by the metric of the steps, and inner products there.
+    """``C Σ w ℓ + ½‖W‖²`` in unknowns scaled by the metric of the steps, with inner products in that metric.
 
-    Columns of a loss that is not coupled have their own objective and inner products, of shape (t,); a coupled one has
-    one for all, of shape (1,).
+    For a loss that is not coupled, each column has its own objective and inner products, of shape (t,); a coupled loss
+    has one for all columns, of shape (1,).
     """
 
     def __init__(self, problem: Problem, C: float) -> None:
@@ -277,7 +277,7 @@ class _Objective:
         return self._joined(self._metric.spread(W), b / self._intercept_root)
 
     def scaled(self, x: Array) -> Array:
-        """Return the unknowns in which the steps are made."""
+        """Return the scaled unknowns, in which steps are taken."""
         W, b = self.problem.split(x)
         return self._joined(self._metric.gather(W), b * self._intercept_root)
 
@@ -298,7 +298,7 @@ class _Objective:
 
 
 class _Memory:
-    """The last steps and changes of the gradient of each column, and the direction they give."""
+    """The last steps and gradient changes of each column, and the direction that they give."""
 
     def __init__(self, objective: _Objective) -> None:
         self.dot = objective.dot
@@ -306,7 +306,7 @@ class _Memory:
         self.scale = np.ones(1)
 
     def add(self, step: Array, change: Array, moved: Array) -> None:
-        """Take in a step; columns that did not move, or whose slope did not change, are skipped."""
+        """Add a step; columns that did not move, or whose slope did not change, are skipped."""
         along, squares = self.dot(step, change), self.dot(change, change)
         sound = moved & (along > np.maximum(_EPS * squares, _LEAST))
         inverse = np.where(sound, 1 / np.where(sound, along, 1.0), 0.0)
@@ -328,7 +328,7 @@ class _Memory:
 
 
 class _Search:
-    """The columns on their way down: where each is, which way it looks and how far it tries to go."""
+    """The state of the line search of each column: its point, direction and trial step length."""
 
     def __init__(self, objective: _Objective, u: Array) -> None:
         self.objective = objective
@@ -339,7 +339,7 @@ class _Search:
         self.length = np.ones_like(self.value)
 
     def unfinished(self, tol: float) -> Array:
-        """Return which columns have more than the share ``tol`` to gain, and can still move."""
+        """Return which columns can gain more than the fraction ``tol``, and can still move."""
         if not np.isfinite(self.value).all():
             raise ValueError(
                 "the loss is not finite: y, sample_weight or the kernel of the rows is too large. Scale the rows (for "
@@ -350,17 +350,17 @@ class _Search:
         return np.asarray((gain > tol * self.value) & (self.length > _SHORTEST))
 
     def advance(self, active: Array) -> None:
-        """Try a step of the active columns: those that come down far enough take it, the others try a shorter one."""
+        """Try a step of the active columns: accept it if the decrease suffices, else try a shorter step."""
         dot, direction = self.objective.dot, self.direction
         length = np.where(active, self.length, 0.0)
         tried = self.u + length * direction
         value, gradient = self.objective(tried)
         slope = dot(self.gradient, direction)
         rise = value - self.value - length * slope
-        # Near the optimum the values agree to rounding, and the slope alone must tell.
+        # Near the optimum the values agree up to rounding, and only the slope decides.
         taken = active & (rise <= (_DECREASE - 1) * length * slope + _ROUNDING * np.abs(self.value))
         self.memory.add(np.where(taken, tried - self.u, 0.0), np.where(taken, gradient - self.gradient, 0.0), taken)
-        # The lowest point of the parabola through both values and the slope.
+        # The minimum of the parabola through both values and the slope.
         lowest = -slope * length**2 / np.maximum(2 * rise, _TINY)
         shorter = np.clip(lowest, 0.1 * self.length, 0.5 * self.length)
         self.u = np.where(taken, tried, self.u)
@@ -373,10 +373,10 @@ class _Search:
 def minimise(
     problem: Problem, C: float, *, tol: float, max_iter: int, start: Array | None = None, announce: bool = True
 ) -> Solution:
-    """Minimise ``C Σ w ℓ + ½‖W‖²`` by limited-memory BFGS; each column of a loss that is not coupled by its own steps.
+    """Minimise ``C Σ w ℓ + ½‖W‖²`` by limited-memory BFGS; uncoupled columns take separate steps.
 
-    It ends where ten times half the gradient times the next step, which is about what is left to gain, is at most
-    ``tol`` times the objective. Cost: a pass of O(n m t) per step, beside the kernel values.
+    Stops when ten times half the gradient times the next step, an estimate of the remaining gain, is at most ``tol``
+    times the objective. Cost: a pass of O(n m t) per step, in addition to the kernel values.
 
     Parameters
     ----------
@@ -384,18 +384,18 @@ def minimise(
     C : float
         Weight of the loss.
     tol, max_iter : float, int
-        Share left to gain; most passes.
+        Fraction of the objective left to gain, and largest number of passes.
     start : array, optional
-        Unknowns to begin with, such as the solution for another C.
+        Initial unknowns, such as the solution for another C.
     announce : bool
-        Whether to warn where ``max_iter`` ended it.
+        Whether to warn if ``max_iter`` was reached.
     """
     objective = _Objective(problem, C)
     u = np.zeros((problem.n_unknowns, problem.n_columns)) if start is None else objective.scaled(start)
     with np.errstate(over="ignore", invalid="ignore"):
         search = _Search(objective, u)
     passes = 1
-    # Overflow makes the objective infinite, which is an error with advice.
+    # Overflow makes the objective infinite, which is raised with advice.
     with np.errstate(over="ignore", invalid="ignore"):
         while (active := search.unfinished(tol)).any() and passes < max_iter:
             search.advance(active)

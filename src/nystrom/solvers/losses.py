@@ -1,7 +1,7 @@
 """Convex losses of scores: value and gradient row by row, and the curvature that a preconditioner needs.
 
-A *coupled* loss has one value per row, in which the scores of all columns meet (softmax). Any other has one value per
-row and column: its columns are problems of their own.
+A *coupled* loss has one value per row that depends on the scores of all columns (softmax). Any other loss has one value
+per row and column: its columns are independent problems.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Loss(Protocol):
     coupled: bool
 
     def curvature(self, n_columns: int) -> float:
-        """Return the curvature of ℓ in one score where all scores are 0."""
+        """Return the curvature of ℓ with respect to one score, at scores 0."""
         ...
 
     def evaluate(self, y: Array, scores: Array) -> tuple[Array, Array]:
@@ -33,7 +33,7 @@ class Loss(Protocol):
         ...
 
     def second(self, y: Array, scores: Array) -> Array:
-        """Return ∂²ℓ/∂s² in each score, of shape (n, t)."""
+        """Return ∂²ℓ/∂s² for each score, of shape (n, t)."""
         ...
 
 
@@ -174,10 +174,10 @@ class LossBasis(ABC):
 
     @abstractmethod
     def metric(self, bend: float) -> Metric:
-        """Return the metric for a Hessian of ``I + bend FᵀDF``, where F are the features of the rows, centred."""
+        """Return the metric for a Hessian of ``I + bend FᵀDF``, with F the centred features of the rows."""
 
     def spread(self, coefficients: Array) -> Array:
-        """Return the coefficients of all landmarks of the machine, of which the basis may use some."""
+        """Return the coefficients for all landmarks of the machine; the basis may use only some of them."""
         return coefficients
 
 
@@ -227,18 +227,18 @@ class EigenBasis(LossBasis):
 
 
 class LandmarkBasis(LossBasis):
-    """The triangular basis of a preconditioner, for landmarks too many for eigenvectors.
+    """The triangular basis of a preconditioner, for too many landmarks for eigenvectors.
 
     Parameters
     ----------
     inner : Preconditioner
         ``M = T⁻¹`` with ``TᵀT = W``.
     sizes : array (m,)
-        Rows of each landmark.
+        Rows per landmark.
     centred : bool
         Whether there is an intercept.
     kept, n_landmarks
-        The numbers of the landmarks used among those of the machine, None for all, and how many it has.
+        The numbers of the machine's landmarks that are used (None for all), and how many the machine has.
     """
 
     def __init__(
@@ -264,7 +264,7 @@ class LandmarkBasis(LossBasis):
             return self._inner.whiten(products)
 
     def metric(self, bend: float) -> Metric:
-        # One preconditioner serves one metric at a time; a minimisation asks for its own first.
+        # A preconditioner holds one metric at a time; a minimisation requests its own first.
         if bend != self._formed:
             with blas_threads(1):
                 self._inner.regularise(1 / bend, self._sizes, centred=self._centred)

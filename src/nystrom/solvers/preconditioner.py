@@ -1,4 +1,4 @@
-"""Preconditioners for ridge regression on landmarks: which basis to iterate in, and an inverse close to the true one.
+"""Preconditioners for ridge regression on landmarks: the basis of the iteration, and an approximate inverse.
 
 With features ``F`` of the rows, D their weights and λ the regularisation, the iteration solves
 ``(FᵀDF + λI) u = FᵀDy``. A preconditioner gives F as ``C T⁻¹`` or holds it, and a triangular L with ``L Lᵀ`` close to
@@ -23,14 +23,14 @@ from nystrom.linalg import cholesky_in_place, shifted_cholesky
 from nystrom.nystroem.factor import prepare
 from nystrom.types import Array
 
-# Rows of W at a time, and the order of the blocks in which T N Tᵀ is formed.
+# Rows of W per panel, and the block size for forming T N Tᵀ.
 _PANEL = 1024
-# Shifts of the diagonal, in multiples of the rounding level, that are tried until W can be factorised.
+# Diagonal shifts, in multiples of the rounding level, tried until W can be factorised.
 _SHIFTS = (1.0, 1e1, 1e3, 1e5)
-# Error of a kernel value, in units of the relative precision.
+# Error of a kernel value, in multiples of the relative precision.
 _VALUE_ERROR = 4.0
-# How much of the mean is taken out with an intercept. Without it nothing would be left of a constant function, of which
-# rows away from their landmarks leave some: the equations would be singular there but for λ.
+# Fraction of the mean that is subtracted with an intercept. Subtracting all of it would remove constant functions,
+# which the data do not if rows differ from their landmarks: the equations would be singular there except for λ.
 _CENTRED_SHARE = 0.9
 
 
@@ -39,7 +39,7 @@ class Preconditioner(ABC):
 
     @abstractmethod
     def regularise(self, alpha: float, sizes: Array, *, centred: bool) -> None:
-        """Form L for this λ; ``sizes`` are the rows of each landmark, ``centred`` whether there is an intercept."""
+        """Form L for this λ; ``sizes`` are the rows per landmark, ``centred`` says whether there is an intercept."""
 
     @abstractmethod
     def scale(self, U: Array) -> Array:
@@ -54,7 +54,7 @@ class Preconditioner(ABC):
         """Return ``Lᵀ U``, which undoes :meth:`unscale`."""
 
     def whiten(self, V: Array) -> Array:
-        """Return ``T⁻ᵀ V``, where the passes multiply with C; V itself where they multiply with F."""
+        """Return ``T⁻ᵀ V`` if the passes multiply with C; V itself if they multiply with F."""
         return V
 
     def unwhiten(self, U: Array) -> Array:
@@ -69,16 +69,16 @@ class Preconditioner(ABC):
 class FalkonPreconditioner(Preconditioner):
     """``W ≈ Tᵀ T`` and ``T N Tᵀ + λI = L Lᵀ``, both triangles in one m × m array (Rudi, Carratino and Rosasco, 2017).
 
-    Rows near their landmarks have ``CᵀDC ≈ W N W`` with N the rows of each landmark, so with ``F = C T⁻¹`` the matrix
-    ``FᵀDF + λI`` is near ``T N Tᵀ + λI``. W is shifted, as the landmarks may be dependent: by the rounding level of
-    kernel values in the dtype of the rows, or by less where λ is known.
+    For rows near their landmarks ``CᵀDC ≈ W N W``, with N the rows per landmark, so with ``F = C T⁻¹`` the matrix
+    ``FᵀDF + λI`` is near ``T N Tᵀ + λI``. W is shifted, because landmarks may be linearly dependent: by the rounding
+    level of kernel values in the dtype of the rows, or by less if λ is known.
 
-    The shift s adds ``λ s ‖a‖²`` to what is minimised. Values that are off by δ in each of n rows add ``n δ² ‖a‖²`` by
-    themselves, and s need not be more than that over λ: on 100,000 float32 rows and 10,000 landmarks the rounding
-    level, 250 times as much, cost a tenth of the test error. ``noise`` is ``n / λ``; None takes the rounding level.
+    The shift s adds ``λ s ‖a‖²`` to the objective. Kernel values with an error of δ in each of n rows add ``n δ² ‖a‖²``
+    anyway, so s need not exceed n δ² / λ: on 100,000 float32 rows and 10,000 landmarks the rounding level, 250 times as
+    much, increased the test error by a tenth. ``noise`` is ``n / λ``; None uses the rounding level.
 
-    Rows are near their landmarks only where there are many of these. Where :meth:`sample` is given some rows, their own
-    Gram matrix takes the place of ``T N Tᵀ``.
+    Rows are near their landmarks only if there are many landmarks. If :meth:`sample` is given some rows, their Gram
+    matrix replaces ``T N Tᵀ``.
 
     Cost: m³ / 3 multiplications for each of the two factors and for the product between them; 8 m² bytes.
     """
@@ -87,7 +87,7 @@ class FalkonPreconditioner(Preconditioner):
         self, kernel: Kernel, landmarks: Landmarks, block_dtype: DTypeLike, noise: float | None = None
     ) -> None:
         m = len(landmarks)
-        # Column-major: BLAS solves with triangles of nothing else without a copy.
+        # Column-major: BLAS solves with triangular matrices in any other order only after a copy.
         W = np.empty((m, m), order="F")
         _fill(W, kernel, landmarks)
         level = _shift(float(np.max(W.diagonal(), initial=0.0)), m, float(np.finfo(block_dtype).eps), noise)
@@ -107,9 +107,9 @@ class FalkonPreconditioner(Preconditioner):
         self._gram: Array | None = None
 
     def sample(self, pieces: Iterable[tuple[Array, Array]]) -> None:
-        """Take ``FᵀDF`` from some rows of kernel values and the weight that each stands for, piece by piece.
+        """Estimate ``FᵀDF`` from some rows of kernel values and their weights, piece by piece.
 
-        They are centred if there is an intercept. Cost: 2 m² operations per row; 8 m² bytes.
+        The rows are centred if there is an intercept. Cost: 2 m² operations per row; 8 m² bytes.
         """
         self._gram = np.zeros_like(self._both)
         for C, weight in pieces:
@@ -130,12 +130,12 @@ class FalkonPreconditioner(Preconditioner):
                     f"the preconditioner cannot be factorised at alpha={alpha:.3g}: raise alpha, divide the weights by "
                     f"a constant, or take solver='factor'."
                 )
-            # Weights of very different sizes leave rounding that exceeds λ.
+            # With weights of very different sizes, rounding can exceed λ.
             shift = max(100 * shift, level)
         self._lower_diagonal = B.diagonal().copy()
 
     def _near_rows(self, sizes: Array, *, centred: bool) -> Array:
-        """Write what ``FᵀDF`` is taken to be below the diagonal, and return its diagonal."""
+        """Write the approximation of ``FᵀDF`` below the diagonal, and return its diagonal."""
         if self._gram is None:
             return self._near_landmarks(sizes, centred=centred)
         for start in range(0, len(self._gram), _PANEL):
@@ -149,7 +149,7 @@ class FalkonPreconditioner(Preconditioner):
         diagonal, mean = np.empty(m), np.zeros(m)
         if centred:
             mean = blas.dtrmv(B, sizes, lower=0) * np.sqrt(_CENTRED_SHARE / sizes.sum())
-        # T is read on and above the diagonal and T N Tᵀ written below it, so neither disturbs the other.
+        # T is read on and above the diagonal and T N Tᵀ written below it, so they do not overlap.
         for start in range(0, m, _PANEL):
             own = slice(start, min(start + _PANEL, m))
             right = np.triu(B[own, start:])
@@ -161,7 +161,7 @@ class FalkonPreconditioner(Preconditioner):
         return diagonal
 
     def _write_below(self, start: int, rows: Array) -> None:
-        """Write rows of a symmetric matrix below the diagonal: from number ``start`` on, up to their diagonal block."""
+        """Write rows of a symmetric matrix below the diagonal: from row ``start`` on, up to their diagonal block."""
         own = slice(start, start + len(rows))
         self._both[own, :start] = rows[:, :start]
         low = np.tril_indices(len(rows), -1)
@@ -171,7 +171,7 @@ class FalkonPreconditioner(Preconditioner):
         B = self._both
         B[np.diag_indices_from(B)] = self._lower_diagonal if lower else self._upper_diagonal
         if V.shape[1] == 1:
-            # A third of dtrsm's time, and bound by memory: a second thread gains nothing.
+            # A third of dtrsm's time, and limited by memory bandwidth: a second thread gains nothing.
             with blas_threads(1):
                 return np.asarray(blas.dtrsv(B, V[:, 0], lower=int(lower), trans=int(transposed)))[:, None]
         return np.asarray(blas.dtrsm(1.0, B, V, lower=int(lower), trans_a=int(transposed)))
@@ -198,7 +198,7 @@ class FalkonPreconditioner(Preconditioner):
 
 
 class SamplePreconditioner(Preconditioner):
-    """For whitened features that are held: L from the Gram matrix of a sample of their rows.
+    """For whitened features held in memory: L from the Gram matrix of a sample of their rows.
 
     Parameters
     ----------
@@ -232,11 +232,11 @@ class SamplePreconditioner(Preconditioner):
 
 
 def _shift(top: float, m: int, eps: float, noise: float | None) -> float:
-    """Return what is added to the diagonal of W, for kernel values up to ``top`` with relative precision ``eps``."""
+    """Return the diagonal shift of W, for kernel values up to ``top`` with relative precision ``eps``."""
     level, least = (10 * each * float(np.sqrt(m)) * top for each in (eps, float(np.finfo(np.float64).eps)))
     if noise is None:
         return level
-    # Not squared before it is small: the kernel may be of any size.
+    # Multiply by small factors first, so that kernels of any size neither overflow nor underflow.
     return min(level, max(least, noise * (_VALUE_ERROR * eps * top) * (_VALUE_ERROR * eps * top)))
 
 

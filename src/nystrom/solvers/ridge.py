@@ -1,4 +1,4 @@
-"""Which solver a ridge regression takes: the cheapest that gives the same answer, by counting operations."""
+"""Ridge regression on a factor, and the choice of the cheapest solver with the same answer by operation counts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TINY = float(np.finfo(np.float64).tiny)
 
 
 class Optimum(NamedTuple):
-    """The noise, the amplitude and, for each row and target, the negative of the bound that they make least."""
+    """The noise and amplitude that maximise the bound, and the negative of the bound per row and target."""
 
     alpha: float
     amplitude: float
@@ -30,7 +30,7 @@ class Optimum(NamedTuple):
 
 
 def log_likelihood(problem: RidgeProblem, alpha: float, amplitude: float) -> float:
-    """Return ``log N(y; 0, s L Lᵀ + αI)``, with s the amplitude and α the noise; the sum of the targets."""
+    """Return ``log N(y; 0, s L Lᵀ + αI)``, with s the amplitude and α the noise; summed over the targets."""
     ratio = np.array([alpha / amplitude])
     n, t = problem.count, problem.cross.shape[1]
     quadratic = float(problem.quadratic(ratio).sum()) / amplitude
@@ -39,11 +39,10 @@ def log_likelihood(problem: RidgeProblem, alpha: float, amplitude: float) -> flo
 
 
 def optimum(problem: RidgeProblem, unexplained: float, alpha: float | None, amplitude: float | None) -> Optimum:
-    """Return the noise α and the amplitude s that maximise the bound on the likelihood; those given stay as they are.
+    """Return the noise α and the amplitude s that maximise the bound on the likelihood; given values are kept.
 
-    What is maximised is ``log N(y; 0, s L Lᵀ + αI) − s tr(K − L Lᵀ) / 2α`` (Titsias, 2009), which is at most the
-    likelihood of the exact process: without its second term, the noise would be taken too small wherever
-    the landmarks explain the rows poorly.
+    The bound is ``log N(y; 0, s L Lᵀ + αI) − s tr(K − L Lᵀ) / 2α`` (Titsias, 2009), at most the likelihood of the exact
+    process. Without the second term, the noise would be too small wherever the landmarks explain the rows poorly.
 
     Parameters
     ----------
@@ -52,11 +51,11 @@ def optimum(problem: RidgeProblem, unexplained: float, alpha: float | None, ampl
     unexplained : float
         ``tr(K − L Lᵀ)`` for an amplitude of 1.
     alpha, amplitude : float or None
-        None is to be found.
+        None: to be optimised.
 
     Notes
     -----
-    In terms of the ratio λ = α/s all is one-dimensional: the best s for a given λ is ``yᵀ(L Lᵀ + λI)⁻¹y / n``.
+    In the ratio λ = α/s the problem is one-dimensional: the best s for a given λ is ``yᵀ(L Lᵀ + λI)⁻¹y / n``.
     """
 
     def amplitudes(ratios: Array) -> Array:
@@ -78,7 +77,7 @@ def optimum(problem: RidgeProblem, unexplained: float, alpha: float | None, ampl
     else:
         ratios = _likely_ratios(problem, unexplained, alpha, amplitude)
         values = objective(ratios)
-        # Of equal values the last: the most noise that explains the target as well.
+        # Of equal values take the last: the largest noise that explains the target equally well.
         best = len(values) - 1 - int(np.argmin(values[::-1]))
         bounds = np.log(ratios[[max(best - 1, 0), min(best + 1, len(ratios) - 1)]])
         from scipy.optimize import minimize_scalar
@@ -92,10 +91,10 @@ def optimum(problem: RidgeProblem, unexplained: float, alpha: float | None, ampl
 
 
 def _likely_ratios(problem: RidgeProblem, unexplained: float, alpha: float | None, amplitude: float | None) -> Array:
-    """Return ratios λ of noise and amplitude, ten per decade, between which the optimum lies, whatever the units of y.
+    """Return ratios λ of noise to amplitude, ten per decade, that enclose the optimum for any unit of y.
 
-    Beyond the largest eigenvalue there is only noise. Below the rounding of the eigenvalues nothing changes, but where
-    a variance is given and the target asks for less noise, or more amplitude, than that.
+    Above the largest eigenvalue there is only noise. Below the rounding of the eigenvalues nothing changes, except if
+    one variance is given and the target requires less noise, or more amplitude, than that.
     """
     n, largest = problem.count, max(float(np.max(problem.values, initial=0.0)), _TINY)
     low, high = _EPS * largest, 1e8 * largest
@@ -109,37 +108,37 @@ def _likely_ratios(problem: RidgeProblem, unexplained: float, alpha: float | Non
 
 
 N_AUTO = 100
-# From where the factor's own rounding begins to show to where nothing of the target is left.
+# Range of "auto", relative to the largest eigenvalue: from the rounding of the factor to a fit that is constant.
 _AUTO_RANGE = (1e-10, 10.0)
-# Rows whose leave-one-out errors are taken: enough to tell regularisations apart, and a small part of a large fit.
+# Rows with leave-one-out errors: enough to distinguish regularisations, and a small part of a large fit.
 MOST_JUDGED = 5000
-# Rounding errors of a sum of squares, in units of its eps.
+# Rounding error of a sum of squares, in multiples of its eps.
 _ROUNDING = 64
 _EPS = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
 class RidgeProblem:
-    """A ridge regression on the features of a fitted map, ready to be solved for any regularisation.
+    """A ridge regression on the features of a fitted map, which can be solved for any regularisation.
 
     Attributes
     ----------
     values : array (r,)
         Λ, the eigenvalues of the (weighted, centred) Gram matrix.
     vectors : array (r, r) or None
-        V; None is the identity.
+        V; None means the identity.
     cross : array (r, t)
         c, the target in the basis V.
     squares : array (t,)
         ``yᵀDy``, centred if there is an intercept.
     count : float
-        The rows, each counted as often as its weight says.
+        Number of rows, each counted by its weight.
     weight : float
-        Sum of the weights in the squares: ``count``, but where some rows' errors matter more than others'.
+        Sum of the weights in the squares: ``count``, unless class weights emphasise the errors of some rows.
     feature_mean, target_mean : arrays (r,), (t,)
         Weighted means; zeros without an intercept.
     fit_intercept : bool
-        Whether there is one.
+        Whether there is an intercept.
     """
 
     values: Array
@@ -161,10 +160,10 @@ class RidgeProblem:
 
     @cached_property
     def _parts(self) -> tuple[Array, Array]:
-        """The squares of the target along each feature, (r, t), and what no feature explains, (t,).
+        """The squares of the target along each feature, (r, t), and the part that no feature explains, (t,).
 
-        The difference is taken once, for all regularisations; what is added to it is positive, so that scores are
-        smooth in the regularisation also where next to nothing is left over.
+        The difference is computed once for all regularisations; only positive terms are added to it, so scores are
+        smooth in the regularisation even if almost nothing is unexplained.
         """
         floor = _ROUNDING * _EPS
         seen = self.values > floor * np.max(self.values, initial=0.0)
@@ -173,13 +172,13 @@ class RidgeProblem:
         return inside, np.maximum(self.squares - inside.sum(axis=0), floor * self.squares)
 
     def choose(self, alphas: Array, scores: Array) -> int:
-        """Return the index of the best score; among scores equal up to rounding, that of the largest regularisation."""
+        """Return the index of the best score; among scores equal up to rounding, of the largest regularisation."""
         noise = _ROUNDING * _EPS * float(self.squares.mean()) / self.count
         tied = scores <= np.min(scores) * (1 + _ROUNDING * _EPS) + noise
         return int(np.argmax(np.where(tied, alphas, 0.0)))
 
     def gcv(self, alphas: Array) -> Array:
-        """Return the generalised cross-validation ``(RSS/n) / (1 − df/n)²``, mean of the targets, at each value."""
+        """Return the generalised cross-validation ``(RSS/n) / (1 − df/n)²``, averaged over targets, for each value."""
         inside, outside = self._parts
         shrunk = self.values + alphas[:, None]
         rss = outside + (alphas[:, None] / shrunk) ** 2 @ inside
@@ -188,21 +187,21 @@ class RidgeProblem:
         return np.asarray(rss.mean(axis=1) / self.count / left**2)
 
     def quadratic(self, alphas: Array) -> Array:
-        """Return ``yᵀ(L Lᵀ + λI)⁻¹y`` of each target at each value, shape (a, t)."""
+        """Return ``yᵀ(L Lᵀ + λI)⁻¹y`` of each target for each value, shape (a, t)."""
         inside, outside = self._parts
         return np.asarray(outside / alphas[:, None] + (1 / (self.values + alphas[:, None])) @ inside)
 
     def log_determinant(self, alphas: Array) -> Array:
-        """Return ``log det(L Lᵀ + λI)`` at each value; of the contrasts if there is an intercept."""
+        """Return ``log det(L Lᵀ + λI)`` for each value; restricted to contrasts if there is an intercept."""
         n = self.count - self.fit_intercept
         ratios = self.values / alphas[:, None]
         return np.asarray(n * np.log(alphas) + np.log1p(ratios).sum(axis=1))
 
     def negative_log_likelihood(self, alphas: Array) -> Array:
-        """Return the negative log marginal likelihood per row, averaged over the targets, at each value.
+        """Return the negative log marginal likelihood per row, averaged over the targets, for each value.
 
-        The target is normal with covariance ``s (L Lᵀ + λI)``, the scale s at its optimum for each target. With an
-        intercept it is the restricted likelihood; weights change it by a constant that is left out.
+        The target is normal with covariance ``s (L Lᵀ + λI)``, with the optimal scale s for each target. With an
+        intercept this is the restricted likelihood; weights change it by a constant, which is omitted.
         """
         n = max(self.count - self.fit_intercept, 1)
         scale = np.maximum(self.quadratic(alphas) / n, _TINY)
@@ -211,9 +210,9 @@ class RidgeProblem:
 
 
 def ridge_problem(fitted: NystromMap, *, fit_intercept: bool = False, count: float | None = None) -> RidgeProblem:
-    """Return the ridge regression that the fold of a fitted map has summed up. Cost: O(r³) at most; no row is read.
+    """Return the ridge regression from the sums of a fitted map. Cost: O(r³) at most; reads no row.
 
-    ``count`` is the number of rows where the weights say more than how often each is there.
+    ``count`` is the number of rows, if the weights are not numbers of repetitions.
     """
     s, Q = fitted.statistics, fitted.rotation
     count = s.weight if count is None else count
@@ -229,7 +228,7 @@ def ridge_problem(fitted: NystromMap, *, fit_intercept: bool = False, count: flo
 
 
 def auto_alphas(values: Array) -> Array:
-    """Return the regularisations that "auto" tries: a grid in proportion to the largest eigenvalue."""
+    """Return the regularisations that "auto" tries: a grid relative to the largest eigenvalue."""
     largest = float(values[0]) if values.size and values[0] > 0 else 1.0
     return largest * np.geomspace(*_AUTO_RANGE, N_AUTO)
 
@@ -242,11 +241,11 @@ def leave_one_out(
     alphas: Array,
     unit: Callable[[Array], Array] | None = None,
 ) -> Array:
-    """Return the mean squared leave-one-out error at each value, mean of the targets; the map itself stays as it is.
+    """Return the mean squared leave-one-out error for each value, averaged over targets; the map is kept fixed.
 
-    The error of row i without it in the fit is ``(y_i − f(x_i)) / (1 − h_i)``, h the diagonal of the hat matrix. A row
-    of weight 2 stands for two rows, and one of them is left out; of a row whose weight is below 1, all.
-    Of more than 5,000 rows a sample of 5,000 is judged, each by the fit to all others: that tells the mean to some 2 %,
+    The error of row i when left out of the fit is ``(y_i − f(x_i)) / (1 − h_i)``, with h the diagonal of the hat
+    matrix. For a row of weight 2, one of two repetitions is left out; for a row of weight below 1, all of it. With more
+    than 5,000 rows a sample of 5,000 is judged, each by the fit to all others: this determines the mean to about 2 %,
     and differences between regularisations, which share the sample, far better.
 
     Parameters
@@ -254,7 +253,7 @@ def leave_one_out(
     rows : RowBlocks
         The rows of the fit, with their targets.
     unit : callable, optional
-        From the targets of some rows to the weight that each has when it is there once; 1 if not given.
+        From the targets of some rows to the weight of one repetition of each; 1 if not given.
 
     Notes
     -----
@@ -287,31 +286,31 @@ def leave_one_out(
     return np.asarray(squares / (max(weight, _TINY) * t))
 
 
-# Operations per kernel value beside the p of its product (an exponential), and for the two products of a step, which
-# run at a quarter of the speed of matrix products (`python -m benchmarks landmark_cg`).
+# Operations per kernel value in addition to the p of its product (an exponential), and of the two products per step,
+# which run at a quarter of the speed of matrix products (`python -m benchmarks landmark_cg`).
 _EXPONENTIAL = 20
 _STEP_PRODUCTS = 8
 _SLOWER = 4
-# Below so many operations (some ten seconds) the closed form is taken: it gives a certificate and all regularisations.
+# Below this many operations (about ten seconds) use the closed form: it gives a certificate and all regularisations.
 _FEW_OPERATIONS = 1e12
-# And below so many (a minute) for a machine whose passes do not get fewer without it.
+# Below this many operations (about a minute) use the closed form if the machine needs as many passes without it.
 _LONG_OPERATIONS = 4e12
-# Steps of conjugate gradients that a fit usually takes, and of the exact solver.
+# Typical number of steps of conjugate gradients, and of the exact solver.
 STEPS = 30
 _EXACT_STEPS = 40
-# Steps of a regularisation on trial, as a share; and how many of them "auto" tries.
+# Cost of a trial regularisation as a fraction of a full solve, and the number that "auto" tries.
 _SEARCH_SHARE = 0.3
 AUTO_ALPHAS = 10
-# Eigenvalue problems of order m, in multiples of m³, at the speed of products.
+# Cost of an eigenvalue problem of order m, in multiples of m³, at the speed of matrix products.
 _ALGEBRA = 40
-# Operations of k-means per row of its sample and landmark: ten steps on 20 columns.
+# Operations of k-means per sample row and landmark: ten iterations on 20 columns.
 _CLUSTERING = 400
-# Beyond this the closed form's dozen m × m matrices take gigabytes.
+# Beyond this, the dozen m × m matrices of the closed form take gigabytes.
 _MOST_FACTOR_LANDMARKS = 12_000
 
 
 class Choice(NamedTuple):
-    """A solver and why it was taken."""
+    """A solver and the reason for its choice."""
 
     solver: str
     reason: str
@@ -335,9 +334,9 @@ def choose_solver(
     n_rows, n_features, n_landmarks, n_targets : int
         n, p, m and t.
     n_alphas : int
-        Regularisations to choose from. The closed form has them all for the price of one.
+        Regularisations to choose from. The closed form computes all at the cost of one.
     factor_fits : bool
-        Whether the closed form fits into ``max_memory`` and into this machine.
+        Whether the closed form fits in ``max_memory`` and in the memory of this machine.
 
     Examples
     --------
@@ -347,11 +346,11 @@ def choose_solver(
     n, p, m, t = float(n_rows), n_features, float(min(n_landmarks, n_rows)), n_targets
     values = n * m * (p + _EXPONENTIAL)
     factor = factor_operations(n, p, m)
-    # To choose among regularisations, each is solved to fewer digits, from the one before; the last again on all rows.
+    # Each trial regularisation is solved to fewer digits from the previous one; the best is solved again on all rows.
     solves = 1.0 if n_alphas == 1 else 1 + _SEARCH_SHARE * n_alphas
     cg = n_alphas * m**3 + solves * STEPS * _SLOWER * (values + _STEP_PRODUCTS * n * m * t)
     if m >= n and factor > _FEW_OPERATIONS:
-        # The factor that preconditions the exact solver takes a tenth of the rows.
+        # The factor that preconditions the exact solver uses at most 1,000 landmarks.
         few = min(1000.0, n)
         exact = n * few * few + _ALGEBRA * few**3 + _EXACT_STEPS * _SLOWER * n * n * (p + _EXPONENTIAL + 8 * t) / 2
         if exact < min(factor, cg):
@@ -373,9 +372,9 @@ def factor_operations(n: float, p: int, m: float) -> float:
 
 
 def fit_operations(n_rows: int, n_features: int, n_landmarks: int, n_columns: int = 0) -> float:
-    """Return the operations of a whole fit: the choice of landmarks, the factor, and what follows.
+    """Return the operations of a whole fit: selecting landmarks, the factor, and the solver.
 
-    What follows are leave-one-out errors, or, for ``n_columns`` above 0, the passes of a loss of so many functions.
+    The solver computes leave-one-out errors or, if ``n_columns`` is above 0, passes of a loss with that many functions.
     """
     n, m = float(n_rows), float(min(n_landmarks, n_rows))
     selection = _CLUSTERING * min(n, max(64 * m, 10_000)) * m
@@ -385,6 +384,6 @@ def fit_operations(n_rows: int, n_features: int, n_landmarks: int, n_columns: in
 
 
 def factor_takes_long(n_rows: int, n_landmarks: int) -> bool:
-    """Return whether a factor costs more than the passes of a machine that can do without."""
+    """Return whether a factor costs more than the passes of a machine that does not need one."""
     n, m = float(n_rows), float(min(n_landmarks, n_rows))
     return 2 * n * m * m + _ALGEBRA * m**3 > _LONG_OPERATIONS or m > _MOST_FACTOR_LANDMARKS
