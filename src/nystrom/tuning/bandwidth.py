@@ -1,4 +1,4 @@
-"""The search for a kernel's bandwidth: coarse on few rows, finer on more, never on all of them."""
+"""Search for a kernel's bandwidth: coarse on few rows, finer on more, never on all of them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from nystrom.rows.draw import draw_rows, row_weights, take_with_targets
 Criterion = Callable[[NystromMap, RowBlocks], float]
 Factorise = Callable[[Passes, Kernel, Landmarks], NystromMap]
 
-# Bandwidths are powers of two times the one where the search begins. The coarse stage tries these exponents ...
+# Bandwidths are powers of two times the initial one. The coarse stage tries these exponents ...
 _EXPONENTS = range(-10, 11, 2)
-# ... and the fine stage walks from the best of them while the next one is better, at most this far from the start.
+# ... and the fine stage moves from the best while its neighbour is better, at most this far from the start.
 _FARTHEST = 24
-# (rows, landmarks) of the two stages.
+# (rows, landmarks) of the coarse and the fine stage.
 _COARSE = (2000, 200)
 _FINE = (20_000, 1000)
 
@@ -46,33 +46,33 @@ def search_gamma(
     *,
     bounds: tuple[float, float] = (0.0, np.inf),
 ) -> Kernel:
-    """Return the kernel with the ``gamma`` that makes ``criterion`` least.
+    """Return the kernel with the ``gamma`` that minimises ``criterion``.
 
-    Eleven values, four times apart around the kernel's own, are tried on 2,000 rows with 200 of the landmarks. The
-    kernel's own and the best of these then go on to 20,000 rows with 1,000 landmarks: from the better of the two the
-    search halves or doubles until neither helps, and ends with one step to the vertex of a parabola. Where there are
-    more landmarks, the winner and the kernel's own are compared once more with all of them. So the answer is never
-    worse than the kernel's own on those rows, which are all rows where there are no more than 20,000.
+    Eleven values, in steps of a factor of 4 around the initial ``gamma``, are tried on 2,000 rows with 200 of the
+    landmarks. The initial value and the best of these are then compared on 20,000 rows with 1,000 landmarks: from the
+    better one the search halves or doubles until neither helps, and ends with one step to the vertex of a parabola.
+    With more landmarks, the winner and the initial value are compared once more with all of them. So the result is
+    never worse than the initial value on those rows, which are all rows if there are at most 20,000.
 
     Parameters
     ----------
     passes : Passes
         All rows, with their target.
     kernel : Kernel
-        With a number for ``gamma``, where the search begins.
+        With a number for ``gamma``, the initial value.
     landmarks : Landmarks
-        Of the fit; some of them serve here.
+        Landmarks of the fit; some of them are used here.
     factorise : callable
-        From rows, kernel and landmarks to the map, as the fit itself makes it.
+        From rows, kernel and landmarks to the map, as in the fit itself.
     criterion : callable
-        From the map of some rows and the rows to a number, less is better.
+        From the map of some rows and the rows to a number to be minimised.
     bounds : pair of float
-        The least and the greatest ``gamma`` allowed.
+        The smallest and the largest ``gamma`` allowed.
 
     Notes
     -----
-    Cost: 11 small fits and about 6 larger ones whatever the number of rows, and one pass for each stage where rows can
-    only be read in order.
+    Cost: 11 small fits and about 6 larger ones for any number of rows, and one pass per stage if rows can only be read
+    in order.
     """
     check_searchable(kernel)
 
@@ -107,7 +107,7 @@ def _descend(score: Callable[[float], float], start: float) -> float:
     """Return the local minimum on the grid, or the vertex of the parabola through it if that is lower."""
     best = start
     while abs(best) < _FARTHEST:
-        # In case of a tie, stay.
+        # On a tie, stay.
         step = min((best, best - 1, best + 1), key=score)
         if step == best:
             break
@@ -126,15 +126,15 @@ def _some_landmarks(landmarks: Landmarks, count: int, rng: np.random.Generator) 
 
 
 def sample_rows(passes: Passes, count: int, rng: np.random.Generator) -> RowBlocks:
-    """Return at most ``count`` rows at random, in memory, with their targets and weights: one pass over larger sets.
+    """Draw at most ``count`` rows into memory, with targets and weights: one pass over larger sets.
 
-    Rows are drawn in proportion to their weights, and then stand for equal shares of them.
+    Rows are drawn in proportion to their weights, and then have equal weights.
     """
     n = passes.rows.shape[0]
     if n <= count and not passes.rows.on_cluster:
         return passes.rows
     wanted, stands = draw_rows(n, count, row_weights(passes) if n > count else None, rng)
     sample = take_with_targets(passes.rows, passes.counted, wanted)
-    # All rows of a cluster in the blocks they have there: sums then have the bits of a fit without one.
+    # Keep the blocks of a cluster if all rows are taken: sums then equal those of a local fit bit by bit.
     taken = array_rows(sample.X, block_rows=passes.rows.block_rows if n <= count else None)
     return taken.with_target(sample.y, sample.weight if stands is None else stands)

@@ -1,4 +1,4 @@
-"""The choice of C by the loss on rows that were held out, along a path of warm starts."""
+"""The choice of C by the loss on held-out rows, along a path of warm starts."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from nystrom.solvers.lbfgs import Problem, minimise
 from nystrom.tuning.sample import assign_parts, count_distinct
 from nystrom.types import Array
 
-# What "auto" tries, in this order: a larger C takes more steps, so the path ends where the score falls no more.
+# Values of C for "auto", in increasing order: larger ones take more steps, so the path ends when scores stop falling.
 AUTO_COSTS = 10.0 ** np.arange(-2.0, 5.5, 0.5)
 _TURNED = 2
-# It ends at once where a score is above the lowest by this share: what follows takes the most steps and is worse still.
+# End the path at once if a score exceeds the lowest by this fraction: later values take the most steps and are worse.
 _WORSE = 0.02
-# It goes on where no score is below that of a constant by this share. Wide kernels learn nothing but the noise along
-# straight lines until C is large: on sums of products of two columns the path ended at C = 0.01, and half of the
-# classes were wrong instead of a seventh.
+# Continue while no score is below that of a constant by this fraction. Wide kernels learn only noise along straight
+# lines until C is large: on sums of products of two columns the path ended at C = 0.01, and half of the classes were
+# wrong instead of a seventh.
 _LEARNED = 0.01
-# So small a C that nothing but the intercept is fitted.
+# A C so small that only the intercept is fitted.
 _NO_COST = 1e-10
-# Where a constant leaves so small a share of the loss of scores 0, as with unequal weights, there is nothing to learn.
+# If a constant leaves less than this fraction of the loss at scores 0, as with unequal weights, nothing can be learned.
 _NEGLIGIBLE = 1e-3
-# Where there are fewer rows than the first number, the second is the number of parts, each held out once.
+# (rows, parts): with fewer distinct rows than the first number, each of the parts is held out once.
 _PARTS = ((1000, 5), (2500, 3))
 _HELD_SHARE = 5
-# Rows of larger tables that fits on the path and their judges are drawn from.
+# Rows of larger tables from which the fits on the path and the judging rows are drawn.
 PATH_ROWS = 5000
-# A solution that is not converged is regularised by that, and its score flatters a large C: at 0.1 the C chosen for
+# Tolerance of the fits on the path. Stopping early regularises and favours a large C: at 0.1 the C chosen for
 # scikit-learn's wine set was 31,600 instead of 1,000.
 _TOL = 1e-3
-# Scores that differ by a smaller share are ties.
+# Scores that differ by less than this fraction are ties.
 _TIE = 1e-3
 
 
 @dataclass(frozen=True)
 class CostPath:
-    """The values of C that were tried, the mean held-out loss of each (less is better), and the best one's unknowns.
+    """The values of C tried, the mean held-out loss of each (less is better), and the unknowns of the best.
 
-    The unknowns are those of the first part that was held out.
+    The unknowns are those of the fit without the first held-out part.
     """
 
     costs: Array
@@ -50,7 +50,7 @@ class CostPath:
 
     @property
     def best(self) -> float:
-        """The least C whose score is the lowest, as far as scores are known."""
+        """The smallest C with the lowest score, up to ties."""
         return float(self.costs[_first_of_best(self.scores)])
 
 
@@ -60,7 +60,7 @@ def _first_of_best(scores: Array | list[float]) -> int:
 
 
 def _has_turned(scores: list[float], learned: Callable[[], float]) -> bool:
-    """Return whether scores along the path will fall no more; below ``learned()`` something was learned."""
+    """Return whether scores along the path have stopped falling; below ``learned()`` something was learned."""
     turned, lowest = len(scores) - 1 - _first_of_best(scores), min(scores)
     if turned > 0 and scores[-1] > (1 + _WORSE) * lowest:
         return True
@@ -79,24 +79,24 @@ def choose_cost(
     rng: np.random.Generator,
     in_array: bool = False,
 ) -> CostPath:
-    """Return the held-out loss for each C, from the smallest to the largest, each fit begun where the last ended.
+    """Return the held-out loss for each C, in increasing order, with warm starts.
 
-    Of 2,500 distinct rows or more a fifth is held out. Fewer make three parts, and below 1,000 five, each held out
-    once.
+    With 2,500 distinct rows or more, a fifth is held out. Fewer rows are cut into three parts, and below 1,000 into
+    five, each held out once.
 
     Parameters
     ----------
     y, weight : arrays
         Target and weight of each row, as in the problem.
     costs : array or None
-        Values of C; None tries those of "auto", and stops when two more have not lowered the score, if that is below
-        the score of a constant, or when one has raised it by 2 %.
+        Values of C; None tries those of "auto", and stops if two in a row do not lower the score and the best is below
+        the score of a constant, or if one exceeds the lowest by 2 %.
     keys : array
-        Of the rows, by :func:`nystrom.tuning.sample.row_keys`: equal rows are held out together.
+        Keys of the rows, by :func:`nystrom.tuning.sample.row_keys`: equal rows are held out together.
     strata : array
-        The class of each row, or zeros: rows of each are spread evenly over the parts.
+        The class of each row, or zeros: each class is spread evenly over the parts.
     in_array : bool
-        Whether the kernel values of the rows are in one array, so that those held out can be left out of each pass.
+        Whether the kernel values of the rows are in one array, so that each pass can skip held-out rows.
     """
     w = np.ones(len(strata)) if weight is None else weight
     n = count_distinct(keys, w)
@@ -128,7 +128,7 @@ def choose_cost(
 def _fit_parts(
     pairs: list[tuple[Problem, Problem]], C: float, starts: list[Array] | None, max_iter: int
 ) -> tuple[list[Array], float]:
-    """Return the unknowns of a fit beside each part that is held out, and the mean loss of these parts."""
+    """Return the unknowns of the fit without each held-out part, and the mean loss on these parts."""
     begin: Sequence[Array | None] = [None] * len(pairs) if starts is None else starts
     found = [
         minimise(train, C, tol=_TOL, max_iter=max_iter, start=x, announce=False).x
@@ -139,7 +139,7 @@ def _fit_parts(
 
 
 def _learned_score(pairs: list[tuple[Problem, Problem]], max_iter: int) -> float:
-    """Return the score below which a fit has learned something; it is infinite where there is nothing to learn."""
+    """Return the score below which a fit has learned something; infinite if nothing can be learned."""
     constant = _fit_parts(pairs, _NO_COST, None, max_iter)[1]
     losses = [test.total_loss(np.zeros((test.n_unknowns, test.n_columns))) for _, test in pairs]
     nothing = sum(losses) / sum(test.weight for _, test in pairs)

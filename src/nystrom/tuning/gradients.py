@@ -24,7 +24,7 @@ def sum_outer_products(
     A = np.asarray(coefficients, dtype=np.float64)
     p = Z.shape[1]
     if kind == "diagonal" and issparse(X) and issparse(Z):
-        # In a column without entries every gradient is 0.
+        # Every gradient is 0 in a column without entries.
         used = np.union1d(X.indices, Z.indices)
         if 2 * len(used) < p:
             whole = np.zeros(p)
@@ -54,7 +54,7 @@ def _among(used: Array, X: SparseMatrix) -> SparseMatrix:
 
 
 def _sum_of_signs(kernel: Laplacian, Z: Matrix, A: Array, X: Matrix, w: Array | None) -> Array:
-    """Return the diagonal for the Laplacian kernel: where a row and a landmark agree in a column, no slope counts.
+    """Return the diagonal for the Laplacian kernel; a column in which row and landmark agree contributes no slope.
 
     With ``u = γ(x − z)`` and ``d = ‖u‖_p`` the slope in column j is ``−γ q d^(q − p) |u_j|^(p − 1) sign(u_j) k``.
     """
@@ -87,7 +87,7 @@ def _squares(X: Matrix) -> Array:
 
 @dataclass(frozen=True)
 class _Slope:
-    """The derivative of a kernel in the squared distance."""
+    """The derivative of a kernel with respect to the squared distance."""
 
     nu: float | None
     gamma: float
@@ -99,7 +99,7 @@ class _Slope:
         t = np.sqrt(2 * self.nu * g * squares)
         decay = np.exp(-t)
         if self.nu == 0.5:
-            # The kink at a landmark has no slope: such a pair counts for nothing.
+            # The kink at a landmark has no slope: such a pair contributes 0.
             return np.where(t > 1e-7, -g / 2 * decay / np.maximum(t, 1e-7), 0.0)
         return np.asarray(-1.5 * g * decay if self.nu == 1.5 else -5 / 6 * g * (1 + t) * decay)
 

@@ -1,8 +1,8 @@
-"""The judge of kernels, metrics, widths and sizes: small ridge regressions on a sample, scored by rows held out.
+"""Score kernels, metrics, widths and sizes: small ridge regressions on a sample, judged on held-out rows.
 
-All candidates meet the same nested samples, the same held-out rows and the regularisations that the machine can take.
-A fit is exact where every row is a landmark. Cholesky factors for a few regularisations take less time than one
-eigendecomposition: a fit to 1,000 rows takes some 50 ms.
+All candidates use the same nested samples, the same held-out rows and the regularisations that the machine can use. A
+fit is exact if every row is a landmark. Cholesky factors for a few regularisations take less time than one
+eigendecomposition: a fit to 1,000 rows takes about 50 ms.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ from nystrom.tuning.gradients import sum_outer_products
 from nystrom.tuning.sample import assign_parts, distinct_rows
 from nystrom.types import Array, Matrix, issparse
 
-# A sample is cut into this many parts. Parts are held out until they hold this many rows together: of few rows, the
-# parts of several random cuts, at most this number in all. No part has more rows than the last number.
+# A sample is cut into 4 parts. Parts are held out until they contain 1,000 rows in total, from several random cuts if
+# there are few rows, at most 6 parts in all. No held-out part has more than 2,000 rows.
 _PARTS, _HELD_ROWS, _MOST_SPLITS, _HELD_MOST = 4, 1000, 6, 2000
 MOST_LEARNED = 3000
-# Rows whose gradients are averaged.
+# Rows over which gradients are averaged.
 _GRADIENT_ROWS = 600
-# Regularisations as a share of Σ k(x, x), where the machine searches its own: the variance of noise over that of the
-# function. The largest leaves nothing but the mean.
+# Regularisations relative to Σ k(x, x), if the machine searches its own: the variance of the noise over that of the
+# function. The largest leaves only the mean.
 _SHARES = 10.0 ** np.arange(-8.0, 2.0)
 _FIRST = 3
-# Scores times one of these are log-odds; the best of them for each trial. Where the regularisation is given, the second
-# for all: scores that it shrinks stay small.
+# Factors from scores to log-odds; the best is chosen for each trial. If the regularisation is given, the second is
+# always used: strongly regularised scores stay small.
 _TEMPERATURES = (1.0, 1.7, 3.0, 5.0, 8.5, 14.0)
 # Added to the diagonal of the normal equations; far below any regularisation.
 _JITTER = 1e-10
-# Mean losses that differ by a smaller share, or by less than this share of the target's variance, are ties.
+# Mean losses that differ by less than this fraction, or by less than this fraction of the target's variance, are ties.
 _TIE, _NOTHING = 1e-3, 1e-9
 _TINY = float(np.finfo(np.float64).tiny)
 
 
 def is_lower(one: float, other: float) -> bool:
-    """Return whether a mean loss is lower than another by more than a tie."""
+    """Return whether a mean loss is lower than another, and not tied."""
     return one < other * (1 - _TIE) - _NOTHING
 
 
 @dataclass(frozen=True)
 class Reach:
-    """The regularisations that a machine can take, as α of a ridge regression on all rows.
+    """The regularisations that a machine can use, as α of a ridge regression on all rows.
 
-    ``values`` are those to choose from; None is any number within the bounds.
+    ``values`` are those to choose from; None allows any number within the bounds.
     """
 
     values: Array | None = None
@@ -61,9 +61,9 @@ class Reach:
     most: float = np.inf
 
     def on(self, share: float, trace: float) -> Array:
-        """Return ascending values for a share of the rows, whose Σ k(x, x) is ``trace``.
+        """Return ascending values for a fraction of the rows, whose Σ k(x, x) is ``trace``.
 
-        Eigenvalues grow with the rows, so the same amount of smoothing needs less on fewer of them.
+        Eigenvalues grow with the number of rows, so the same smoothing needs a smaller α on fewer rows.
         """
         if self.values is not None:
             return np.sort(self.values) * share
@@ -73,11 +73,11 @@ class Reach:
 
 @dataclass(frozen=True)
 class Sample:
-    """Distinct rows in memory, in an order that only their contents decide, with targets and weights.
+    """Distinct rows in memory, in an order given by their values only, with targets and weights.
 
-    The targets are those of a ridge regression: numbers of about unit deviation, or ±1 for each class. A row that was
-    there twice is there once, with the weight of both. ``total`` is the weight of all rows, drawn or not; ``distance``
-    that of their mean from the origin, in deviations.
+    The targets are those of a ridge regression: numbers with about unit deviation, or ±1 per class. A repeated row
+    appears once, with the sum of its weights. ``total`` is the weight of all rows, drawn or not; ``distance`` is the
+    distance of their mean from the origin, in deviations.
     """
 
     X: Matrix
@@ -106,10 +106,10 @@ class Sample:
 def draw_sample(
     passes: Passes, rng: np.random.Generator, size: int, classes: bool, *, fit_intercept: bool, centred: bool
 ) -> Sample:
-    """Return at most ``size`` of the rows, drawn at random: at most one pass.
+    """Draw at most ``size`` of the rows: at most one pass.
 
-    Where all rows are taken, the result does not depend on their order, and weights are repetitions. ``centred`` is for
-    kernels of distance, which gain digits by it.
+    If all rows are taken, the result does not depend on their order, and weights are repetitions. ``centred`` is for
+    kernels of distance, which gain digits from it.
     """
     n = passes.rows.shape[0]
     numbers, adjusted = draw_rows(n, size, row_weights(passes) if n > size else None, rng)
@@ -136,7 +136,7 @@ def draw_sample(
 
 
 def _in_deviations(y: Array, weight: Array, fit_intercept: bool) -> Array:
-    """Return targets in units of their deviation; around their mean, unless the machine has to learn it."""
+    """Return targets in units of their deviation; centred, unless the machine has to learn the mean."""
     mean = np.average(y, axis=0, weights=weight)
     unit = float(np.sqrt(np.average(np.square(y - mean), axis=0, weights=weight)).mean())
     return (y - mean if fit_intercept else y) / (unit or 1.0)
@@ -144,7 +144,7 @@ def _in_deviations(y: Array, weight: Array, fit_intercept: bool) -> Array:
 
 @dataclass(frozen=True)
 class HeldOutLosses:
-    """The loss of each held-out row, whether its class is wrong (of numbers, none is), and its weight.
+    """The loss of each held-out row, whether its class is wrong (never for numbers), and its weight.
 
     ``times`` is how often each row was held out.
     """
@@ -156,7 +156,7 @@ class HeldOutLosses:
 
     @classmethod
     def join(cls, parts: Sequence[HeldOutLosses], times: float = 1.0) -> HeldOutLosses:
-        """Return those of several parts, one after the other."""
+        """Concatenate the losses of several parts."""
         losses, wrong, weight = (
             np.concatenate([getattr(part, name) for part in parts]) for name in ("losses", "wrong", "weight")
         )
@@ -172,7 +172,7 @@ class HeldOutLosses:
         return self._noise(self.losses - self.mean)
 
     def gain_over(self, other: HeldOutLosses) -> tuple[float, float]:
-        """Return by how much the losses are less than another's on the same rows, and the standard error of that."""
+        """Return the mean gain over other losses on the same rows, and its standard error."""
         gain = other.losses - self.losses
         mean = float(np.average(gain, weights=self.weight))
         return mean, self._noise(gain - mean)
@@ -182,13 +182,13 @@ class HeldOutLosses:
         return float(np.sqrt(squares / max(float(self.weight.sum()) / self.times, 1.0)))
 
     def errs_more_than(self, other: HeldOutLosses) -> bool:
-        """Return whether more of the same rows get a wrong class than another gives one."""
+        """Return whether more of the same rows get a wrong class than with ``other``."""
         return bool(self.weight @ self.wrong > other.weight @ other.wrong)
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """A function ``k(·, Z) A`` and some of the rows that it was fitted to, all in its metric."""
+    """A function ``k(·, Z) A`` and some of the rows it was fitted to, all in its metric."""
 
     kernel: Kernel
     Z: Matrix
@@ -204,7 +204,7 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Outcome(HeldOutLosses):
-    """Held-out losses; the fitted function and the number of its regularisation for each part."""
+    """Held-out losses; for each part the fitted function and the index of its regularisation."""
 
     fits: Sequence[Fitted] = ()
     regularisations: Sequence[int] = ()
@@ -212,10 +212,10 @@ class Outcome(HeldOutLosses):
 
 @dataclass(frozen=True)
 class Judge:
-    """Fits on parts of a sample, each judged by the rows it has not seen.
+    """Fits on parts of a sample, each judged on the rows it has not seen.
 
-    They learn from at most ``learn_rows`` rows, of which ``n_landmarks`` are the landmarks: the time of a fit grows
-    with the square of that, or, where all are landmarks, with the cube. Every size takes the first of the same rows.
+    Fits use at most ``learn_rows`` rows, of which ``n_landmarks`` are landmarks: the time of a fit grows with the
+    square of that number, or with its cube if all rows are landmarks. Every size uses the first of the same rows.
 
     Parameters
     ----------
@@ -236,7 +236,7 @@ class Judge:
 
     @property
     def least_learned(self) -> int:
-        """The least number of rows that are not held out."""
+        """The smallest number of rows outside a held-out part."""
         return min(len(learn) for learn, _ in self.splits)
 
     @cached_property
@@ -246,9 +246,9 @@ class Judge:
     def run(
         self, kernel: Kernel, roots: Sequence[Array] | None, *, like: Outcome | None = None, search: bool = True
     ) -> Outcome:
-        """Return the outcome of a kernel in a metric for each part, or the plain one.
+        """Return the outcome of a kernel in a metric for each part (None: the plain metric).
 
-        The search for regularisations begins at those of ``like``; without a search they are taken as they are.
+        The search for regularisations starts from those of ``like``; without a search these are used.
         """
         found = []
         for i in range(len(self.splits)):
@@ -267,7 +267,7 @@ class Judge:
     def with_landmarks(
         self, sizes: Sequence[int], kernel: Kernel, roots: Sequence[Array] | None, *, like: Outcome
     ) -> list[HeldOutLosses]:
-        """Return the held-out losses of fits to up to 3,000 rows with some landmarks, for each number of them."""
+        """Return the held-out losses of fits to up to 3,000 rows, for each number of landmarks."""
         found: list[list[HeldOutLosses]] = [[] for _ in sizes]
         for i in range(len(self.splits)):
             learn, held, X, new = self._rows(i, MOST_LEARNED, roots)
@@ -280,7 +280,7 @@ class Judge:
         return [HeldOutLosses.join(judged, self._times) for judged in found]
 
     def _rows(self, split: int, most: int, roots: Sequence[Array] | None) -> tuple[Sample, Sample, Matrix, Matrix]:
-        """Return the parts to learn from and held out, and the rows of both in the metric."""
+        """Return the part to learn from and the held-out part, and the rows of both in the metric."""
         learn, held = (self.sample.take(rows) for rows in (self.splits[split][0][:most], self.splits[split][1]))
         X, new = (part.X if roots is None else to_metric(part.X, roots[split]) for part in (learn, held))
         return learn, held, X, new
@@ -291,20 +291,20 @@ class Judge:
 
 
 def cut(sample: Sample, rng: np.random.Generator) -> list[tuple[Array, Array]]:
-    """Return numbers of rows to learn from and of rows held out, for each time that a part is held out."""
+    """Return numbers of rows to learn from and of held-out rows, for each held-out part."""
     n = len(sample)
     strata = None
     if sample.classes:
         strata = sample.y[:, 0] > 0 if sample.y.shape[1] == 1 else sample.y.argmax(axis=1)
-    # A sample that lacks a few rows, for some were there twice, is held out no more often than a whole one.
+    # A sample with a few repeated rows is held out no more often than one of distinct rows.
     count = min(_MOST_SPLITS, int(np.ceil(_HELD_ROWS * _PARTS / n - 0.1)))
     splits: list[tuple[Array, Array]] = []
     while len(splits) < count:
-        # The rows are distinct, and their contents decide their order.
+        # The rows are distinct and sorted by their values.
         parts = assign_parts(np.arange(n, dtype=np.uint64), None, _PARTS, rng, strata=strata)
         for part in range(min(_PARTS, count - len(splits))):
             held = parts == part
-            # The order of contents goes along a direction: shuffle it.
+            # Sorted rows follow a direction: shuffle them.
             learn, judging = (rng.permutation(np.flatnonzero(part)) for part in (~held, held))
             splits.append((learn, judging[:_HELD_MOST]))
     return [(learn, held) for learn, held in splits if len(learn) and len(held)]
@@ -312,7 +312,7 @@ def cut(sample: Sample, rng: np.random.Generator) -> list[tuple[Array, Array]]:
 
 @dataclass(frozen=True)
 class _Solved:
-    """A fit at one of the regularisations, and how it fared."""
+    """A fit for one of the regularisations, and its losses."""
 
     judged: HeldOutLosses
     coefficients: Array
@@ -324,7 +324,7 @@ _System = Callable[[float], tuple[Array, Array]]
 
 
 def _solve(system: _System, values: Array, held: Sample, alphas: Array, start: int, search: bool = True) -> _Solved:
-    """Return the fit at the regularisation with the least loss on the held-out rows; of ties, at the largest."""
+    """Return the fit for the regularisation with the least held-out loss; on a tie, the largest."""
 
     @cache
     def at(i: int) -> _Solved:
@@ -350,7 +350,7 @@ def _system(kernel: Kernel, X: Matrix, Z: Matrix, part: Sample, fit_intercept: b
 
 
 def _exact_system(K: Array, part: Sample, fit_intercept: bool) -> _System:
-    """Return the solver of ``(K + α/w) a = y − b``, with ``Σ a = 0`` where there is an intercept."""
+    """Return the solver of ``(K + α/w) a = y − b``, with ``Σ a = 0`` if there is an intercept."""
     y = part.y
 
     def solve(alpha: float) -> tuple[Array, Array]:
@@ -364,7 +364,7 @@ def _exact_system(K: Array, part: Sample, fit_intercept: bool) -> _System:
 
 
 def _cholesky_solve(A: Array, added: Array | float, right: Array) -> Array:
-    """Return the solution with something added to the diagonal of A; more, where rounding leaves it indefinite."""
+    """Solve with ``added`` on the diagonal of A, and with more if rounding makes the matrix indefinite."""
     step = np.finfo(np.float64).eps * len(A) * float(np.max(np.diag(A), initial=0.0))
     for more in (0.0, step, 1e3 * step, 1e6 * step):
         B = A.copy()
@@ -379,9 +379,9 @@ def _cholesky_solve(A: Array, added: Array | float, right: Array) -> Array:
 
 @dataclass(frozen=True)
 class _NormalEquations:
-    """``(Cᵀ D C + α W) a = Cᵀ D (y − b)``, D the weights: for the first of the landmarks, however many.
+    """``(Cᵀ D C + α W) a = Cᵀ D (y − b)``, D the weights: for any number of leading landmarks.
 
-    C, its moments and ``Cᵀ D y`` are centred where there is an intercept.
+    C, its moments and ``Cᵀ D y`` are centred if there is an intercept.
     """
 
     moments: Array
@@ -401,7 +401,7 @@ class _NormalEquations:
         root = np.sqrt(weight)[:, None]
         if np.ptp(weight) or weight[0] != 1:
             C *= root
-        # The upper triangle is enough for a Cholesky factor.
+        # A Cholesky factor needs only the upper triangle.
         return cls(dsyrk(1.0, C.T), W, C.T @ (root * (y - target)), middle, target, len(C))
 
     def system(self, m: int) -> _System:
@@ -414,7 +414,7 @@ class _NormalEquations:
 
 
 def _judge(scores: Array, held: Sample) -> HeldOutLosses:
-    """Return the squared error of each row; of classes, the log-loss at the temperature that is best for all."""
+    """Return the squared error of each row; for classes, the log-loss at the best common temperature."""
     if not held.classes:
         losses = np.asarray(np.square(scores - held.y).mean(axis=1))
         return HeldOutLosses(losses, np.zeros(len(losses), dtype=bool), held.weight)

@@ -1,4 +1,4 @@
-"""What a fit finds out about its kernel: the metric before the landmarks, the width after them."""
+"""Rules for what a fit learns about its kernel: the metric before the landmarks, the width after them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from nystrom.tuning.judge import Reach
 from nystrom.tuning.metric import METRICS, MetricLike, check_learnable, kinds_of, metric_root, plain_kernels
 from nystrom.tuning.search import Learned, Space, TimeLimit, Tried, learn_kernel
 
-# From the map of some rows, the rows, the engine for them, and the weight of all rows, to a number: less is better.
+# From the map of some rows, the rows, their engine, and the weight of all rows, to a number to be minimised.
 Criterion = Callable[[NystromMap, RowBlocks, Engine, float], float]
 
 
 @dataclass(frozen=True)
 class WidthRule:
-    """How the width of a Gaussian process is judged: by what is least for a map, at any width within bounds."""
+    """How a Gaussian process judges a width: by a criterion to be minimised, within bounds."""
 
     criterion: Criterion
     bounds: tuple[float, float] = (0.0, np.inf)
@@ -35,7 +35,7 @@ class WidthRule:
 
 @dataclass(frozen=True)
 class Metric:
-    """The kernel in its metric; the landmarks that held-out rows ask for, and what was tried, where it was searched."""
+    """The kernel in its metric; if searched, also the number of landmarks for the held-out rows, and the trials."""
 
     kernel: Kernel
     n_landmarks: int | None = None
@@ -45,7 +45,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class KernelRule:
-    """Which parts of the kernel are found from the rows. By default only ``gamma="scale"`` is.
+    """Which parts of the kernel are learned from the rows. By default only ``gamma="scale"``.
 
     Parameters
     ----------
@@ -56,15 +56,15 @@ class KernelRule:
     any_width : bool
         Whether the width is searched.
     classes, fit_intercept : bool
-        What the machine learns: classes or numbers, with or without a constant.
+        Whether the machine learns classes, and whether it has an intercept.
     reach : Reach
-        The regularisations that the machine can take.
+        The regularisations that the machine can use.
     n_landmarks : int or None
-        Given by the user.
+        The number given by the user.
     limit : TimeLimit or None
-        The time there is.
+        The time limit.
     likelihood : WidthRule or None
-        How the width is judged once there are landmarks, by a Gaussian process.
+        How a Gaussian process judges the width after the landmarks are selected.
     """
 
     metric: MetricLike = None
@@ -78,7 +78,7 @@ class KernelRule:
     likelihood: WidthRule | None = None
 
     def in_metric(self, passes: Passes, kernel: Kernel, rng: np.random.Generator) -> Metric:
-        """Return the kernel in the metric to be used: given, or learned from held-out rows."""
+        """Return the kernel in the metric to use: given, or learned from held-out rows."""
         learns = isinstance(self.metric, str)
         if isinstance(kernel, InMetric) and (self.metric is not None or self.several):
             chosen = "auto" if self.several else repr(kernel.kernel)
@@ -103,7 +103,7 @@ class KernelRule:
         return Metric(kernel, learned.n_landmarks, learned.losses if learns else None, learned.tried)
 
     def _in_given(self, passes: Passes, kernel: Kernel, rng: np.random.Generator) -> Metric:
-        """Return the kernel in the metric that was given; kernel and width are chosen by the rows as it sees them."""
+        """Return the kernel in the given metric; kernel and width are chosen on the rows in that metric."""
         root = metric_root(self.metric, passes.rows.n_columns)
         if root.ndim == 2 and isinstance(kernel, Laplacian):
             raise ValueError(
@@ -119,7 +119,7 @@ class KernelRule:
     def _learn(
         self, passes: Passes, kernel: Kernel, kinds: tuple[str, ...], rng: np.random.Generator, *, mixed: bool = False
     ) -> Learned:
-        """Return what held-out rows say of kernels and metrics; no Laplacian kernel where columns are mixed."""
+        """Choose kernel and metric on held-out rows; without Laplacian kernels if columns are mixed."""
         rows = passes.rows
         kernels = plain_kernels(kernel, rows.n_columns, several=self.several, sparse=rows.is_sparse)
         space = Space(
@@ -136,7 +136,7 @@ class KernelRule:
         return learn_kernel(passes, space, rng.spawn(1)[0])
 
     def width(self, view: View, landmarks: Landmarks, rng: np.random.Generator, factorise: Factorise) -> Kernel:
-        """Return the kernel with numbers for all its parameters, for landmarks as the view sees them."""
+        """Return the kernel with numeric parameters, for landmarks in the coordinates of the view."""
         rule, kernel = self.likelihood, view.kernel
         if rule is None:
             return view.resolved()

@@ -1,4 +1,4 @@
-"""Fit on many landmarks by conjugate gradients: the regularisation and the number of steps, judged on held-out rows."""
+"""Fit on many landmarks by conjugate gradients; regularisation and number of steps are chosen on held-out rows."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from nystrom.solvers.landmark_cg import LandmarkProblem, LandmarkSolution, landm
 from nystrom.tuning.sample import assign_parts, count_distinct, gather_keys, lowest_marks, numbers_below
 from nystrom.types import Array
 
-# The rows that judge: a share of all, within these bounds; of few rows a fifth.
+# Held-out rows: 5 % of all, at most 5,000 and at least 500, but never more than a fifth.
 _HELD_OUT_SHARE = 0.05
 _HELD_OUT_MOST = 5000
 _HELD_OUT_LEAST = 500
 _HELD_OUT_PART = 5
-# Of more rows, keys are not held: with what is made of them they take 90 bytes per row.
+# Above this many rows, keys are not kept in memory: with temporaries they take 90 bytes per row.
 _FEW_ROWS = 200_000
-# "auto" goes down from this share of Σ k(x, x) by this factor, while the score improves.
+# "auto" decreases from this multiple of Σ k(x, x), by this factor, to this minimum, while the score improves.
 _AUTO_START = 1e-2
 _AUTO_FACTOR = 10**-0.5
 _AUTO_LEAST = 1e-12
-# So many regularisations, or steps, without a better score end the search.
+# Number of regularisations, and of steps, without a better score that ends the search.
 _PATIENCE = 2
 _STEP_PATIENCE = 5
-# Steps that are to regularise begin near this share of Σ k(x, x).
+# Early stopping starts near this multiple of Σ k(x, x).
 _EARLY_SHARE = 1e-3
-# Regularisations are told apart long before the iteration has converged.
+# Tolerance of the search: regularisations can be compared long before convergence.
 _SEARCH_TOL = 1e-4
 
 
 @dataclass(frozen=True)
 class LandmarkFit:
-    """A solution, the regularisation that it is for, and how the choice was made.
+    """A solution, its regularisation, and the trials behind the choice.
 
-    ``alphas`` and ``scores`` are those tried, in the order tried; a score is the mean squared error on held-out rows.
+    ``alphas`` and ``scores`` are in the order tried; a score is the mean squared error on held-out rows.
     """
 
     solution: LandmarkSolution
@@ -53,10 +53,10 @@ class LandmarkFit:
 
 @dataclass
 class HeldOut:
-    """Rows kept out of the fit, and the mean squared error of a function on them.
+    """Rows held out of the fit, which score a function by its mean squared error.
 
-    ``diagonal`` is the mean of k(x, x) over them; ``best`` are the coefficients and the intercept of the step with the
-    least error so far.
+    ``diagonal`` is the mean of k(x, x) over them; ``best`` holds the coefficients and the intercept of the step with
+    the smallest error so far.
     """
 
     kernel_values: Array
@@ -68,23 +68,23 @@ class HeldOut:
 
     @cached_property
     def _unit(self) -> float:
-        """The largest target: squares of errors in this unit stay in range."""
+        """The largest target: squared errors in this unit neither overflow nor underflow."""
         return float(np.max(np.abs(self.target), initial=0.0)) or 1.0
 
     def score(self, coefficients: Array, intercept: Array) -> float:
-        """Return the weighted mean squared error, mean of the targets, in a unit that is always the same."""
+        """Return the weighted mean squared error, averaged over targets, in units of the largest target."""
         errors = (self.target - self.kernel_values @ coefficients - intercept) / self._unit
         return float(np.average((errors**2).mean(axis=1), weights=self.weight))
 
     def has_stalled(self, coefficients: Array, intercept: Array) -> bool:
-        """Note the score of a step; True if the last few steps brought none better."""
+        """Record the score of a step; True if none of the last few steps improved it."""
         self.history.append(self.score(coefficients, intercept))
         if self.history[-1] == min(self.history):
             self.best = coefficients, intercept
         return len(self.history) - 1 - int(np.argmin(self.history)) >= _STEP_PATIENCE
 
     def in_units_of_target(self, scores: Array) -> Array:
-        """Return scores as mean squared errors of the target itself; infinite or 0 where squares leave the range."""
+        """Convert scores to mean squared errors of the target; they may overflow to infinity or underflow to 0."""
         with np.errstate(over="ignore", under="ignore"):
             return np.asarray(scores * self._unit * self._unit)
 
@@ -110,17 +110,17 @@ def fit_on_landmarks(
     rows, engine, kernel, landmarks
         The rows with their target, and the parts of the problem.
     alphas : array or None
-        Regularisations to choose from; None goes down from a large one while the held-out score improves.
+        Regularisations to choose from; None decreases from a large one while the held-out score improves.
     early_stopping : bool
-        Whether the iteration ends when the score on held-out rows has not improved for some steps.
+        Whether to stop the iteration when the score on held-out rows has not improved for some steps.
     tol, max_iter, room
         See :class:`LandmarkProblem` and :func:`landmark_problem`.
 
     Notes
     -----
     To choose among regularisations, and to stop early, 5 % of the distinct rows are held out (500 to 5,000, at most a
-    fifth). After a choice the fit is made again on all rows, from where it stood. Each regularisation starts from the
-    solution of the one before.
+    fifth). After the choice, the fit continues on all rows from the best solution. Each regularisation starts from the
+    solution of the previous one.
     """
 
     least = None if alphas is None else float(np.min(alphas))
@@ -154,7 +154,7 @@ def fit_on_landmarks(
 def _search(
     problem: LandmarkProblem, judge: HeldOut, alphas: Array | None, max_iter: int
 ) -> tuple[Array, Array, Array | None]:
-    """Return the regularisations tried, their scores, and the start of the best: from the largest down, warm."""
+    """Return the regularisations tried, from the largest down with warm starts, their scores, and the best solution."""
     trace = problem.target.weight * (judge.diagonal or 1.0)
     largest, lowest = trace * _AUTO_START, trace * _AUTO_LEAST
     downwards = np.sort(alphas)[::-1] if alphas is not None else None
@@ -182,16 +182,16 @@ def _search(
 def _hold_out(
     rows: RowBlocks, engine: Engine, kernel: Kernel, landmarks: Landmarks, rng: np.random.Generator
 ) -> tuple[RowBlocks, HeldOut]:
-    """Return the rows with weight 0 for some of them, and those: equal rows together, none of weight 0."""
+    """Return the rows with weight 0 for the held-out ones, and these: equal rows together, none of weight 0."""
     weights: Array
     if rows.shape[0] <= _FEW_ROWS:
         keys, weights = gather_keys(rows, engine)
         numbers = _held_numbers(keys, weights, rng)
     else:
         numbers = _held_of_many(rows, engine, rng)
-        # A byte per row, where there are no weights.
+        # Without weights, one byte per row.
         weights = _weights(rows, engine) if rows.has_weight else np.ones(rows.shape[0], np.uint8)
-    # Of rows that are there many times some serve.
+    # Use only some of the rows that are repeated many times.
     numbers = numbers if len(numbers) <= _HELD_OUT_MOST else numbers[:: -(-len(numbers) // _HELD_OUT_MOST)]
     block = take_with_targets(rows, engine, numbers)
     judge = HeldOut(
@@ -205,28 +205,28 @@ def _hold_out(
 
 
 def _weights(rows: RowBlocks, engine: Engine) -> Array:
-    """Return the weight of every row, of rows that have weights: one pass."""
+    """Return the weight of every row, if there are weights: one pass."""
     pieces = [weight for _, weight in engine.map(rows, lambda block: block.weight, label="weights")]
     return np.asarray(join_arrays(pieces), dtype=np.float64).copy()
 
 
 def _held_of_many(rows: RowBlocks, engine: Engine, rng: np.random.Generator) -> Array:
-    """Return the numbers of the rows that judge, of rows too many to hold a key of each: two passes."""
+    """Return the numbers of the held-out rows, for too many rows to keep their keys: two passes."""
     salt = int(rng.integers(2**63))
     marks = lowest_marks(rows, engine, salt, round(_HELD_OUT_MOST / _HELD_OUT_SHARE))
     return numbers_below(rows, engine, salt, int(marks[_held_size(len(marks)) - 1]))
 
 
 def _held_numbers(keys: Array, weights: Array, rng: np.random.Generator) -> Array:
-    """Return the numbers of the rows that judge: 5 % of the distinct ones, within bounds."""
+    """Return the numbers of the held-out rows: 5 % of the distinct ones, within bounds."""
     n = count_distinct(keys, weights)
-    # Every row that is distinct is a part of its own; the first parts judge.
+    # Every distinct row is its own part; the first parts are held out.
     size = _held_size(n)
     return np.flatnonzero((assign_parts(keys, weights, n, rng) < size) & (weights > 0))
 
 
 def _held_size(n: int) -> int:
-    """Return how many of n distinct rows judge."""
+    """Return how many of n distinct rows are held out."""
     if n < 2:
         raise ValueError(
             "to choose alpha, or to stop early, at least 2 distinct rows of positive weight are needed: one judges. "

@@ -1,4 +1,4 @@
-"""A metric as a user gives it: an array, or a word for what is to be learned."""
+"""A metric as given by the user: an array, or the name of a kind to learn."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from nystrom.types import Array
 MetricLike: TypeAlias = str | ArrayLike | None
 
 METRICS = ("diagonal", "full", "auto")
-# Above this many columns "auto" learns scales alone: p² numbers are too many for the sample, and p³ work too much.
+# Above this many columns "auto" learns scales only: p² numbers are too many for the sample, and p³ operations too slow.
 _FULL_COLUMNS = 300
-# Above this many columns "auto" leaves out the Laplacian kernel, which no matrix product computes.
+# Above this many columns "auto" skips the Laplacian kernel, which cannot use matrix products.
 _LAPLACIAN_COLUMNS = 150
 
 
 def can_learn(kernel: Kernel) -> bool:
-    """Return whether the gradient of functions of the kernel is known here."""
+    """Return whether gradients of functions of this kernel are implemented."""
     return isinstance(kernel, (Gaussian, Matern)) or (isinstance(kernel, Laplacian) and kernel.p >= 1)
 
 
 def check_learnable(kernel: Kernel, metric: str) -> None:
-    """Raise unless the gradient of functions of the kernel is known here."""
+    """Raise unless gradients of functions of this kernel are implemented."""
     if isinstance(kernel, Laplacian) and metric == "full":
         raise ValueError(
             "the Laplacian kernel sums over columns, which metric='full' would mix: take metric='diagonal'."
@@ -76,21 +76,21 @@ def metric_root(metric: MetricLike, n_columns: int) -> Array:
 
 
 def kinds_of(metric: str, n_columns: int, *, sparse: bool) -> tuple[str, ...]:
-    """Return the kinds of metric that are tried for a word."""
+    """Return the kinds of metric to try for a name."""
     if sparse and metric == "full":
         raise ValueError("metric='full' mixes columns, which needs dense rows; sparse rows take metric='diagonal'.")
     if metric == "diagonal" or sparse or n_columns == 1:
         return ("diagonal",)
-    # Scales are a matrix too. From few rows they are learned where a whole matrix is not.
+    # Scales are a special case of a matrix, and can be learned from fewer rows.
     return ("diagonal", "full") if metric == "full" or n_columns <= _FULL_COLUMNS else ("diagonal",)
 
 
 def plain_kernels(kernel: Kernel, n_columns: int, *, several: bool, sparse: bool) -> tuple[Kernel, ...]:
-    """Return the kernel, or the Gaussian, the rougher Matérn and the Laplacian one of its bandwidth to choose from."""
+    """Return the kernel, or the candidates with its bandwidth: Gaussian, Matérn of smoothness 1/2, and Laplacian."""
     gamma = kernel.gamma if several else None  # type: ignore[attr-defined]
     if not several:
         return (kernel,)
     found = (Gaussian(gamma), Matern(0.5, gamma))
-    # A number is a width in another distance there.
+    # A number would be a width in another distance for the Laplacian kernel.
     laplacian = isinstance(gamma, str) and n_columns <= _LAPLACIAN_COLUMNS and not sparse
     return (*found, Laplacian(gamma)) if laplacian else found

@@ -1,8 +1,8 @@
-"""Some of the rows with their targets and weights, in memory, and what makes two rows equal.
+"""Samples of rows with targets and weights, in memory, and keys that identify equal rows.
 
-A weight is a number of repetitions, so a choice by held-out rows may depend neither on how often a row is written down
-nor on its place: rows stand in the order of their projections to one direction, where equal rows meet. A shift of all
-rows, or a change of their unit, leaves that order as it is.
+A weight is a number of repetitions, so a choice on held-out rows must depend neither on how often a row is repeated nor
+on its position: rows are sorted by their projection onto one direction, which makes equal rows neighbours. Shifting all
+rows, or changing their unit, does not change that order.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from nystrom.engine.base import Engine
 from nystrom.rows import Block, RowBlocks
 from nystrom.types import Array, Matrix, issparse
 
-# Of the direction. Any other serves as well: what is random in a choice comes from the estimator's own seed.
+# Seed of the direction. Any value works: the randomness of a choice comes from the estimator's own seed.
 _SEED = 20_011
-# Dense rows are projected this many numbers at a time.
+# Number of values of dense rows that are projected at a time.
 _TILE_NUMBERS = 2**17
 
 
 def gather_keys(rows: RowBlocks, engine: Engine) -> tuple[Array, Array]:
-    """Return the key and the weight of every row, 1 where they have none: one pass."""
+    """Return the key and the weight of every row (1 if there are no weights): one pass."""
 
     def step(block: Block) -> tuple[Array, Array]:
         weight = np.ones(block.X.shape[0]) if block.weight is None else np.asarray(block.weight, dtype=np.float64)
@@ -32,9 +32,9 @@ def gather_keys(rows: RowBlocks, engine: Engine) -> tuple[Array, Array]:
 
 
 def lowest_marks(rows: RowBlocks, engine: Engine, salt: int, most: int) -> Array:
-    """Return the lowest marks of the distinct rows of positive weight, sorted, not more than ``most``: one pass.
+    """Return the ``most`` lowest marks of the distinct rows of positive weight, sorted: one pass.
 
-    A mark is a random number that equal rows share. Fewer than ``most`` are those of all distinct rows.
+    A mark is a random number that equal rows share. Fewer than ``most`` marks cover all distinct rows.
     """
 
     def step(block: Block) -> Array:
@@ -47,7 +47,7 @@ def lowest_marks(rows: RowBlocks, engine: Engine, salt: int, most: int) -> Array
 
 
 def numbers_below(rows: RowBlocks, engine: Engine, salt: int, mark: int) -> Array:
-    """Return the numbers of the rows of positive weight whose mark is not above ``mark``: one pass."""
+    """Return the numbers of the rows of positive weight with a mark of at most ``mark``: one pass."""
 
     def step(block: Block) -> Array:
         kept = np.arange(block.X.shape[0]) if block.weight is None else np.flatnonzero(np.asarray(block.weight) > 0)
@@ -57,7 +57,7 @@ def numbers_below(rows: RowBlocks, engine: Engine, salt: int, mark: int) -> Arra
 
 
 def _marks(block: Block, salt: int) -> Array:
-    """Return a random number for each row of positive weight, a hash of its key: the finaliser of splitmix64."""
+    """Return a random number for each row of positive weight: a hash of its key by the finaliser of splitmix64."""
     keys = row_keys(block.X) + 0.0  # no minus zero
     keys[np.isnan(keys)] = np.nan  # one pattern of bits
     z = keys.view(np.uint64) if block.weight is None else keys[np.asarray(block.weight) > 0].view(np.uint64)
@@ -68,7 +68,7 @@ def _marks(block: Block, salt: int) -> Array:
 
 
 def row_keys(X: Matrix) -> Array:
-    """Return the projection of each row to one direction: equal for equal rows, and for no others but by chance.
+    """Return the projection of each row onto one direction: equal for equal rows, and else only by chance.
 
     Cost: O(n p).
     """
@@ -81,7 +81,7 @@ def row_keys(X: Matrix) -> Array:
         keys = np.zeros(n)
         tile = max(_TILE_NUMBERS // max(p, 1), 1)
         for first in range(0, n, tile):
-            # Column by column: sums by BLAS may differ in their last bit between equal rows in different places.
+            # Column by column: BLAS sums may differ in the last bit between equal rows at different positions.
             columns = np.array(X[first : first + tile].T, dtype=np.float64, order="C")
             for j in range(p):
                 keys[first : first + tile] += columns[j] * direction[j]
@@ -89,9 +89,9 @@ def row_keys(X: Matrix) -> Array:
 
 
 def distinct_rows(block: Block) -> Block:
-    """Return each row with its target once, with the sum of its weights, in the order of keys; no row of weight 0.
+    """Return each distinct pair of row and target once, with the sum of its weights, sorted by key; drop weight 0.
 
-    Weights are left out where no row is there twice and none has a weight.
+    There are no weights if no row is repeated and none has a weight.
     """
     X, n = block.X, block.X.shape[0]
     y = None if block.y is None else np.asarray(block.y, dtype=np.float64)
@@ -109,10 +109,10 @@ def distinct_rows(block: Block) -> Block:
 def assign_parts(
     keys: Array, weight: Array | None, n_parts: int, rng: np.random.Generator, *, strata: Array | None = None
 ) -> Array:
-    """Return the part of each row, 0 to ``n_parts − 1``, at random; equal rows share theirs.
+    """Assign each row to a random part, 0 to ``n_parts − 1``; equal rows share a part.
 
-    Parts follow the rows' keys, so neither their order nor how often one is written down matters, and rows of weight
-    0 have no say. Each stratum is spread evenly; its number does not matter, only which rows it holds.
+    Parts depend on the rows' keys, so neither their order nor repetitions matter, and rows of weight 0 have no effect.
+    Each stratum is spread evenly over the parts; only which rows it contains matters, not its number.
     """
     kept = np.arange(len(keys)) if weight is None else np.flatnonzero(weight > 0)
     distinct, group = np.unique(keys[kept], return_inverse=True)
@@ -134,11 +134,11 @@ def count_distinct(keys: Array, weight: Array | None) -> int:
 
 
 def _by_contents(strata: Array, group: Array) -> Array:
-    """Return strata numbered by the least of the groups of rows in each: other names for classes change nothing."""
+    """Number the strata by the smallest group of rows in each, so that renaming classes changes nothing."""
     names, codes = np.unique(strata, return_inverse=True)
     first = np.full(len(names), np.iinfo(np.int64).max)
     np.minimum.at(first, codes.ravel(), group)
-    # Classes that share their first row are told apart by how many rows they have.
+    # Classes that share their first row are distinguished by their number of rows.
     place = np.empty(len(names), np.int64)
     place[np.lexsort((np.bincount(codes.ravel()), first))] = np.arange(len(names))
     return place[codes.ravel()]

@@ -1,9 +1,9 @@
-"""The search for kernel, metric, width and number of landmarks: the judge scores candidates, the cheap ones first.
+"""Search for kernel, metric, width and number of landmarks: candidates are scored on held-out rows, cheap ones first.
 
 A metric is learned as in a recursive feature machine (Radhakrishnan, Beaglehole, Pandit, Belkin, Science 2024): fit
-ridge regression, average the outer products of the gradients of the fitted function, take a power of that matrix as the
-metric, and fit again. Rows that no fit has seen decide how often, and whether to do it at all: a metric of p² numbers
-fits its own rows too well for leave-one-out.
+ridge regression, average the outer products of the gradients of the fitted function, use a power of that matrix as the
+metric, and fit again. Held-out rows decide how often, and whether to do it at all: a metric of p² numbers fits its own
+rows too well for leave-one-out.
 """
 
 from __future__ import annotations
@@ -32,58 +32,58 @@ from nystrom.tuning.judge import (
 from nystrom.types import Array, issparse
 
 _LEAST_ROWS = 20
-# Rows that are drawn: up to 2,000 of them judge, and 3,000 of the others are learned from.
+# Rows drawn: up to 2,000 of them judge, and 3,000 of the others are learned from.
 _SAMPLE_ROWS = 8000
-# Tables of more rows than this get fewer landmarks, and trials are made with landmarks too.
+# Tables with more rows than this get fewer landmarks, and trials use landmarks too.
 _MANY_ROWS = 7000
-# Rows that a trial learns from and its landmarks, for other tables and for those of many rows. Exact fits do narrow
-# kernels justice, which many landmarks can make use of. With few of them it is worth more to learn from more rows:
-# ggplot2's diamonds had 1.16 times the error of boosted trees after exact fits to 800, 1.01 times after these.
+# (rows, landmarks) of a trial, for other tables and for those of many rows. Exact fits judge narrow kernels fairly,
+# which need many landmarks. With few landmarks, more rows are worth more: ggplot2's diamonds had 1.16 times the error
+# of boosted trees after exact fits to 800 rows, and 1.01 times after these.
 _TRIALS = ((1000, 1000), (3000, 300))
-# gamma="auto" begins with exact fits to this many rows where there are not many, and ends with at most 1,000 landmarks.
+# gamma="auto" starts with exact fits to 500 rows, unless there are many, and ends with at most 1,000 landmarks.
 _COARSE_ROWS, _MOST_LANDMARKS = 500, 1000
 _STEPS = 3
-# The share of the plain metric in a learned one: no direction vanishes, so that what was learned can be unlearned.
+# Fraction of the plain metric in a learned one: no direction vanishes, so later steps can correct earlier ones.
 _SHRINK = 0.03
-# The outer products to the power 1 count a column by its squared slope, to the power 1/2 by its slope: a metric half
-# way to the plain one, which errs less where the sample says little.
+# Power 1 of the outer products weights a column by its squared slope; power 1/2 by its slope, which is half way to the
+# plain metric and safer if the sample says little.
 _POWERS = (0.5, 1.0)
-# A kernel whose loss is above that of the best by this factor is out before its width is searched.
+# A kernel whose loss exceeds the best by this factor is dropped before its width is searched.
 _NEAR = 1.06
-# Lengths are halved, or doubled, at most this often in search of a kernel's width.
+# Largest number of times that lengths are halved or doubled in the search for a width.
 _WIDTHS = 5
 # Minimum gain, in standard errors, to switch to another metric and width.
 _ERRORS = 1.5
-# The metric by itself, at the same width, must gain the first number; a width by itself the second, unless gamma="auto"
-# asks for it. Much of what a narrow kernel gains in exact fits to 1,000 rows is lost with few landmarks: on functions
-# that depend on all columns alike, widths chosen by 1.5 raised the error of fits to 5,500 rows by up to 5 %.
+# Minimum gain, in standard errors, of the metric at the same width; and of a width alone, unless gamma="auto" requests
+# it. Much of a narrow kernel's gain in exact fits to 1,000 rows is lost with few landmarks: on functions that depend
+# on all columns equally, widths chosen with 1.5 raised the error of fits to 5,500 rows by up to 5 %.
 _METRIC_ERRORS, _WIDTH_ERRORS = 1.0, 3.0
 # Above 25 % gain, one standard error suffices.
 _LARGE_GAIN = 0.25
-# Twice as many landmarks as this (for other tables, and for those of many rows) lower the loss by a share: above the
-# first, take 1,000; above the second, 2,000; else the least size (again for both kinds).
+# Landmarks are doubled from this number (other tables, tables of many rows). If the loss falls by more than 1 %, take
+# 1,000; by more than 3 %, take 2,000; else the least size (again for both kinds of tables).
 _FEW_LANDMARKS = (400, 300)
 _GAINS = (0.01, 0.03)
 _LEAST_SIZES = (500, 350)
 _MORE_SIZES = (1000, 2000)
-# Most landmarks taken by themselves where there are many rows, for one target and for several: a fit to 15,000 rows and
-# one target then takes about a second, and each pass of a solver takes time in proportion to landmarks and targets.
+# Largest automatic number of landmarks for many rows, with one target and with several: a fit to 15,000 rows and one
+# target then takes about a second, and the time of a solver's pass is proportional to landmarks and targets.
 _MANY_ROWS_LANDMARKS = (700, 1000)
-# Rows whose mean is farther from the origin than this many deviations get no linear part: it would lose digits.
+# Rows whose mean is more than this many deviations from the origin get no linear part: it would lose digits.
 _FAR = 10.0
-# Landmarks of the trials that a time limit leaves room for, one after the other.
+# Landmarks of the larger trials, one after the other, if the time limit allows.
 _LARGER = (600, 1200, 2400)
-# The share of a time limit that the search may take; of what is left after it, the share that the fit is planned for.
+# Fraction of a time limit for the search, and fraction of the remaining time that the fit is planned for.
 _SEARCH_SHARE, _CAUTION = 0.4, 0.7
-# Least landmarks of a fit within a time limit, and the most.
+# Least and largest number of landmarks of a fit within a time limit.
 _SMALLEST, MOST_LANDMARKS = 100, 5000
-# Below this share of the time, the size is not looked into.
+# If less than this fraction of the time is left, the number of landmarks is not searched.
 _LOOK = 0.5
 _TINY = float(np.finfo(np.float64).tiny)
 
 
 class Tried(NamedTuple):
-    """One candidate of a search: when it was judged, what it is, its mean held-out loss and the standard error."""
+    """One candidate of a search: when it was judged, its description, its mean held-out loss and standard error."""
 
     seconds: float
     what: str
@@ -92,23 +92,23 @@ class Tried(NamedTuple):
 
 
 class OutOfTimeError(Exception):
-    """The time of a search is spent."""
+    """Raised when the time of a search is used up."""
 
 
 @dataclass(frozen=True)
 class TimeLimit:
-    """The time that a fit may take, search included.
+    """The time limit of a fit, search included.
 
     Parameters
     ----------
     seconds : float
-        From ``began`` on, a reading of :func:`time.perf_counter`.
+        Time since ``began``, a reading of :func:`time.perf_counter`.
     operations : callable
-        From a number of landmarks to the operations of the fit that follows the search.
+        From a number of landmarks to the operations of the final fit.
     most_landmarks : int
-        The most that the fit may take.
+        Largest number of landmarks of the fit.
     tell : callable
-        Told of each candidate that is better than all before.
+        Called with each candidate that is better than all before.
     """
 
     seconds: float
@@ -122,12 +122,12 @@ class TimeLimit:
         return self.began + self.seconds - time.perf_counter()
 
     def check(self) -> None:
-        """Raise where the part of the time that is for the search is spent."""
+        """Raise if the search has used up its part of the time."""
         if self.left < (1 - _SEARCH_SHARE) * self.seconds:
             raise OutOfTimeError
 
     def affordable(self) -> int:
-        """Return the most landmarks whose fit takes the time that is left, by the speed of a product measured now."""
+        """Return the most landmarks whose fit takes the remaining time, at the currently measured speed."""
         allowed = _speed() * self.left * _CAUTION
         found = _SMALLEST
         while found < self.most_landmarks and self.operations(min(5 * found // 4, self.most_landmarks)) < allowed:
@@ -136,7 +136,7 @@ class TimeLimit:
 
 
 def _speed() -> float:
-    """Return the operations per second of a matrix product, the best of three: some 30 ms."""
+    """Return the operations per second of a matrix product, the best of three: about 30 ms."""
     A = np.full((500, 500), 0.5)
     seconds = []
     for _ in range(3):
@@ -148,28 +148,28 @@ def _speed() -> float:
 
 @dataclass(frozen=True)
 class Space:
-    """What a search may choose from.
+    """The candidates of a search.
 
     Parameters
     ----------
     kernels : sequence of Kernel
-        With the width ``gamma="scale"``, which may be widened and narrowed, or with a number, which is kept.
+        With ``gamma="scale"``, which may be widened and narrowed, or with a number, which is kept.
     kinds : sequence of {"diagonal", "full"}
-        Kinds of metric; none of them keeps the plain metric.
+        Kinds of metric; empty keeps the plain metric.
     any_width : bool
-        Whether a width is taken though it gains little, as ``gamma="auto"`` asks.
+        Whether to accept a width with a small gain, as ``gamma="auto"`` requests.
     linear : bool
         Whether a linear part may be added to the kernel.
     classes : bool
-        Whether the targets are ±1; the loss is then minus the log of the probability.
+        Whether the targets are ±1; the loss is then the log-loss.
     fit_intercept : bool
-        Whether the machine has one.
+        Whether the machine has an intercept.
     reach : Reach
-        The regularisations that it can take.
+        The regularisations that the machine can use.
     n_landmarks : int or None
-        Of the machine; None where the search chooses their number.
+        Of the machine; None if the search chooses it.
     limit : TimeLimit or None
-        The time there is.
+        The time limit.
     """
 
     kernels: Sequence[Kernel]
@@ -185,7 +185,7 @@ class Space:
 
 @dataclass(frozen=True)
 class Learned:
-    """What was learned: kernel and root of the metric, and the held-out losses that decided.
+    """The result: kernel and root of the metric, with the held-out losses that decided.
 
     Attributes
     ----------
@@ -196,7 +196,7 @@ class Learned:
     losses : dict
         Mean held-out loss after each step, the plain metric first, for each kind of metric.
     n_landmarks : int or None
-        Enough of them, by how much more of them helped; None where that is not known.
+        Estimated from the gain of doubling the landmarks; None if unknown.
     tried : tuple of Tried
         Every candidate, in order.
     """
@@ -210,7 +210,7 @@ class Learned:
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A kernel, a metric for each part that is held out (None: the plain one), and how they fared."""
+    """A kernel, a metric for each held-out part (None: the plain one), and their losses."""
 
     kernel: Kernel
     roots: Sequence[Array] | None
@@ -226,11 +226,11 @@ def learn_kernel(passes: Passes, space: Space, rng: np.random.Generator) -> Lear
 
     Notes
     -----
-    The first kernel stays as it is where there are fewer than 20 rows. The plain metric stays unless another is better
-    on the held-out rows by more than 1.5 standard errors of the difference, 1 of them by itself and not by another
-    width. Without another metric, another width is taken for 3 of them, or, with ``any_width``, for 1. All must
-    gain in larger fits, too; and in no comparison may more rows get a wrong class.
-    Cost: at most one pass over the rows; then a dozen or two of small fits, whatever the number of rows.
+    With fewer than 20 rows the first kernel is kept. A learned metric is used only if it beats the plain one on the
+    held-out rows by more than 1.5 standard errors of the difference, of which 1 is due to the metric at the same width.
+    Without a learned metric, another width needs a gain of 3 standard errors, or 1 with ``any_width``. Every change
+    must also gain in larger fits, and must not lower held-out accuracy. Cost: at most one pass over the rows; then one
+    or two dozen small fits, for any number of rows.
     """
     n = passes.rows.shape[0]
     drawing, parting = rng.spawn(2)
@@ -246,7 +246,7 @@ def learn_kernel(passes: Passes, space: Space, rng: np.random.Generator) -> Lear
 
 
 class _Search:
-    """The state of a search: the best candidate so far, and all that were tried."""
+    """The state of a search: the best candidate so far, and all candidates tried."""
 
     def __init__(self, space: Space, sample: Sample, splits: Sequence[tuple[Array, Array]], n_rows: int) -> None:
         self.space, self.sample, self.n_rows = space, sample, n_rows
@@ -276,7 +276,7 @@ class _Search:
         return self._result()
 
     def _search(self) -> None:
-        """Try what costs least and gains most first: kernels, widths, metrics, kernels in the metric, a linear part."""
+        """Try the cheapest and most useful changes first: kernel, width, metric, kernel in the metric, linear part."""
         space = self.space
         for kernel in space.kernels:
             self.plain.append(self._try(kernel.resolve(self.sample.moments(None)), None))
@@ -285,7 +285,7 @@ class _Search:
         if space.kinds:
             self._learn_metric(wide)
             if isinstance(wide.kernel, Laplacian) and "full" in space.kinds and len(self.plain) > 1:
-                # It takes scales alone.
+                # The Laplacian kernel allows diagonal metrics only.
                 self._learn_metric(min((one for one in self.plain if type(one.kernel) is not Laplacian), key=_loss))
             self._change_kernel()
         elif space.any_width:
@@ -296,7 +296,7 @@ class _Search:
             self._search_larger()
 
     def _search_larger(self) -> None:
-        """Go on from the best candidate in fits to more rows with more landmarks, for as long as there is time."""
+        """Continue from the best candidate with fits to more rows and landmarks, while there is time."""
         for landmarks in _LARGER:
             if landmarks >= min(self.judge.least_learned, self.space.n_landmarks or np.inf):
                 return
@@ -325,7 +325,7 @@ class _Search:
         search: bool = True,
         judge: Judge | None = None,
     ) -> Candidate:
-        """Return a candidate, judged."""
+        """Return a judged candidate."""
         judge, start = judge or self.judge, None if like is None else like.outcome
         known = (kernel, judge.learn_rows, judge.n_landmarks)
         if roots is None and known in self._known:
@@ -346,7 +346,7 @@ class _Search:
     # Widths
 
     def _fit_widths(self) -> Candidate:
-        """Return the best of the kernels, each at the width that is best for it."""
+        """Return the best of the kernels, each at its best width."""
         first, *others = sorted(self.plain, key=_loss)
         best = self._fit_width(first)
         for other in others:
@@ -357,10 +357,10 @@ class _Search:
     def _fit_width(
         self, start: Candidate, rival: float = np.inf, *, factor: float = 2.0, judge: Judge | None = None
     ) -> Candidate:
-        """Return the candidate with its lengths multiplied or divided for as long as that lowers the loss.
+        """Multiply or divide the lengths of a candidate as long as that lowers the loss, and return the best.
 
-        Of ties, the wider kernel is taken. It is given up where a step gains less than what is missing to the loss of a
-        rival: the next would gain still less.
+        On a tie, take the wider kernel. Give up if a step gains less than the distance to the loss of a rival: the next
+        step would gain even less.
         """
         for step in (1 / factor, factor):
             best = start
@@ -376,7 +376,7 @@ class _Search:
         return start
 
     def _settle_width(self, found: Candidate) -> Candidate:
-        """Return the width that is best in larger fits; the first one, unless that is worse by a standard error."""
+        """Return the width that is best in larger fits; the first one, unless it is worse by a standard error."""
         first, found = (self._try(one.kernel, None, one, judge=self.fine) for one in (self.first, found))
         best = self._fit_width(min(first, found, key=_loss), factor=np.sqrt(2), judge=self.fine)
         return best if _is_better(best.outcome, first.outcome, _METRIC_ERRORS) else first
@@ -384,7 +384,7 @@ class _Search:
     # Metrics
 
     def _learn_metric(self, wide: Candidate) -> None:
-        """Take the learned metric, or the width that was found along with it, if it is better than the best so far."""
+        """Take the learned metric, or the width found with it, if it is better than the best so far."""
         walked = self._walk(wide)
         if walked.roots is not None and _gains(walked.outcome, wide.outcome, _METRIC_ERRORS):
             found, needed = self._fit_width(walked) if self.free else walked, _ERRORS
@@ -394,7 +394,7 @@ class _Search:
             self.best = found
 
     def _walk(self, start: Candidate) -> Candidate:
-        """Return the best metric of some steps. In each, every kind and power is tried; the next begins at the best."""
+        """Return the best metric of some steps. Each step tries every kind and power; the next starts from the best."""
         laplacian = isinstance(start.kernel, Laplacian)
         kinds = ("diagonal",) if laplacian else tuple(self.space.kinds)
         detail = "full" if "full" in kinds else "diagonal"
@@ -405,7 +405,7 @@ class _Search:
             found: list[Candidate] = []
             for kind in kinds:
                 roots = ([_root(G, kind, power, self.sample) for G in outer] for power in _POWERS)
-                # At the same regularisations: a search takes three times as long.
+                # Keep the regularisations: searching them takes three times as long.
                 tried = min((self._try(start.kernel, each, start, search=False) for each in roots), key=_loss)
                 losses[kind].append(tried.loss)
                 found.append(tried)
@@ -417,9 +417,9 @@ class _Search:
         return best
 
     def _stands(self, one: Candidate, other: Candidate) -> bool:
-        """Return whether one is better in larger fits, too: few rows and few landmarks gain most by a metric.
+        """Return whether ``one`` is also better in larger fits: small fits with few landmarks gain most by a metric.
 
-        Exact fits to all rows that are not held out leave nothing to ask.
+        True if the trials already were exact fits to all rows that are not held out.
         """
         if self.judge.least_learned <= max(self.judge.n_landmarks, 2 * _FEW_LANDMARKS[self.many]):
             return True
@@ -434,7 +434,7 @@ class _Search:
         return self._larger[one]
 
     def _change_kernel(self) -> None:
-        """Try the other kernels in the metric of the best candidate, each at its own width there."""
+        """Try the other kernels in the metric of the best candidate, each at its own best width."""
         roots = self.best.roots
         if roots is None or len(self.space.kernels) == 1:
             return
@@ -447,10 +447,10 @@ class _Search:
             if _is_better(found.outcome, self.best.outcome, _METRIC_ERRORS):
                 self.best = found
 
-    # What comes last
+    # Final steps
 
     def _add_linear_part(self) -> None:
-        """Add a linear kernel of the same size to the best one, if that is better."""
+        """Add a linear kernel of the same size to the best kernel, if that is better."""
         best = self.best
         if issparse(self.sample.X) or self.sample.distance > (_FAR if self.space.fit_intercept else 1.0):
             return
@@ -460,9 +460,9 @@ class _Search:
             self.best = tried
 
     def _enough_landmarks(self) -> int | None:
-        """Return 350 or 500, 1,000 or 2,000: the more, the more twice the landmarks have lowered the held-out losses.
+        """Return 350 or 500, 1,000 or 2,000: more, the more doubling the landmarks lowers the held-out loss.
 
-        A gain below its own noise counts as none.
+        A gain below its own noise counts as zero.
         """
         least, limit = _LEAST_SIZES[self.many], self.space.limit
         if self.space.n_landmarks is not None:
@@ -475,7 +475,7 @@ class _Search:
         gain, error = twice.gain_over(once)
         share = gain / max(once.mean, _TINY) if gain > _ERRORS * error else 0.0
         if limit is not None:
-            # More landmarks than seem to be needed never hurt.
+            # More landmarks than necessary do no harm.
             enough = (*_MORE_SIZES, MOST_LANDMARKS)[int(np.searchsorted(_GAINS, share))]
             return min(limit.affordable(), enough)
         most = _MANY_ROWS_LANDMARKS[self.sample.y.shape[1] > 1] if self.many else self.n_rows
@@ -487,18 +487,18 @@ def _loss(one: Candidate) -> float:
 
 
 def _gains(one: HeldOutLosses, other: HeldOutLosses, n_errors: float) -> bool:
-    """Return whether the losses of one are lower than another's by more than this many standard errors."""
+    """Return whether the loss of ``one`` is lower than the other's by more than ``n_errors`` standard errors."""
     gain, error = one.gain_over(other)
     return gain > (1.0 if gain > _LARGE_GAIN * other.mean else n_errors) * error
 
 
 def _is_better(one: HeldOutLosses, other: HeldOutLosses, n_errors: float) -> bool:
-    """Return whether one gains on another, and gives no more rows a wrong class: probabilities can gain alone."""
+    """Return whether ``one`` gains without lowering accuracy: probabilities can improve while classes get worse."""
     return _gains(one, other, n_errors) and not one.errs_more_than(other)
 
 
 def _narrowed(kernel: Kernel, factor: float) -> Kernel:
-    """Return the kernel with its lengths divided by a factor, those of its parts alike."""
+    """Return the kernel, and each of its parts, with lengths divided by a factor."""
     parts = {name: _narrowed(part, factor) for name, part in kernel._parts().items()}
     if parts or not hasattr(kernel, "gamma"):
         return replace(kernel, **parts) if parts else kernel  # type: ignore[type-var]
@@ -507,7 +507,7 @@ def _narrowed(kernel: Kernel, factor: float) -> Kernel:
 
 
 def in_columns(G: Array, root: Array | None) -> Array:
-    """Return outer products of gradients in the columns, of those in the metric: gradients are times its root."""
+    """Convert outer products of gradients from the metric to the original columns, by the metric's root."""
     if root is None:
         return G
     if root.ndim == 1:
@@ -516,7 +516,7 @@ def in_columns(G: Array, root: Array | None) -> Array:
 
 
 def _root(G: Array, kind: str, power: float, sample: Sample) -> Array:
-    """Return the root of the metric that outer products G, to a power, ask for; the spread of the rows is kept."""
+    """Return the root of the metric given by a power of the outer products G, scaled to keep the rows' spread."""
     if kind == "diagonal":
         M = np.maximum(G if G.ndim == 1 else np.diag(G), 0.0)
         M = (M / max(float(M.max()), _TINY)) ** power
@@ -526,7 +526,7 @@ def _root(G: Array, kind: str, power: float, sample: Sample) -> Array:
         values = np.maximum(values, 0.0) ** power
         values = (1 - _SHRINK) * values / max(float(values.mean()), _TINY) + _SHRINK
         new = vectors * np.sqrt(values) @ vectors.T
-    # One bandwidth then means the same in every metric.
+    # The same bandwidth then has the same meaning in every metric.
     return np.asarray(new * np.sqrt(sample.spread / max(float(sample.moments(new).spread), _TINY)))
 
 
