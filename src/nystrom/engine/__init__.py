@@ -1,6 +1,6 @@
 """How a pass over the rows runs: in threads here, or on a Dask cluster.
 
-Dask is imported only if it is asked for, or a Dask collection is given.
+Dask is imported only on request or when a Dask collection is given.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ register_reader(is_dask_collection, _collection_rows)
 
 
 def place_rows(rows: RowBlocks, engine: object, *, fit: bool = False) -> RowBlocks:
-    """Return the rows where ``engine`` reads them: sent to the cluster if it is "dask" and they are not there yet.
+    """Return the rows where ``engine`` reads them; "dask" sends rows in this process to the cluster.
 
     For a fit, large partitions of a Dask dataframe become several blocks.
     """

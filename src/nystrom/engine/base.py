@@ -16,7 +16,7 @@ M = TypeVar("M", bound="Mergeable")
 
 
 class Mergeable(Protocol):
-    """What a fold adds up. ``merge`` is associative up to rounding and may reuse the memory of ``self``."""
+    """What a fold accumulates. ``merge`` is associative up to rounding and may reuse the memory of ``self``."""
 
     def merge(self, other: Self) -> Self: ...
 
@@ -30,7 +30,7 @@ class Sums(tuple[Any, ...]):
         return super().__new__(cls, values)
 
     def __getnewargs__(self) -> tuple[object, ...]:
-        # A copy (and a pickle) is made from the values one by one, as the constructor takes them.
+        # Copying and pickling pass the values to the constructor one by one.
         return tuple(self)
 
     def merge(self, other: Sums) -> Sums:
@@ -72,7 +72,7 @@ class TreeMerger(Generic[T]):
 
 
 class Writing(Protocol):
-    """The method ``write`` of a step of :meth:`Engine.emit` that can put what it makes where it belongs."""
+    """The method ``write`` of a step of :meth:`Engine.emit` that can write its result in place."""
 
     def __call__(self, block: Block, out: Array) -> None: ...
 
@@ -82,12 +82,12 @@ class Engine(Protocol):
 
     @property
     def n_jobs(self) -> int:
-        """Threads of this process that the caller's own work may take."""
+        """Threads of this process available to the caller's own work."""
         ...
 
     @property
     def room(self) -> int | None:
-        """Bytes in which this process may hold what a pass makes; None for no limit."""
+        """Bytes available in this process for the results of a pass; None for no limit."""
         ...
 
     def reads_here(self, rows: RowBlocks) -> bool:
@@ -95,7 +95,7 @@ class Engine(Protocol):
         ...
 
     def spare(self, rows: RowBlocks) -> Engine | None:
-        """Return an engine for a pass over these rows beside the caller's own work; None without a thread for it."""
+        """Return an engine for a pass that runs during the caller's own work; None if no thread is free."""
         ...
 
     def fold(self, rows: RowBlocks, step: Callable[[Block], M], *, label: str) -> M:
@@ -115,14 +115,14 @@ class Engine(Protocol):
     def map_rows_and_fold(
         self, rows: RowBlocks, step: Callable[[Block], tuple[Array, M]], n_columns: int, dtype: DTypeLike, *, label: str
     ) -> tuple[RowBlocks, M]:
-        """Do :meth:`map_rows` with the first part of what ``step`` returns, :meth:`fold` with the second: one pass."""
+        """Do :meth:`map_rows` with the first part of the result of ``step`` and :meth:`fold` with the second: one pass."""
         ...
 
     def emit(
         self, rows: RowBlocks, step: Callable[[Block], Array], n_columns: int | None, dtype: DTypeLike, *, label: str
     ) -> Emitted:
-        """Return what ``step`` makes of each block as one array for the caller, of one dimension if no ``n_columns``.
+        """Return the results of ``step`` as one array for the caller, one-dimensional without ``n_columns``.
 
-        One pass; where the rows are a Dask collection the array is one too, and the pass is made when it is computed.
+        This is one pass. For a Dask collection the array is lazy, and the pass runs when it is computed.
         """
         ...

@@ -23,7 +23,7 @@ from nystrom.rows.base import Block, RowBlocks
 from nystrom.rows.device import DeviceRows
 from nystrom.types import Array
 
-# A block that no thread of the pool has begun within so many seconds is computed by the thread that waits for it.
+# Seconds to wait for a pool thread to start a block; then the waiting thread computes it.
 _PATIENCE = 0.02
 
 
@@ -40,21 +40,21 @@ def _join_pool() -> None:
 
 @cache
 def _pool(n_threads: int) -> ThreadPoolExecutor:
-    # One for the process: k-means on a sample makes many short passes, and every new thread would bring its own arena
-    # of memory and BLAS buffers.
+    # One pool per process: k-means on a sample makes many short passes, and every new thread would allocate its own
+    # memory arena and BLAS buffers.
     return ThreadPoolExecutor(n_threads, thread_name_prefix="nystrom", initializer=_join_pool)
 
 
 if hasattr(os, "register_at_fork"):
-    # A child process has the pool but none of its threads.
+    # A forked child inherits the pool object without its threads.
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 class _Job(Generic[T]):
-    """A call in the pool, or in the thread that waits for it where the pool has no thread free.
+    """A call in the pool, or in the waiting thread if no pool thread is free.
 
-    All threads of the pool may be inside steps that wait for this one: a kernel function may use a fitted map, and with
-    it the same pool, from a thread of its own.
+    All pool threads may be inside steps that wait for this one: a kernel function may use a fitted map, and thereby
+    the same pool, from its own thread.
     """
 
     def __init__(self, pool: ThreadPoolExecutor, function: Callable[[Any], T], argument: Any) -> None:
@@ -65,7 +65,7 @@ class _Job(Generic[T]):
         try:
             return self.future.result(patience)
         except TimeoutError:
-            # Nobody had begun in time, or this is the step's own error, which the future then raises again.
+            # Either no thread started in time, or the step itself failed; the future then raises its error again.
             return self._call() if self.future.cancel() else self.future.result()
 
 
@@ -80,9 +80,9 @@ class LocalEngine:
     n_jobs : int or None
         Threads.
     progress : Progress, optional
-        Told of the rows done.
+        Receives the number of rows done.
     room : int or None
-        Bytes that :meth:`map_rows` may hold in memory; what is larger goes to a temporary file.
+        Bytes that :meth:`map_rows` may hold in memory; larger results go to a temporary file.
     """
 
     def __init__(self, n_jobs: int | None = None, progress: Progress | None = None, *, room: int | None = None) -> None:
@@ -94,15 +94,15 @@ class LocalEngine:
         return True
 
     def spare(self, rows: RowBlocks) -> LocalEngine | None:
-        # A bar shows one pass at a time, and a file has one reader.
+        # A progress bar shows one pass at a time, and a file has one reader.
         alone = self.n_jobs == 1 or _this_thread.in_pool or self.progress is not None
         return None if alone or not rows.in_memory or rows.n_blocks == 1 else LocalEngine(self.n_jobs - 1)
 
     def _run(self, rows: RowBlocks, step: Callable[[Block], T], label: str) -> Iterator[tuple[int, T]]:
         if self.progress is not None:
             self.progress.start(label, rows.shape[0])
-        # A pass inside a step of another has this thread alone: the others may wait for it.
-        # A device has threads of its own.
+        # A pass inside a step of another pass uses this thread only: the others may be waiting for it.
+        # A device has its own threads.
         inline = _this_thread.in_pool or ((self.n_jobs == 1 or rows.place is not None) and rows.in_memory)
         inline = inline or (rows.random_access and rows.n_blocks == 1)
         here = ((block.start, block.X.shape[0], step(block)) for block in rows.iterate())
@@ -117,12 +117,12 @@ class LocalEngine:
                 self.progress.stop()
 
     def _run_pool(self, rows: RowBlocks, step: Callable[[Block], T]) -> Iterator[tuple[int, int, T]]:
-        # Results leave without their block, so that its memory is free as soon as its step is done.
+        # Results do not reference their block, so its memory is free once its step is done.
         def whole(index: int) -> tuple[int, int, T]:
             return given(rows.block(index))
 
         def given(block: Block) -> tuple[int, int, T]:
-            # Here too, as some BLAS libraries, and NumPy's warnings, have a setting for each thread.
+            # Set here too: some BLAS libraries, and NumPy's warnings, have one setting per thread.
             with blas_threads(1), np.errstate(all="ignore"):
                 return block.start, block.X.shape[0], step(block)
 
@@ -136,11 +136,11 @@ class LocalEngine:
             nonlocal patience
             result = pending[0].result(patience)  # pending until it is there, so that an interrupt waits for it below
             if pending.popleft().future.cancelled():
-                patience = 0.0  # the pool had no thread free, and may well have none for the next
+                patience = 0.0  # the pool had no free thread, and probably has none for the next block
             return result
 
         try:
-            # With one thread, this one reads the next block while that one computes.
+            # With one pool thread, this thread reads the next block while the pool computes.
             if rows.random_access and n_jobs > 1:
                 jobs = (_Job(pool, whole, index) for index in range(rows.n_blocks))
             else:
@@ -152,14 +152,14 @@ class LocalEngine:
             while pending:
                 yield first_result()
         finally:
-            # An interrupt or an error: blocks not yet begun are dropped, those under way end by themselves.
+            # After an interrupt or an error, drop the blocks that have not started; running ones finish by themselves.
             wait([job.future for job in pending if not job.future.cancel()])
 
     def fold(self, rows: RowBlocks, step: Callable[[Block], M], *, label: str) -> M:
         merger: TreeMerger[M] = TreeMerger(merge_two)
         for _, result in self._run(rows, step, label):
             merger.push(result)
-        # The last merges too with one BLAS thread, as in the pass: sums of long vectors depend on it.
+        # The last merges also use one BLAS thread: sums of long vectors depend on the number of threads.
         with blas_threads(1):
             return merger.result()
 
@@ -181,7 +181,7 @@ class LocalEngine:
         return held.rows(rows.block_rows, label)
 
     def _joined(self, rows: RowBlocks, parts: list[Any], dtype: DTypeLike, label: str) -> RowBlocks:
-        """Return what a pass has made of rows on a device, held there."""
+        """Return the result of a pass over rows on a device, held there."""
         assert rows.home is not None
         return DeviceRows(rows.home.join(parts, dtype), block_rows=rows.block_rows, name=label)
 
@@ -208,7 +208,7 @@ class LocalEngine:
     def emit(
         self, rows: RowBlocks, step: Callable[[Block], Array], n_columns: int | None, dtype: DTypeLike, *, label: str
     ) -> Array:
-        if rows.home is not None and np.dtype(dtype).kind in "fiub":  # text is for the host
+        if rows.home is not None and np.dtype(dtype).kind in "fiub":  # text stays on the host
             parts = [to_values(part) for _, part in self._run(rows, step, label)]
             return rows.home.join(parts, dtype)
         n = rows.shape[0]

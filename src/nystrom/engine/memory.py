@@ -1,7 +1,7 @@
-"""What a pass needs of memory and what a budget allows; where rows are kept for a later pass, and blocks their arrays.
+"""The memory that a pass needs and a budget allows, and where rows and arrays of blocks are stored.
 
-Blocks have the same size whatever the budget, so results have the same bits; the budget decides how many blocks are in
-flight, and whether what could be held in memory goes to a temporary file instead.
+The size of blocks does not depend on the budget, so results have the same bits; the budget decides how many blocks are
+in flight, and whether results go to a temporary file instead of memory.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from nystrom.types import Array
 _UNITS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
 _BINARY_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _AMOUNT = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:[eE]\+?[0-9]+)?)\s*([kKmMgGtT]?)(i?)[bB]?\s*$")
-# What a pass adds that no formula knows: packing buffers of BLAS, arenas of the allocator, stacks of threads. Measured.
+# Bytes a pass adds outside the formulas (BLAS packing buffers, allocator arenas, thread stacks); measured.
 _PASS_BYTES = 40 * 10**6
 _THREAD_BYTES = 8 * 10**6
-# m × m matrices alive when the landmarks' kernel and the Gram matrix are factorised.
+# Number of m × m matrices alive while the landmarks' kernel and the Gram matrix are factorised.
 _SQUARE_MATRICES = 10
 
 
@@ -79,7 +79,7 @@ def format_memory(count: float) -> str:
 
 
 def room_for_values(room: int | None) -> float:
-    """Return the bytes in which kernel values may be held: the room of a budget, or a third of the free memory."""
+    """Return the bytes available for kernel values: the room of a budget, or a third of the free memory."""
     if room is not None:
         return float(room)
     free = free_memory()
@@ -87,7 +87,7 @@ def room_for_values(room: int | None) -> float:
 
 
 class RowsShape(Protocol):
-    """What a footprint depends on: of rows, or of those that are planned."""
+    """The properties of actual or planned rows that determine a footprint."""
 
     @property
     def shape(self) -> tuple[int, int]: ...
@@ -109,9 +109,9 @@ class RowsShape(Protocol):
 
 @dataclass(frozen=True)
 class Footprint:
-    """What work adds to the process: ``fixed`` bytes, and ``per_thread`` for each block in flight.
+    """The memory that work adds to the process: ``fixed`` bytes, plus ``per_thread`` for each block in flight.
 
-    ``for_columns`` of these are numbers per column of sparse rows: fewer landmarks or smaller blocks do not help there.
+    ``for_columns`` bytes of them are numbers per column of sparse rows; fewer landmarks or smaller blocks do not help.
     """
 
     fixed: int
@@ -120,11 +120,11 @@ class Footprint:
 
     @property
     def least(self) -> int:
-        """The smallest budget that would do: one thread."""
+        """The smallest sufficient budget: one thread."""
         return self.fixed + self.per_thread
 
     def joined(self, other: Footprint) -> Footprint:
-        """Return what suffices for both, one after the other."""
+        """Return a footprint that suffices for both, run one after the other."""
         return Footprint(
             max(self.fixed, other.fixed),
             max(self.per_thread, other.per_thread),
@@ -140,7 +140,7 @@ class Footprint:
         Raises
         ------
         MemoryBudgetError
-            If not even one block can be in flight; names the smallest budget that would do.
+            If not even one block can be in flight; the message names the smallest sufficient budget.
         """
         if budget < self.least:
             raise MemoryBudgetError(
@@ -150,7 +150,7 @@ class Footprint:
         return max(1, min(wanted, (budget - self.fixed) // max(self.per_thread, 1)))
 
     def check_machine(self) -> None:
-        """Raise if this machine has not enough memory for even one thread: its system would end the process."""
+        """Raise if this machine lacks the memory for one thread: the operating system would kill the process."""
         has = machine_memory()
         if has is not None and self.least > has:
             usual = (
@@ -163,18 +163,18 @@ class Footprint:
             )
 
     def room(self, budget: int, threads: int) -> int:
-        """Return what the budget leaves beside the work of so many threads."""
+        """Return the bytes of the budget that remain with ``threads`` blocks in flight."""
         return max(0, budget - self.fixed - threads * self.per_thread)
 
 
 def fit_footprint(
     rows: RowsShape, n_landmarks: int, selection_bytes: int = 0, selection_thread_bytes: int = 0
 ) -> Footprint:
-    """Return what fitting a map of ``n_landmarks`` landmarks adds to the process.
+    """Return the memory that fitting a map of ``n_landmarks`` landmarks adds to the process.
 
     A block in flight holds its rows (and a float64 copy where they are summed), its kernel values with the landmarks,
-    the same whitened, the same in float64, and its statistics. ``selection_bytes`` and ``selection_thread_bytes`` are
-    what choosing the landmarks holds, in all and for each block in flight.
+    the whitened values, a float64 copy of them, and its statistics. ``selection_bytes`` and ``selection_thread_bytes``
+    are the memory for choosing the landmarks, in total and per block in flight.
     """
     m = n_landmarks
     square = 8 * m * m
@@ -193,21 +193,21 @@ def fit_footprint(
 
 
 def landmark_bytes(rows: RowsShape, m: int) -> int:
-    """Return what the landmarks take in the forms in which they are held at one time: four, in float64.
+    """Return the memory of the landmarks, which are held in up to four forms at a time, in float64.
 
-    Of sparse rows they stay sparse while that is smaller, and means of rows have no more entries than the rows.
+    Landmarks from sparse rows stay sparse while that is smaller; means of rows have at most the entries of the rows.
     """
     dense = 4 * 8 * m * rows.shape[1]
     if not rows.is_sparse:
         return dense
-    # An entry in float64 with its index takes at most twice what it takes in the rows.
+    # A float64 entry with its index takes at most twice its size in the rows.
     return min(dense, 4 * 2 * rows.block_bytes * rows.n_blocks)
 
 
 def samples_gram(n_rows: int, n_landmarks: int) -> bool:
-    """Whether conjugate gradients on landmarks are preconditioned by the Gram matrix of some rows.
+    """Whether conjugate gradients on landmarks are preconditioned by the Gram matrix of a sample of rows.
 
-    It takes a sixth to a third of the steps; beyond so many landmarks, more time than these.
+    It saves two thirds or more of the steps. Above m² = 30 n it takes longer than the steps it saves.
     """
     return n_landmarks**2 <= 30 * n_rows
 
@@ -219,9 +219,9 @@ def cg_footprint(
     selection_bytes: int = 0,
     selection_thread_bytes: int = 0,
 ) -> Footprint:
-    """Return what conjugate gradients on so many landmarks add: m × m matrices, and tiles of kernel values.
+    """Return the memory of conjugate gradients on ``n_landmarks`` landmarks: m × m matrices and tiles of kernel values.
 
-    There is one such matrix, and two more while a sample of rows is summed (:func:`samples_gram`).
+    There is one m × m matrix, and two more while a sample of rows is summed (:func:`samples_gram`).
     """
     m = n_landmarks
     sampled = samples_gram(rows.shape[0], m)
@@ -242,7 +242,7 @@ def cg_footprint(
 
 
 def emit_footprint(rows: RowsShape, n_landmarks: int, n_columns: int, *, held: int = 0) -> Footprint:
-    """Return what making ``n_columns`` numbers of each row adds; ``held`` is the result, where memory holds it."""
+    """Return the memory of computing ``n_columns`` numbers per row; ``held`` is the result, if it is in memory."""
     m = n_landmarks
     fixed = (
         _PASS_BYTES + rows.held_bytes + _block_rows_bytes(rows) + landmark_bytes(rows, m) + 4 * 8 * m * n_columns + held
@@ -252,9 +252,9 @@ def emit_footprint(rows: RowsShape, n_landmarks: int, n_columns: int, *, held: i
 
 
 def cluster_footprint(rows: RowsShape, n_landmarks: int, n_columns: int, n_clusters: int) -> Footprint:
-    """Return what k-means in ``n_columns`` features adds; the features themselves take what room is left, or a file."""
+    """Return the memory of k-means in ``n_columns`` features; the features use the remaining room, or a file."""
     n = rows.shape[0]
-    # Labels as they are and as they were, distances, and the sample from which the seeds are drawn.
+    # Current and previous labels, distances, and the sample from which the seeds are drawn.
     held = 24 * n + 2 * 8 * min(max(16 * n_clusters, 10_000), n) * n_columns
     work = emit_footprint(rows, n_landmarks, n_columns, held=held)
     features = rows.block_rows * (n_columns + 2 * n_clusters) * 8
@@ -262,7 +262,7 @@ def cluster_footprint(rows: RowsShape, n_landmarks: int, n_columns: int, n_clust
 
 
 def exact_footprint(rows: RowsShape, n_components: int, n_targets: int, *, tile_rows: int) -> Footprint:
-    """Return what exact conjugate gradients add, without the features, which take what room is left."""
+    """Return the memory of exact conjugate gradients without the features, which use the remaining room."""
     (n, p), t, r = rows.shape, n_targets, n_components
     vectors = 8 * n * t
     waiting = 2 + int(np.log2(n // tile_rows + 1))
@@ -274,7 +274,7 @@ def exact_footprint(rows: RowsShape, n_components: int, n_targets: int, *, tile_
 
 
 def _with_columns(rows: RowsShape, work: Footprint) -> Footprint:
-    """Return the footprint with the means of sparse rows, which are dense: of all, of each block, of those merged."""
+    """Return the footprint plus the dense means of sparse rows: of all rows, of each block, and of merged blocks."""
     if not rows.is_sparse:
         return work
     vector = 8 * rows.shape[1]
@@ -283,7 +283,7 @@ def _with_columns(rows: RowsShape, work: Footprint) -> Footprint:
 
 
 def _sparse_tile_bytes(rows: RowsShape, tile_rows: int) -> int:
-    # In float64, where an entry with its index takes at most twice what it takes in the rows.
+    # In float64: an entry with its index takes at most twice its size in the rows.
     return 2 * rows.block_bytes * min(tile_rows, rows.block_rows) // rows.block_rows
 
 
@@ -297,7 +297,7 @@ def _work_on_rows(rows: RowsShape) -> int:
 
 
 class Held(Protocol):
-    """Written by several threads, each its own rows; then read as rows."""
+    """A matrix that several threads write, each its own rows, and that is then read as rows."""
 
     def write(self, start: int, values: Array) -> None: ...
     def rows(self, block_rows: int, name: str) -> RowBlocks: ...
@@ -352,26 +352,26 @@ class _OnDisk:
 
 
 def _write_at(handle: int, raw: memoryview, position: int) -> int:
-    """Write at a place of the file; return how many bytes went."""
+    """Write at an offset of the file; return the number of bytes written."""
     if hasattr(os, "pwrite"):
         return os.pwrite(handle, raw, position)
-    # Windows has no positioned write; the handle is this call's own, so moving it disturbs nobody.
+    # Windows has no positioned write; only this call uses the handle, so moving its position is safe.
     os.lseek(handle, position, os.SEEK_SET)
     return os.write(handle, raw)
 
 
 class Room(threading.local):
-    """Memory for the arrays of a block, each known by its use; blocks in one thread use it one after another.
+    """Reusable memory for the arrays of a block, one array per use; the blocks of a thread share it in turn.
 
-    To be handed fresh memory takes long. Each thread has its own, which is given back with the last reference. Sent to
-    another process a room arrives empty.
+    Allocating fresh memory is slow. Each thread has its own room, freed with the last reference. Pickling a room
+    empties it.
     """
 
     def __reduce__(self) -> tuple[type[Room], tuple[()]]:
         return Room, ()
 
     def array(self, use: str, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
-        """Return an array of any content, the same memory each time it is asked for the same use."""
+        """Return an array with arbitrary content; the same use gets the same memory each time."""
         held: dict[str, Array] = vars(self)
         key, size = f"{use} {np.dtype(dtype)}", math.prod(shape)
         if key not in held or held[key].size < size:

@@ -1,8 +1,8 @@
-"""The passes over rows: counted, looking for NaN and, where asked, taking the moments along.
+"""The passes over rows: count them, check for NaN and, on request, compute the moments.
 
-The moments are a value of the rows, the same bits whichever pass takes them. They are taken where somebody asks: by a
-pass of their own, or, where :meth:`Passes.want_moments` was called before, along with the first pass over the rows. A
-first pass that takes no moments looks for NaN all the same.
+The moments are a property of the rows, with the same bits whichever pass computes them. A request costs a pass, unless
+:meth:`Passes.want_moments` was called before and the first pass computed them as well. A first pass without moments
+still checks for NaN.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from nystrom.types import Array, Emitted, Matrix, SparseMatrix, issparse
 
 @dataclass(frozen=True)
 class _Finite:
-    """Rows that were seen to be finite."""
+    """Rows that were checked to be finite."""
 
     def merge(self, other: _Finite) -> _Finite:
         return self
 
 
-# What a first pass has learned.
+# What the first pass finds out about the rows.
 _Seen: TypeAlias = "Moments | _Finite"
 
 
 @dataclass(frozen=True)
 class _WithSeen:
-    """The result of a pass, and what it has learned beside."""
+    """The result of a pass, and what the pass found out about the rows."""
 
     result: object
     seen: _Seen
@@ -52,7 +52,7 @@ class _WithSeen:
 
 @dataclass(frozen=True)
 class _FirstError:
-    """The error of the first block that has one."""
+    """The error of the first block that raised one."""
 
     error: NotFiniteError | None = None
 
@@ -66,11 +66,11 @@ class Passes:
     Attributes
     ----------
     rows : RowBlocks
-        What is read.
+        The rows to read.
     engine : Engine
         For passes over other rows, such as a sample.
     counted : CountedEngine
-        For passes over ``rows``: the same engine, with its passes counted.
+        For passes over ``rows``: the same engine, with a count of its passes.
     """
 
     def __init__(self, rows: RowBlocks, engine: Engine) -> None:
@@ -88,9 +88,9 @@ class Passes:
         return self.counted.n_passes
 
     def want_moments(self, *, by_column: bool = False) -> None:
-        """Have the next pass take the moments along, unless they are known: a pass is saved if they are asked for.
+        """Have the next pass compute the moments as well, unless they are known; saves a pass if they are needed later.
 
-        From ``by_column`` on, the moments are those of each column too.
+        With ``by_column``, the moments of each column are computed too.
         """
         self._wants_moments = True
         if by_column and not self._by_column:
@@ -98,7 +98,7 @@ class Passes:
 
     @property
     def moments(self) -> Moments:
-        """The moments of all rows; costs a pass unless an earlier one took them along."""
+        """The moments of all rows; costs a pass unless an earlier one computed them."""
         if isinstance(self._seen, Moments):
             return self._seen
         with self._first_row_named():
@@ -110,20 +110,20 @@ class Passes:
         return found
 
     def check_finite(self) -> None:
-        """Raise :class:`~nystrom.exceptions.NotFiniteError` for rows that are not finite, if no pass has looked yet."""
+        """Raise :class:`~nystrom.exceptions.NotFiniteError` for rows that are not finite, unless a pass has checked."""
         if self._seen is None and self._coming is None:
             self.require_finite()
 
     @property
     def _has_moments(self) -> bool:
-        """Whether the moments are known, or being taken beside other work."""
+        """Whether the moments are known, or being computed in another thread."""
         return isinstance(self._seen, Moments) or self._coming is not None
 
     @contextmanager
     def moments_meanwhile(self) -> Iterator[None]:
-        """Take the moments while the ``with`` block runs, where the engine has a thread to spare.
+        """Compute the moments while the ``with`` block runs, if the engine has a spare thread.
 
-        For work that is mostly on one thread and does not read all rows.
+        For work that mostly runs on one thread and does not read all rows.
         """
         spare = None if self._has_moments else self.counted.spare(self.rows)
         if spare is None:
@@ -142,14 +142,14 @@ class Passes:
             self._coming = beside.submit(spare.fold, self.rows, unless_stopped, label="moments")
             yield
             wait([self._coming])
-        except BaseException:  # of the work, or an interrupt while this waits
+        except BaseException:  # raised by the work, or an interrupt while this waits
             stopped.set()
             raise
         finally:
             beside.shutdown()
 
     def fold(self, step: Callable[[Block], M], *, label: str, checks: bool = False) -> M:
-        """Fold ``step`` over the rows; ``checks`` says that the step itself raises for rows that are not finite."""
+        """Fold ``step`` over the rows; with ``checks``, the step itself raises for rows that are not finite."""
         look = self._look(checks)
         if look is None:
             with self._first_row_named() if checks else nullcontext():
@@ -200,7 +200,7 @@ class Passes:
         self._seen = merger.result()
 
     def _look(self, checks: bool = False) -> Callable[[Block], _Seen] | None:
-        """Return what the next pass has to learn of a block beside its work, or None."""
+        """Return what the next pass must find out about a block in addition to its work, or None."""
         if self._has_moments:
             return None
         if self._wants_moments:
@@ -209,7 +209,7 @@ class Passes:
 
     @contextmanager
     def _first_row_named(self) -> Iterator[None]:
-        """Have an error about NaN name the first row of all, on a cluster too, where a later block may fail first."""
+        """Make an error about NaN name the first row of all; on a cluster a later block may fail first."""
         try:
             yield
         except NotFiniteError:
@@ -234,7 +234,7 @@ class Passes:
 
 @dataclass(frozen=True)
 class _MomentsLook:
-    """Takes the moments of a block of finite rows."""
+    """Compute the moments of a block and check that its rows are finite."""
 
     name: str
     by_column: bool
@@ -250,7 +250,7 @@ class _MomentsLook:
 
 @dataclass(frozen=True)
 class _FiniteLook:
-    """Sees to it that a block has finite rows."""
+    """Check that the rows of a block are finite."""
 
     name: str
 
@@ -260,7 +260,7 @@ class _FiniteLook:
 
 
 class PassCount:
-    """A number of passes that several threads may add to."""
+    """A count of passes that several threads may increment."""
 
     def __init__(self) -> None:
         self.value = 0
@@ -272,12 +272,12 @@ class PassCount:
 
 
 class CountedEngine:
-    """Another engine, with every pass that it is asked for counted.
+    """An engine that counts the passes of another one.
 
     Parameters
     ----------
     engine : Engine
-        Makes the passes.
+        Runs the passes.
     count : PassCount, optional
         Shared with other engines whose passes count as well.
     """
@@ -332,19 +332,19 @@ class CountedEngine:
         return self.engine.emit(rows, step, n_columns, dtype, label=label)
 
 
-# Squares of numbers outside this range, or their sums, would leave that of float64.
+# Magnitudes whose squares, and sums of squares, stay within the range of float64.
 _SQUARABLE = (1e-140, 1e140)
-# Rows that are summed in their own dtype before the sum goes to float64.
+# Number of rows summed in their own dtype before the sum is converted to float64.
 _CHUNK_ROWS = 512
 _WIDE_CHUNK_ROWS = 128
-# Columns from which rows are wide.
+# Number of columns from which rows count as wide.
 _WIDE = 64
 _LEAST = float(np.nextafter(0.0, 1.0))
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Number of rows, their mean, and the sum of squared distances to that mean; a weight is a number of repetitions.
+    """Number of rows, their mean, and the sum of squared distances to that mean; a weight counts as repetitions.
 
     Merging follows Chan, Golub and LeVeque: sums of squares are always about the mean of their own rows, so data
     far from the origin loses no digits.
@@ -356,7 +356,7 @@ class Moments:
     by_column: Array | None = None
 
     def of(self, columns: Sequence[int]) -> Moments:
-        """Return the moments of some columns; they must have been taken by column."""
+        """Return the moments of some columns; requires moments by column."""
         if self.by_column is None:
             raise ValueError("these moments are of all columns together: take them with by_column=True.")
         scatters = self.by_column[list(columns)]
@@ -382,8 +382,8 @@ class Moments:
 
 
 def block_moments(X: Matrix, weight: Array | None = None, *, by_column: bool = False) -> Moments:
-    """Return the moments of one block, also ``by_column`` if asked; a row counts as often as its weight says."""
-    # Squares that leave the range are found in the scatter, which is then infinite.
+    """Return the moments of one block, on request also ``by_column``; a weight counts as repetitions."""
+    # Squares that overflow make the scatter infinite, which is checked.
     with np.errstate(over="ignore", invalid="ignore"):
         if on_device(X):
             moments = _device_moments(X, weight)
@@ -408,42 +408,42 @@ def _scatters(X: Matrix, weight: Array | None, mean: Array) -> Array:
     of_entries = np.repeat(w, np.diff(X.indptr))
     stored = np.bincount(X.indices, of_entries, minlength=X.shape[1])
     squares = np.bincount(X.indices, (X.data - mean[X.indices]) ** 2 * of_entries, minlength=X.shape[1])
-    # Entries that are not stored deviate by the mean.
+    # Entries that are not stored are 0, so they deviate by the mean.
     return squares + mean**2 * np.maximum(w.sum() - stored, 0.0)
 
 
 def _quick_moments(n: int, sums: Array, total: float, dtype: np.dtype) -> Moments | None:
-    """Return the moments of n rows from their sum and the sum of all squares; None where that would lose two digits."""
+    """Return the moments of n rows from their sum and the sum of all squares; None if that loses two digits."""
     least = 1e-30 if dtype == np.float32 else _SQUARABLE[0] ** 2
     if not least < total < _SQUARABLE[1] ** 2:
-        return None  # the squares leave the range
+        return None  # the squares overflow or underflow
     mean = sums / n
     scatter = total - n * float(mean @ mean)
-    # Otherwise the mean dominates.
+    # Otherwise the mean dominates the squares, and the difference loses digits.
     return Moments(n, mean, scatter) if scatter > 1e-2 * total else None
 
 
 def _sums(X: Array) -> tuple[Array, float]:
-    """Return the sum of the rows and the sum of all squares, added up in float64."""
+    """Return the sum of the rows and the sum of all squares, accumulated in float64."""
     sums, total = np.zeros(X.shape[1]), 0.0
     wide = X.shape[1] >= _WIDE
     size = _WIDE_CHUNK_ROWS if wide else _CHUNK_ROWS
     for start in range(0, X.shape[0], size):
         rows = X[start : start + size]
         flat = rows.ravel()
-        # Wide rows are added up at the speed of memory; of narrow ones a product makes fewer, longer steps.
+        # Summing wide rows is limited by memory bandwidth; for narrow rows a product takes fewer, longer steps.
         sums += np.add.reduce(rows, axis=0) if wide else np.ones(len(rows), X.dtype) @ rows
         total += float(np.dot(flat, flat))
     return sums, total
 
 
 def _careful_moments(X: Array, weight: Array | None) -> Moments:
-    """Return the moments of dense rows in two readings, the mean taken out before squares are."""
+    """Return the moments of dense rows in two readings; the mean is subtracted before squaring."""
     count = float(X.shape[0] if weight is None else weight.sum())
     if not count > 0:
-        # Kept as NaN where rows are: the first pass looks for it.
+        # NaN in the rows stays NaN: the first pass checks for it.
         return Moments(0.0, np.zeros(X.shape[1]), 0.0 * float(X.sum()))
-    # Divided first: the sum of rows near the end of the range would leave it.
+    # Divide first: the sum of rows near the largest float64 would overflow.
     mean = (np.full(X.shape[0], 1 / count) if weight is None else weight / count) @ X.astype(np.float64, copy=False)
     centred = X - mean
     correction = (np.full(X.shape[0], 1 / count) if weight is None else weight / count) @ centred
@@ -454,13 +454,13 @@ def _careful_moments(X: Array, weight: Array | None) -> Moments:
 
 
 def _device_moments(X: DeviceArray, weight: Array | None) -> Moments:
-    """Return the moments of rows on a device; sums come from there."""
+    """Return the moments of rows on a device, which computes the sums."""
     count = float(len(X) if weight is None else np.sum(weight))
     if not count > 0:
         return Moments(0.0, np.zeros(X.shape[1]), 0.0 * float(X.sum()))
     share = None if weight is None else np.asarray(weight, dtype=np.float64)[:, None]
     mean = np.zeros(X.shape[1])
-    # A first mean leaves the rows before they are summed again: float32 sums lose digits of rows far from the origin.
+    # Subtract a first mean before summing again: float32 sums lose digits of rows far from the origin.
     for _ in range(2):
         step = column_sums(X if share is None else X * share) / count
         step = step.astype(X.dtype).astype(np.float64)
@@ -485,7 +485,7 @@ def _sparse_moments(X: SparseMatrix, weight: Array | None) -> Moments:
     mean = np.bincount(X.indices, data * (of_entries / count), minlength=p)
     stored = np.bincount(X.indices, of_entries, minlength=p)
     centred = data - mean[X.indices]
-    # What the rounding of the mean has left: the entries that are not stored stand at minus the mean.
+    # Correct the rounding of the mean; entries that are not stored deviate by minus the mean.
     unstored = np.maximum(count - stored, 0.0)
     correction = np.bincount(X.indices, centred * (of_entries / count), minlength=p) - mean * (unstored / count)
     mean = mean + correction
@@ -495,13 +495,13 @@ def _sparse_moments(X: SparseMatrix, weight: Array | None) -> Moments:
 
 
 def _unless_equal(count: float, mean: Array, scatter: float) -> Moments:
-    """Return the moments, with no scatter where rounding alone made it: rows that differ do so by ε, and n < 1/ε."""
+    """Return the moments; a scatter within rounding is 0, since different rows differ by at least ε and n < 1/ε."""
     rounding = count * float(np.finfo(np.float64).eps) ** 3 * _sum_of_squares(mean)
     return Moments(count, mean, 0.0 if scatter <= rounding < np.inf else scatter)
 
 
 def _sum_of_squares(A: Array) -> float:
-    """Return the sum of squares; above zero, if only just, wherever an entry is."""
+    """Return the sum of squares; positive if any entry is not 0, even where the squares underflow."""
     flat = A.ravel()
     total = float(np.dot(flat, flat))
     if _SQUARABLE[0] ** 2 < total < _SQUARABLE[1] ** 2:

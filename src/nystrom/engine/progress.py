@@ -1,7 +1,6 @@
-"""How far a fit has come: a bar in a terminal, plain lines elsewhere, nothing unless asked.
+"""The progress of a fit: a bar in a terminal, plain lines elsewhere, nothing by default.
 
-The passes of a stage (see :func:`stage`) are told of together; a pass outside of one, such as a prediction, has its own
-line.
+The passes of a stage (see :func:`stage`) share one line; a pass outside of a stage, such as a prediction, has its own.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from nystrom.rich_terminal import make_bar, make_console
 
 
 class Progress(Protocol):
-    """Told of the rows done; the library is silent unless one is given.
+    """Receives the number of rows done; the library is silent unless one is given.
 
-    ``listens`` is False for one that ignores what it is told. Passes may then run side by side, and a cluster sends no
+    ``listens`` is False for a progress that ignores its calls. Passes may then run concurrently, and a cluster sends no
     messages.
     """
 
@@ -35,7 +34,7 @@ class Progress(Protocol):
 
 
 class Silent:
-    """The progress that says nothing."""
+    """A progress that shows nothing."""
 
     listens = False
 
@@ -46,9 +45,9 @@ class Silent:
 
 
 class Stage:
-    """A part of a fit with a name: how often each kind of pass was made in it, and over how many rows at most.
+    """A named part of a fit: how often it made each kind of pass, and over how many rows at most.
 
-    ``shown_by`` is what has told of a pass, and of the end of the stage will; None where nothing listened.
+    ``shown_by`` is the progress that showed its passes and will show its end; None if none listened.
     """
 
     def __init__(self, name: str) -> None:
@@ -59,11 +58,11 @@ class Stage:
         self.shown_by: LineProgress | BarProgress | None = None
 
     def add(self, label: str, total: int, shown_by: LineProgress | BarProgress, now: float) -> None:
-        """Take a pass in."""
+        """Add a pass to the stage."""
         if self.shown_by is None:
             self.began = self.last_line = now
         self.shown_by = shown_by
-        # A label ends with where an iteration is: "pivots, 20 of 100" and "Lloyd step 3 of 10".
+        # A label ends with the state of an iteration: "pivots, 20 of 100" and "Lloyd step 3 of 10".
         self.passes[re.sub(r"[\s,]+(step )?\d.*| step .*", "", label)] += 1
         self.rows = max(self.rows, total)
 
@@ -77,7 +76,7 @@ _STAGE: ContextVar[Stage | None] = ContextVar("stage", default=None)
 
 @contextmanager
 def stage(name: str) -> Iterator[None]:
-    """Tell of the passes inside as one stage, which ends with one line; a stage inside another belongs to it."""
+    """Show the passes inside as one stage, which ends with one line; a nested stage belongs to the outer one."""
     if _STAGE.get() is not None:
         yield
         return
@@ -106,7 +105,7 @@ def make_progress(verbose: bool | int) -> Progress:
     Returns
     -------
     Progress
-        Told of each pass by ``start``, ``advance`` and ``stop``.
+        Its ``start``, ``advance`` and ``stop`` are called for each pass.
 
     Examples
     --------
@@ -124,7 +123,7 @@ def make_progress(verbose: bool | int) -> Progress:
         try:
             return BarProgress()
         except ImportError:
-            pass  # rich is optional: lines say the same with less comfort
+            pass  # rich is optional: plain lines show the same
     return LineProgress()
 
 
@@ -136,9 +135,9 @@ class LineProgress:
     stream : file-like, optional
         Where lines go; standard error if None.
     every : float
-        Least seconds between two lines of the same stage.
+        Minimum seconds between two lines of the same stage.
     clock : callable
-        Returns seconds; a parameter so that a test can drive it.
+        Returns seconds; a parameter for tests.
     """
 
     listens = True
@@ -243,7 +242,7 @@ class BarProgress:
         self._bar.update(self._task, advance=rows, **self._fields())
 
     def stop(self) -> None:
-        # The bar of a stage stays until its end.
+        # The bar of a stage stays until the stage ends.
         if self._bar is not None and _STAGE.get() is None:
             self._bar.stop()
             self._bar = None
@@ -280,7 +279,7 @@ def format_rate(per_second: float) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """Return a duration as a person would say it.
+    """Return a duration in words for a reader.
 
     Examples
     --------

@@ -1,9 +1,9 @@
-"""How many threads BLAS may use: one setting of the process that many threads ask for at once.
+"""How many threads BLAS may use: one setting per process, which many threads change at once.
 
-threadpoolctl alone is not enough here. The setting of most BLAS libraries is the process's, and threadpoolctl lets only
-one Python thread change it and ignores the others without a word, so that a limit taken in one thread and lifted in
-another stays for good, or never comes. Passes need the limit for their bits, not only for their speed: a product on two
-threads rounds differently than on one.
+threadpoolctl alone is not enough here. Most BLAS libraries have one setting per process, and threadpoolctl lets only
+one Python thread change it and silently ignores the others. A limit set in one thread and lifted in another then stays
+for ever, or is never set. Passes need the limit for reproducible bits, not only for speed: a product on two threads
+rounds differently than on one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 
 class BlasLibrary(Protocol):
-    """What threadpoolctl knows of a loaded BLAS."""
+    """The controller that threadpoolctl has for a loaded BLAS."""
 
     def get_num_threads(self) -> int | None: ...
 
@@ -35,26 +35,26 @@ class BlasLibrary(Protocol):
 
 
 class BlasLimiter:
-    """Keeps every library at the smallest number of threads that anyone inside asks for.
+    """Keep every library at the smallest number of threads that any active limit requests.
 
-    Libraries whose setting is the process's go to that number with the first thread that asks, and back with the last
-    one that leaves, whichever it is. Libraries on OpenMP have a setting for each thread; they are set in the thread
-    that asks.
+    Libraries with one setting per process get that number from the first thread that sets a limit, and are reset by the
+    last one that lifts its limit. Libraries on OpenMP have one setting per thread; they are set in the thread that sets
+    the limit.
     """
 
     def __init__(self, libraries: Sequence[BlasLibrary]) -> None:
         per_thread = [getattr(library, "threading_layer", "") == "openmp" for library in libraries]
         self.of_thread = [library for library, own in zip(libraries, per_thread, strict=True) if own]
         self._of_process = [library for library, own in zip(libraries, per_thread, strict=True) if not own]
-        # Reentrant: the garbage collector may end a limit while this thread is inside.
+        # Reentrant: the garbage collector may end a limit while this thread holds the lock.
         self.lock = threading.RLock()
         self._asked: dict[weakref.ref[Limit], int] = {}
         self._before: list[int | None] = []
-        # The number set now; 0 for what the user set, None while it is being changed.
+        # The current number of threads; 0 for the user's setting, None while it is being changed.
         self._now: int | None = 0
 
     def ask(self, key: weakref.ref[Limit] | None, count: int = 0) -> None:
-        """Hold BLAS to ``count`` threads until ``key`` asks for 0: no limit."""
+        """Limit BLAS to ``count`` threads until ``key`` requests 0: no limit."""
         with self.lock:
             if count and key is not None:
                 if self._now == 0:
@@ -62,7 +62,7 @@ class BlasLimiter:
                 self._asked[key] = count
             else:
                 self._asked.pop(key, None)  # type: ignore[arg-type]
-            # An interrupt may leave this half done; whoever comes next does it again.
+            # An interrupt may stop this halfway; the next call repeats it.
             while (wanted := min(self._asked.values(), default=0)) != self._now:
                 self._now = None
                 for library, threads in zip(self._of_process, self._before, strict=True):
@@ -77,11 +77,11 @@ class BlasLimiter:
 
 
 class Limit:
-    """One limit on BLAS threads, from ``with`` to its end; :meth:`release` may be called again.
+    """One limit on BLAS threads, for a ``with`` block; :meth:`release` may be called repeatedly.
 
     An interrupt (Ctrl-C) can strike at the first instruction of ``__exit__``, before any of its lines. The limit then
-    ends when the object is freed, with the traceback; code at the rim of the library calls ``release`` in a
-    ``finally`` of its own and does not wait for that.
+    ends when the object is freed with the traceback. Public entry points call ``release`` in their own ``finally`` so
+    that they need not wait for that.
     """
 
     def __init__(self, limiter: BlasLimiter, count: int) -> None:
@@ -93,7 +93,7 @@ class Limit:
 
     def __enter__(self) -> None:
         try:
-            # Its callback ends a limit that is freed before its end. After the end there is no reference to call back.
+            # Ends a limit that is freed without ``release``; after ``release`` there is no reference to call back.
             self._key = weakref.ref(self, self._limiter.ask)
             self._thread = threading.get_ident()
             self._own_before = [(library, library.get_num_threads()) for library in self._limiter.of_thread]
@@ -123,10 +123,10 @@ class Limit:
 
 
 def _set(library: BlasLibrary, threads: int | None, most: int = 0) -> None:
-    # Never more than the user allowed, with OMP_NUM_THREADS or a threadpool_limits around the fit.
+    # Never more than the user allowed with OMP_NUM_THREADS or an enclosing threadpool_limits.
     if most:
         threads = most if threads is None else min(most, threads)
-    # Take control from any thread, and do not hand it on: the lock above orders the changes.
+    # Control from any thread, and keep it: the lock above orders the changes.
     # Older releases of threadpoolctl have no such control.
     release = getattr(library, "clear_controlling_thread", None)
     if release is not None:
@@ -138,11 +138,11 @@ def _set(library: BlasLibrary, threads: int | None, most: int = 0) -> None:
 
 
 class _Process:
-    """The limiter of this process, made when first asked for: looking the BLAS libraries up costs milliseconds."""
+    """The limiter of this process, created on first use: finding the BLAS libraries takes milliseconds."""
 
     creating = threading.Lock()
     limiter: BlasLimiter | None = None
-    # The limiter whose lock is held for a fork; another may be created meanwhile.
+    # The limiter whose lock is held during a fork; another may be created meanwhile.
     locked: BlasLimiter | None = None
 
 
@@ -157,7 +157,7 @@ def blas_threads(count: int) -> Limit:
 
 
 def _before_fork() -> None:
-    # Hold the lock during a fork, so that no setting is half changed in the child.
+    # Hold the lock during a fork, so that the child never sees a half-changed setting.
     _Process.locked = _Process.limiter
     if _Process.locked is not None:
         _Process.locked.lock.acquire()
@@ -179,12 +179,12 @@ if hasattr(os, "register_at_fork"):
 
 
 def one_blas_thread(function: Callable[P, R]) -> Callable[P, R]:
-    """Hold BLAS to one thread during a public call, for the algebra outside of passes too.
+    """Limit BLAS to one thread during a public call, including the algebra outside of passes.
 
-    Parallel work comes from passes, whose threads sleep while they wait. Those of BLAS spin: beside other work on the
-    same cores, a fit took ten times as long with two of them as with one, and its bits depended on their number.
-    NumPy's floating-point warnings, or its errors after ``np.seterr(all="raise")``, are off meanwhile: overflow and
-    underflow are part of the work here, and what comes of them is checked by value.
+    Parallel work comes from passes, whose threads sleep while they wait. BLAS threads spin: with other work on the same
+    cores, a fit with two of them took ten times as long as with one, and its bits depended on their number. NumPy's
+    floating-point warnings, and its errors after ``np.seterr(all="raise")``, are off meanwhile: overflow and underflow
+    are expected here, and their results are checked by value.
     """
 
     @wraps(function)
@@ -200,7 +200,7 @@ def one_blas_thread(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def limit_methods(cls: type, package: str) -> None:
-    """Wrap every public method that ``cls`` takes from classes of ``package`` in :func:`one_blas_thread`."""
+    """Wrap every public method that ``cls`` inherits from classes of ``package`` in :func:`one_blas_thread`."""
     for base in cls.__mro__:
         if base.__module__.partition(".")[0] != package:
             continue

@@ -1,4 +1,4 @@
-"""How a CSV file is written: its encoding, delimiter, names, and the sign before decimals."""
+"""How a CSV file is written: its encoding, delimiter, column names and decimal separator."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from nystrom.types import Array
 OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _DELIMITERS = ",;\t|"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-# How files begin that are no text: what they are, and the suffix by which they are read.
+# First bytes of common files that are not text: what they are, and the suffix under which they are read.
 _MARKS: dict[bytes, tuple[str, str]] = {
     b"\x1f\x8b": ("compressed by gzip", ".csv.gz"),
     b"BZh": ("compressed by bzip2", ".csv.bz2"),
@@ -42,7 +42,7 @@ _MARKS: dict[bytes, tuple[str, str]] = {
 _QUOTED = re.compile(r'"[^"]*"')
 # Excel's first line, which names the delimiter.
 _SEP_LINE = re.compile(r"\s*\"?sep=(.)\"?\s*", re.IGNORECASE)
-# Lines that are looked at for the sign before decimals.
+# Number of lines searched for the decimal separator.
 _LOOKED_AT = 200
 _LONGEST_LINE = 4 * 2**20
 _NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?")
@@ -54,27 +54,27 @@ _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
 
 @dataclass(frozen=True)
 class Dialect:
-    """What is known of a CSV file from its first lines.
+    """What the first lines of a CSV file show about it.
 
     Attributes
     ----------
     names : list of str
-        The header; x0, x1, ... where the first line holds values.
+        The header; x0, x1, ... if the first line holds values.
     delimiter : str
-        What a line ``sep=;`` says, a tab in ``.tsv`` files, else the most frequent one of comma, semicolon, tab and
+        The one named by a line ``sep=;``, a tab in ``.tsv`` files, else the most frequent of comma, semicolon, tab and
         bar in the header.
     encoding : str
-        "utf-16" where the file begins with its mark, else "utf8".
+        "utf-16" if the file begins with its byte order mark, else "utf8".
     line_bytes : int
-        The length of the longer one of the first two lines.
+        The length of the longer of the first two lines.
     decimal : str
-        The sign before decimals: where semicolons are between the values the comma, unless numbers show a point.
+        The decimal separator: a comma if semicolons separate the values, unless numbers show a point.
     skip : int
         Lines before the header.
     has_header : bool
         Whether there is a header.
     guessed : bool
-        Whether nothing showed the sign before decimals, though it matters: 1.234 is either.
+        Whether nothing showed the decimal separator although it matters: 1.234 may be either.
     """
 
     names: list[str]
@@ -125,7 +125,7 @@ def _dialect(path: Path, lines: list[str], encoding: str) -> Dialect:
 
 
 def _are_values(cells: Sequence[str]) -> bool:
-    """Return whether the cells of a first line are values: names are no decimals, and whole ones ascend (years)."""
+    """Return whether the cells of a first line are values: names are not decimals, and integers ascend (years)."""
     numbers = [cell.strip() for cell in cells if _NUMBER.fullmatch(cell.strip())]
     if any(_WHOLE.fullmatch(cell) is None for cell in numbers):
         return True
@@ -134,7 +134,7 @@ def _are_values(cells: Sequence[str]) -> bool:
 
 
 def _decimal(cells: Sequence[str], delimiter: str) -> tuple[str, bool]:
-    """Return the sign before decimals, and whether it is a guess that changes numbers."""
+    """Return the decimal separator, and whether it is a guess that changes numbers."""
     if delimiter != ";":
         return ".", False
     commas = any(_COMMA_NUMBER.fullmatch(cell) for cell in cells)
@@ -145,7 +145,7 @@ def _decimal(cells: Sequence[str], delimiter: str) -> tuple[str, bool]:
 
 
 def _require_text(path: Path, begins: bytes) -> None:
-    """Raise for a file that is no text, but of a kind that is known by its first bytes."""
+    """Raise for a file that is not text but of a kind recognised by its first bytes."""
     for mark, (what, suffix) in _MARKS.items():
         if begins.startswith(mark):
             advice = f"Give it a name that ends in {suffix}." if suffix else "Save it as CSV or Parquet."
@@ -153,14 +153,14 @@ def _require_text(path: Path, begins: bytes) -> None:
 
 
 def open_text(path: Path, encoding: str) -> IO[str]:
-    """Open a text file, decompressing it by its suffix; bytes that are no text are found by the reader of the rows."""
+    """Open a text file, decompressing it by its suffix; the reader of the rows reports bytes that are not text."""
     name = "utf-8-sig" if encoding == "utf8" else encoding
     stream: IO[str] = OPENERS.get(path.suffix, open)(path, "rt", newline="", encoding=name, errors="replace")
     return stream
 
 
 def data_lines(path: Path, dialect: Dialect) -> Iterator[list[str]]:
-    """Yield the values of each line below the header, read one by one: slow, to find what a parser refused."""
+    """Yield the values of each line below the header, one by one: slow, to find what a parser refused."""
     with open_text(path, dialect.encoding) as stream:
         lines = islice(_bounded(stream, path), dialect.skip, None)
         rows = (row for row in csv.reader(lines, delimiter=dialect.delimiter) if row)
@@ -168,7 +168,7 @@ def data_lines(path: Path, dialect: Dialect) -> Iterator[list[str]]:
 
 
 def _bounded(stream: IO[str], path: Path) -> Iterator[str]:
-    """Yield the lines of a text; one that is very long is an error before it fills the memory."""
+    """Yield the lines of a text; a very long line raises before it fills the memory."""
     number = 0
     while line := stream.readline(_LONGEST_LINE):
         number += 1
@@ -183,23 +183,23 @@ def _bounded(stream: IO[str], path: Path) -> Iterator[str]:
 Batch: TypeAlias = Any
 ArrowColumn: TypeAlias = Any
 
-# Words of a CSV file that mean a gap.
+# Words in a CSV file that mean a missing value.
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "null", "NULL", "None", "?")
-# The key under which a record batch says which sign comes before decimals in its text.
+# The key under which a record batch stores the decimal separator of its text.
 DECIMAL = "decimal"
 BATCH_ROWS = 8192
 _BUFFER_BYTES = 2**20
-# Text of a CSV file that is decoded at a time; a block holds several lines. pyarrow holds about forty times as much,
-# and (measured with 785 columns) 70 kB per column and six times what a larger block has more.
+# Bytes of CSV text decoded at a time; a block holds several lines. pyarrow holds about 40 times as much, plus 70 kB
+# per column and 6 times what a larger block exceeds this by (measured with 785 columns).
 _CSV_BLOCK_BYTES = 2**18
 _COLUMN_BYTES = 70_000
 _LINES_A_BLOCK = 16
-# Each column of a block costs about 60 µs, however few lines it has: long lines come in larger blocks, up to a limit.
+# Each column of a block costs about 60 µs however few lines it has, so long lines get larger blocks, up to a limit.
 _LINES_WORTH_IT = 600
 _WIDE_BLOCK_BYTES = 2**20
-# Columns of numbers are decoded by pyarrow itself, which is quickest in blocks of this size.
+# Bytes of text per block for columns of numbers, which pyarrow decodes itself; this size is the fastest.
 _NUMBER_BLOCK_BYTES = 4 * 2**20
-# Whole numbers beyond are not all numbers of double precision.
+# Largest integer up to which float64 represents all integers.
 EXACT = 2**53
 _NO_NUMBERS = "Leave the column out with columns=[...], or encode it (nystrom.preprocessing.TableEncoder)."
 _TRUTHS = ("true", "false")
@@ -233,7 +233,7 @@ def import_arrow(module: str = "pyarrow") -> Any:
 
 
 def release_arrow() -> None:
-    """Give memory that pyarrow keeps for its next call back to the system."""
+    """Return memory that pyarrow keeps for its next call to the system."""
     import_arrow().default_memory_pool().release_unused()
 
 
@@ -248,18 +248,18 @@ class Table:
     names : list of str
         The columns.
     typed : bool
-        Whether the columns say what they hold; those of a CSV file are text until they are understood.
+        Whether the columns have types; those of a CSV file are text until they are parsed.
     read : callable
-        From a path, column names, and those among them to be decoded as numbers, to an iterator over record batches;
-        each call starts from the first row.
+        Takes a path, column names, and the names among them to decode as numbers; returns an iterator over record
+        batches. Each call starts from the first row.
     paths : tuple
-        The files; one None for a table in memory.
+        The files; a single None for a table in memory.
     stamp : Stamp or None
-        The files and how they were when they were opened.
+        The files and their state when they were opened.
     count : int or None
-        The number of rows, where it is known without a pass.
+        The number of rows, if known without a pass.
     held_bytes : int
-        What reading holds in memory.
+        Bytes held in memory while reading.
     singles : frozenset of str
         The columns that hold float32 in every file.
     """
@@ -277,7 +277,7 @@ class Table:
     def batches(self, columns: Sequence[str], *, numbers: Collection[str] = ()) -> Iterator[Batch]:
         """Yield record batches of these columns, in order; a damaged file raises :class:`DataFileError`.
 
-        Those among ``numbers`` are decoded as float64 where the file does not say what they hold.
+        Columns in ``numbers`` are decoded as float64 if the file has no types.
         """
         for path in self.paths:
             batches = self.read(path, list(dict.fromkeys(columns)), numbers)
@@ -302,8 +302,8 @@ def open_table_files(
 ) -> Table:
     """Return the table in a file, or in all files of one kind in a folder, in the order of their names.
 
-    ``missing`` and ``decimal`` are the words that mean a gap, and the sign before decimals, in a CSV file; without
-    ``decimal`` it is found in the file.
+    ``missing`` are the words that mean a missing value in a CSV file; ``decimal`` is its decimal separator, detected by
+    default.
     """
     paths = [path]
     if path.is_dir():
@@ -467,14 +467,14 @@ def _read_csv(
 
 
 def _open_compressed(path: Path) -> AbstractContextManager[Any]:
-    """Give what pyarrow can read: an open file where it does not know the compression, else the path."""
+    """Give something pyarrow can read: an open file if it does not know the compression, else the path."""
     return lzma.open(path) if path.suffix == ".xz" else nullcontext(path)
 
 
 def _explain(
     path: Path, dialect: Dialect, numbers: list[str], missing: tuple[str, ...], decimal: str, error: Exception
 ) -> None:
-    """Raise for the row that pyarrow's message leaves out: read the lines one by one."""
+    """Raise for the row that pyarrow's message omits, by reading the lines one by one."""
     if "invalid UTF8" in str(error):
         raise DataFileError(
             f"{path}: {error}. Convert the file to UTF-8: iconv -f LATIN1 -t UTF-8 FILE > NEW, or the encoding that it "
@@ -495,7 +495,7 @@ def _explain(
 
 
 def is_number_text(text: str, decimal: str = ".") -> bool:
-    """Return whether a text is a number with this sign before decimals."""
+    """Return whether a text is a number with this decimal separator."""
     if decimal == ",":
         if "." in text:
             return False
@@ -543,7 +543,7 @@ class ArrowRows(StreamRows):
         self._target_kind = self._find_target_kind()
 
     def count_rows(self, block_rows: int | None) -> None:
-        """Set the size; of a file that does not say how many rows it has, by a pass over its batches."""
+        """Set the size; if the file does not state its number of rows, by a pass over its batches."""
         count = self.table.count
         if count is None:
             # Words among the numbers of a text file are found at once.
@@ -554,7 +554,7 @@ class ArrowRows(StreamRows):
         self.set_size((count, len(self.features)), 0, block_rows)
 
     def _find_target_kind(self) -> str:
-        """Return "number", "boolean" or "text": by the type of the target, in text by the first that is no gap."""
+        """Return "number", "boolean" or "text", from the target's type; for text, from its first value present."""
         if self.target_name is None or self.table.typed:
             return "number"
         path, place = self.table.paths[0], self.columns.target

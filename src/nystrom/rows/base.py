@@ -19,9 +19,9 @@ from nystrom.types import Array, Matrix, SparseMatrix, issparse, to_dense
 _BLOCK_BYTES = 8 * 2**20
 _MIN_BLOCK_ROWS = 256
 MAX_BLOCK_ROWS = 8192
-# Blocks with more rows are worth sharing among threads.
+# Minimum number of rows per block that makes sharing among threads worthwhile.
 _SHARED_ROWS = 2048
-# With so many blocks threads end a pass together, even or not.
+# From this number of blocks on, threads finish a pass together even if the blocks are uneven.
 _MANY_BLOCKS = 64
 
 
@@ -70,21 +70,21 @@ class RowBlocks(ABC):
     name: str = "X"
     random_access: bool = True
     has_target: bool = False
-    # Whether blocks hold a weight for each row.
+    # Whether blocks hold a weight per row.
     has_weight: bool = False
-    # The names of the columns, where the source has them.
+    # The names of the columns, if the source has them.
     feature_names: tuple[str, ...] | None = None
-    # The data frame that the rows came from, or its empty likeness: what callables choose columns from.
+    # The data frame of the rows, or an empty copy of it, from which callables choose columns.
     frame: Any = None
-    # Whether the rows are in memory already, so that a block costs none.
+    # Whether the rows are already in memory, so that a block needs no memory.
     in_memory: bool = False
-    # What the source holds while it is read, beside the blocks: a decoded chunk, a piece of text.
+    # Bytes the source holds while it is read, in addition to the blocks: a decoded chunk, a piece of text.
     held_bytes: int = 0
-    # Whether the blocks are held by a cluster, so that passes run there.
+    # Whether a cluster holds the blocks, so that passes run there.
     on_cluster: bool = False
-    # Where results of a pass belong, if not on the host: on the device that holds the rows.
+    # Where results of a pass belong if not on the host: on the device that holds the rows.
     home: Place | None = None
-    # Where blocks are, if not on the host.
+    # Where blocks are if not on the host.
     place: Place | None = None
 
     def __repr__(self) -> str:
@@ -121,17 +121,17 @@ class RowBlocks(ABC):
         """Return the rows with the given numbers, in the given order, as one matrix: a copy."""
 
     def whole(self) -> Matrix:
-        """Return all rows as one matrix, to be read only: rows in memory are not copied where they need not be."""
+        """Return all rows as one read-only matrix; rows in memory are copied only if necessary."""
         return self.take(np.arange(self.shape[0]))
 
     def widened(self, block_rows: int) -> RowBlocks:
-        """Return the same rows with 2, 4, 8, ... blocks as one, while that is at most ``block_rows`` rows."""
+        """Return the same rows with 2, 4, 8, ... blocks joined, up to ``block_rows`` rows per block."""
         return self
 
     def identity(self) -> str | None:
         """Return text that is equal only for equal rows, or None if there is none.
 
-        Rows in memory are hashed, at about a second per gigabyte; files are known by size, times and inode.
+        Rows in memory are hashed, at about a second per gigabyte; files are identified by size, times and inode.
         """
         if not self.in_memory:
             return None
@@ -153,12 +153,12 @@ class RowBlocks(ABC):
         return np.asarray(next(iter(self.iterate())).y).dtype if self.has_target else None
 
     def with_target(self, y: Array | None, weight: Array | None = None) -> RowBlocks:
-        """Return the same rows with a target (and a weight) beside each, where they are given."""
+        """Return the same rows with a target (and a weight) per row, if they are given."""
         return self if y is None and weight is None else TargetedRows(self, y, weight)
 
 
 class _OfWrapped:
-    """An attribute that is the wrapped rows' own, unless the wrapper sets one on itself."""
+    """An attribute of the wrapped rows, unless the wrapper sets its own."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -172,10 +172,10 @@ def _of_wrapped() -> Any:
 
 
 class WrappedRows(RowBlocks):
-    """Base of rows that are made of other rows: everything is theirs but what the wrapper sets.
+    """Base of rows that are made from other rows; attributes that the wrapper does not set are theirs.
 
-    A wrapper that cuts other blocks, or other columns, sets ``shape``, ``block_rows`` and what else differs; flags such
-    as ``on_cluster`` are never copied, so none can be forgotten.
+    A wrapper with other blocks or columns sets ``shape``, ``block_rows`` and whatever else differs. Flags such as
+    ``on_cluster`` are never copied, so none can be forgotten.
     """
 
     shape = _of_wrapped()
@@ -211,14 +211,14 @@ class WrappedRows(RowBlocks):
 
 
 class BlockwiseRows(WrappedRows):
-    """Base of wrappers whose blocks are those of the wrapped rows, each changed on its own.
+    """Base of wrappers that change each block of the wrapped rows on its own.
 
     Parameters
     ----------
     rows : RowBlocks
         The wrapped rows.
     change : callable
-        Makes a block of one of theirs. It does not refer to the rows, so that a cluster can ship it.
+        Makes a block from one of theirs. It does not refer to the rows, so that it can be sent to a cluster.
     """
 
     def __init__(self, rows: RowBlocks, change: Callable[[Block], Block]) -> None:
@@ -237,7 +237,7 @@ class BlockwiseRows(WrappedRows):
 
 
 class TargetedRows(BlockwiseRows):
-    """Rows with an in-memory target and weight beside them."""
+    """Rows with an in-memory target and weight."""
 
     def __init__(self, rows: RowBlocks, y: Array | None, weight: Array | None) -> None:
         super().__init__(rows, _Attach(y, weight))
@@ -261,7 +261,7 @@ class TargetedRows(BlockwiseRows):
 
 @dataclass(frozen=True)
 class _Attach:
-    """Put the target and the weight beside the rows of a block."""
+    """Add the target and the weight to a block."""
 
     y: Array | None
     weight: Array | None
@@ -278,11 +278,11 @@ class _Attach:
 
 
 def default_block_rows(row_bytes: float, n_rows: int) -> int:
-    """Return the rows of a block: at most 8 MiB, but from 256 to 8192 rows.
+    """Return the number of rows per block: at most 8 MiB, but from 256 to 8192 rows.
 
-    Blocks are as even as can be, and 2, 4 or a multiple of 8 of them, so that the threads end a pass together; fewer
-    than 8 only where they would have less than 2048 rows. The size depends on the rows alone, never on threads or on
-    ``max_memory``: sums are taken block by block, so this is what keeps results the same bits on every machine.
+    Blocks are as even as possible, and there are 2, 4 or a multiple of 8, so that the threads finish a pass together;
+    fewer than 8 only if they would have fewer than 2048 rows each. The size depends on the rows alone, never on threads
+    or on ``max_memory``: sums are taken block by block, so results have the same bits on every machine.
     """
     most = int(min(max(_BLOCK_BYTES / max(row_bytes, 1.0), _MIN_BLOCK_ROWS), MAX_BLOCK_ROWS))
     count = max(math.ceil(n_rows / most), min(n_rows // _SHARED_ROWS, 8), 1)
@@ -293,25 +293,25 @@ def default_block_rows(row_bytes: float, n_rows: int) -> int:
 
 
 def blocks_to_join(have: int, want: int) -> int:
-    """Return the largest power of two of blocks of ``have`` rows that makes at most ``want`` rows; 1 if none does."""
+    """Return the largest power of two of blocks of ``have`` rows with at most ``want`` rows in total; at least 1."""
     return 1 << int(np.log2(max(want // max(have, 1), 1)))
 
 
 class MappedRows(BlockwiseRows):
-    """Dense rows that ``function`` makes of each block of others; nothing is held, every pass computes them again.
+    """Dense rows that ``function`` computes from each block of other rows, again in every pass; nothing is stored.
 
     Parameters
     ----------
     rows : RowBlocks
-        What the function is given.
+        The input of the function.
     function : callable
-        From a block to its new rows, as many as it has, in the dtype of ``rows``.
+        Takes a block and returns as many new rows, in the dtype of ``rows``.
     n_columns : int
-        Columns of the new rows.
+        Number of columns of the new rows.
     name : str
         For messages.
     target : {"kept", "rows"}
-        What stands beside the new rows: the target of the old ones, or the old rows themselves (dense).
+        The target of the new rows: that of the old rows, or the old rows themselves (dense).
 
     Examples
     --------
@@ -363,7 +363,7 @@ class _Map:
 
 
 class ScaledRows(BlockwiseRows):
-    """Rows times a number, in their dtype: those near the ends of its range come to where squares fit."""
+    """Rows times a number, in their dtype; moves rows near the ends of its range to where squares fit."""
 
     def __init__(self, rows: RowBlocks, factor: float) -> None:
         super().__init__(rows, _Scale(factor))
@@ -385,7 +385,7 @@ class _Scale:
 def require_finite(X: Matrix, name: str, start: int = 0, *, numbers: Array | None = None) -> None:
     """Raise :class:`NotFiniteError` naming the first row of ``X`` that holds NaN or infinity.
 
-    Rows are numbered from ``start``, or as ``numbers`` says.
+    Rows are numbered from ``start``, or by ``numbers``.
     """
     values = X.data if issparse(X) else X
     if on_device(X):
@@ -397,7 +397,7 @@ def require_finite(X: Matrix, name: str, start: int = 0, *, numbers: Array | Non
             kind = "NaN" if np.isnan(to_host(X[row])).any() else "infinity"
             raise NotFiniteError(name, kind, f"row {start + row if numbers is None else int(numbers[row])}")
         return
-    # One dot product reads the block once at memory speed; only if it overflows is the slow test needed.
+    # One dot product reads the block once at memory speed; the slow test is needed only if it overflows.
     flat = values.ravel(order="K")
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(np.dot(flat, flat)):
@@ -440,7 +440,7 @@ class ArrayRows(RowBlocks):
 
 
 class TargetedArray(np.ndarray):
-    """A dense array that holds the target of its rows, or the names of its columns; parts and copies of it do not."""
+    """A dense array with the target of its rows, or the names of its columns; parts and copies of it have neither."""
 
     target: Array | None = None
     column_names: tuple[str, ...] | None = None
@@ -453,7 +453,7 @@ class TargetedArray(np.ndarray):
 
 
 class TakenRows(WrappedRows):
-    """Some of the dense rows in memory, by number; a block is gathered when it is read, by the thread that reads it."""
+    """Some dense rows in memory, by number; the thread that reads a block gathers it."""
 
     has_target = False
     has_weight = False
@@ -490,7 +490,7 @@ class SparseRows(RowBlocks):
 
     @property
     def block_bytes(self) -> int:
-        """The memory of the block with most entries."""
+        """The memory of the block with the most entries."""
         indptr = self._X.indptr
         ends = np.append(indptr[:: self.block_rows], indptr[-1])
         most = int(np.diff(ends).max(initial=0))
@@ -503,7 +503,7 @@ class SparseRows(RowBlocks):
 
     def take(self, indices: Array) -> Matrix:
         n = self.shape[0]
-        # A plain copy of all rows is quicker than SciPy's selection. It is a copy: models keep what they take.
+        # Copying all rows is faster than SciPy's selection. It must be a copy: models keep what they take.
         every = len(indices) == n and np.array_equal(indices, np.arange(n))
         return (self._X.copy() if every else self._X[indices]).astype(self.dtype, copy=False)
 

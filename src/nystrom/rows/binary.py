@@ -1,4 +1,4 @@
-"""Rows in plain binary files: ``.npy``, ``.npz``, memmaps, uncompressed HDF5, and what was spooled."""
+"""Rows in plain binary files: ``.npy``, ``.npz``, memmaps, uncompressed HDF5, and spooled sources."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from nystrom.rows.sparse import canonical, csr_rows
 from nystrom.rows.stream import Piece, StreamRows
 from nystrom.types import Array, Matrix, SparseMatrix, issparse
 
-# Upper bound on the length of a header. A damaged one may state any length.
+# Upper bound on the length of a header in bytes. A damaged header may state any length.
 NPY_HEADER_BYTES = 2**16
 
 
 class BinaryFile:
     """A matrix stored in a file from byte ``offset`` on; read by position, never mapped.
 
-    Pages of a mapped file count as the process's memory, and a hard limit on addresses counts the whole file;
-    reads into a buffer cost one copy at the speed of memory and neither of these. The file is opened for each
-    read, so that objects can be pickled and used by several threads.
+    Pages of a mapped file count as memory of the process, and a hard limit on address space counts the whole file.
+    Reading into a buffer avoids both and costs one copy at memory speed. The file is opened for each read, so that
+    objects can be pickled and used by several threads.
     """
 
     def __init__(
         self, path: Path, offset: int, shape: tuple[int, ...], dtype: DTypeLike, *, fortran: bool = False
     ) -> None:
-        # What must stay for the file to stay: the temporary folder that it is in, if it is in one.
+        # Keeps the file's temporary folder alive, if it is in one.
         self.keeper: object = None
         self.path = path
         self.offset = offset
@@ -93,13 +93,13 @@ class BinaryFile:
         return out
 
     def _columns_of(self, out: Array) -> Iterator[tuple[int, Array]]:
-        """Yield, for each column in Fortran's order, the number of its first entry and where it goes."""
+        """Yield, for each column in Fortran order, the number of its first entry and its destination."""
         for number, index in enumerate(np.ndindex(self.shape[:0:-1])):
             yield number * self.shape[0], out[(slice(None), *index[::-1])]
 
     @contextmanager
     def _opened(self, row: int) -> Iterator[int]:
-        """Open the file, which must be as it was before and after it is read."""
+        """Open the file; it must be unchanged before and after the read."""
         try:
             handle = os.open(self.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
         except FileNotFoundError:
@@ -133,10 +133,10 @@ class BinaryFile:
 
 
 def _read_at(handle: int, view: memoryview, position: int) -> int:
-    """Read into ``view`` from a place of the file; return how many bytes came."""
+    """Read into ``view`` from an offset of the file; return the number of bytes read."""
     if hasattr(os, "preadv"):
         return os.preadv(handle, [view], position)
-    # Windows has no positioned read; the handle is this call's own, so moving it disturbs nobody.
+    # Windows has no positioned read; only this call uses the handle, so moving its position is safe.
     os.lseek(handle, position, os.SEEK_SET)
     raw = os.read(handle, len(view))
     view[: len(raw)] = raw
@@ -157,7 +157,7 @@ class BinaryRows(RowBlocks):
     ) -> None:
         self._file = file
         self._columns = columns
-        # What the rows were made of, where the file is a temporary one.
+        # The source of the rows, if the file is a temporary one.
         self.origin: str | None = None
         self.name = name or str(file.path)
         self.shape = (file.shape[0], columns.n_features)
@@ -235,7 +235,7 @@ class SparseBinaryRows(RowBlocks):
 
 
 def parse_npy_header(head: bytes) -> tuple[tuple[int, ...], bool, np.dtype, int]:
-    """Return shape, order, dtype and where the data begin, from the first bytes of a ``.npy`` file."""
+    """Return shape, order, dtype and the offset of the data, from the first bytes of a ``.npy`` file."""
     stream = io.BytesIO(head)
     version = np.lib.format.read_magic(stream)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -301,7 +301,7 @@ def memmap_file(X: np.memmap[Any, Any]) -> BinaryFile | None:
 def spool(source: StreamRows, *, folder: Path | None, n_features: int | None, block_rows: int | None) -> RowBlocks:
     """Return the rows of ``source`` from a temporary file, written in one pass and removed with the rows.
 
-    ``source`` need not have been measured: this pass counts as well.
+    ``source`` need not have a known size: this pass counts its rows as well.
     """
     scratch = Scratch("spool", folder)
     try:
@@ -321,18 +321,18 @@ def spool(source: StreamRows, *, folder: Path | None, n_features: int | None, bl
 
 
 class _Spool:
-    """The files of one spooled source: dense rows in one, CSR in three, the target beside them."""
+    """The files of one spooled source: one for dense rows, three for CSR, and one for the target."""
 
     def __init__(self, source: StreamRows, scratch: Scratch) -> None:
         self.source = source
         self.scratch = scratch
         self.place = scratch.path
         self.names = ("indptr", "indices", "data") if source.is_sparse else ("X",)
-        # Only a file that says so beforehand can have more columns than 32 bits number.
+        # Only a file that states its width in advance can have more columns than 32 bits can number.
         wide = getattr(source, "shape", (0, 0))[1] > np.iinfo(np.int32).max
         self.index_dtype = np.dtype(np.int64 if wide else np.int32)
         self.count = self.entries = self.width = 0
-        # Numbers go to a file of their own; targets of text, whose width may change, are held.
+        # Numeric targets go to their own file; text targets, whose width may change, stay in memory.
         self.targets: list[Array] = []
         self.target_like: Array | None = None
 
@@ -381,7 +381,7 @@ class _Spool:
         if written and y.dtype.kind in "fiub" and y.dtype == self.target_like.dtype:
             file.write(np.ascontiguousarray(y).tobytes())
             return
-        if written and self.count:  # a type of its own: hold all from here on
+        if written and self.count:  # another dtype: hold all targets in memory from here on
             file.flush()
             before = np.fromfile(self.place / "y", self.target_like.dtype)
             self.targets.append(before.reshape(self.count, *self.target_like.shape[1:]))
@@ -409,7 +409,7 @@ _INDICES = ("indices", "indptr", "row", "col", "offsets")
 
 
 class NpzRows(StreamRows):
-    """A CSR matrix; of its arrays only ``indptr`` is held."""
+    """A CSR matrix; only ``indptr`` is held in memory."""
 
     is_sparse = True
 
@@ -461,7 +461,7 @@ class NpzRows(StreamRows):
 
 
 def open_npz(path: Path, *, dtype: DTypeLike, block_rows: int | None) -> RowBlocks:
-    """Open a ``scipy.sparse`` file; other layouts than CSR are read into memory and converted."""
+    """Open a ``scipy.sparse`` file; layouts other than CSR are read into memory and converted."""
     with reading(path):
         with zipfile.ZipFile(path) as archive:
             if "format.npy" not in archive.namelist():
@@ -505,7 +505,7 @@ def _check_indptr(indptr: Array, n_rows: int, name: str) -> None:
 
 
 def _member(archive: zipfile.ZipFile, member: str, count: int, name: str) -> np.dtype:
-    """Return the dtype of an array of the archive, checked to be one of ``count`` numbers."""
+    """Return the dtype of an array in the archive, checked to hold ``count`` numbers."""
     shape, dtype, _ = _header(archive, member)
     if shape != (count,):
         raise DataFileError(f"{name}: {member} has shape {shape}, but indptr ends at {count}. Write the file again.")
@@ -519,7 +519,7 @@ def _load(archive: zipfile.ZipFile, member: str) -> Array:
 
 
 def _header(archive: zipfile.ZipFile, member: str) -> tuple[tuple[int, ...], np.dtype, int]:
-    """Return shape and dtype of an array of the archive, and where its data begin; it must be as long as it says."""
+    """Return shape, dtype and data offset of an array in the archive; its length must match its header."""
     with archive.open(f"{member}.npy") as stream:
         shape, _, dtype, offset = parse_npy_header(stream.read(NPY_HEADER_BYTES))
     stored = archive.getinfo(f"{member}.npy").file_size - offset

@@ -1,4 +1,4 @@
-"""Rows on a device: arrays of another namespace, and rows of the host whose blocks are sent there."""
+"""Rows on a device: arrays of another namespace, and rows on the host whose blocks are sent there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nystrom.types import Array, Matrix
 
 
 class DeviceRows(RowBlocks):
-    """An array of another namespace; blocks are parts of it, and rows by number come to the host."""
+    """An array of another namespace; blocks are parts of it, and rows selected by number are copied to the host."""
 
     in_memory = True
 
@@ -55,9 +55,9 @@ class DeviceRows(RowBlocks):
 
 
 class SentRows(BlockwiseRows):
-    """Dense rows of the host, read there and sent block by block; results come back to the host."""
+    """Dense rows on the host, sent to the device block by block; results come back to the host."""
 
-    # Read by one thread, ahead of the one that computes.
+    # One thread reads ahead of the thread that computes.
     in_memory = False
     home = None
 

@@ -1,4 +1,4 @@
-"""Rows by number, with their targets and weights: drawn at random, taken by direct access or within one pass."""
+"""Rows by number, with targets and weights: drawn at random, and read by direct access or within one pass."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class RowPasses(Protocol):
-    """Rows and who reads them: the passes of a fit."""
+    """Rows and their reader: the passes of a fit."""
 
     rows: RowBlocks
 
@@ -24,7 +24,7 @@ class RowPasses(Protocol):
 
 
 class Reader(Protocol):
-    """Who reads any rows, such as an engine."""
+    """A reader of any rows, such as an engine."""
 
     def map(self, rows: RowBlocks, step: Callable[[Block], T], *, label: str) -> Iterator[tuple[int, T]]: ...
 
@@ -39,22 +39,22 @@ class Sample(NamedTuple):
 def draw_rows(n: int, size: int, weight: Array | None, rng: np.random.Generator) -> tuple[Array, Array | None]:
     """Return ``size`` row numbers out of ``n``, in order and without repetition, and their adjusted weights.
 
-    All of them where there are not more. With weights, rows are drawn in proportion to these, those of weight 0 never.
-    A row so heavy that it is drawn for certain keeps its weight; the others get equal shares of the rest.
+    Returns all rows if there are at most ``size``. With weights, rows are drawn in proportion to them, and never with
+    weight 0. A row so heavy that it is always drawn keeps its weight; the others share the remaining weight equally.
     """
     if weight is None:
         return (np.arange(n) if size >= n else np.sort(rng.choice(n, size, replace=False, shuffle=False))), None
     heavy = np.flatnonzero(weight > 0)
     if size >= heavy.size:
         return heavy, weight[heavy]
-    # Sampling without replacement: each row gets an exponential time with its weight as rate; the earliest are drawn.
+    # Sampling without replacement: each row gets an exponential time with its weight as the rate; take the earliest.
     times = rng.exponential(size=heavy.size) / weight[heavy]
     drawn = np.sort(heavy[np.argpartition(times, size - 1)[:size]])
     return drawn, np.maximum(weight[drawn], weight.sum() / size)
 
 
 def row_weights(passes: RowPasses) -> Array | None:
-    """Return the weight of every row, or None where all count alike; a pass only where blocks alone hold them."""
+    """Return the weight of every row, or None if all are equal; costs a pass only if the blocks hold them."""
     rows = passes.rows
     if not rows.has_weight:
         return None
@@ -64,7 +64,7 @@ def row_weights(passes: RowPasses) -> Array | None:
 
 
 def sample_rows(passes: RowPasses, size: int, rng: np.random.Generator) -> tuple[Matrix, Array | None]:
-    """Return ``size`` rows drawn without replacement, in the order of the source and finite; their weights."""
+    """Return ``size`` finite rows drawn without replacement, in the order of the source, and their weights."""
     numbers, weight = draw_rows(passes.rows.shape[0], size, row_weights(passes), rng)
     sample = gather(passes, numbers)
     require_finite(sample, passes.rows.name, numbers=numbers)
@@ -72,7 +72,7 @@ def sample_rows(passes: RowPasses, size: int, rng: np.random.Generator) -> tuple
 
 
 def gather(passes: RowPasses, indices: Array) -> Matrix:
-    """Return the rows with these numbers, in this order: by direct access, or else within one pass."""
+    """Return the rows with these numbers, in this order: by direct access if possible, else in one pass."""
     if passes.rows.random_access:
         return passes.rows.take(indices)
     order = np.argsort(indices, kind="stable")
@@ -82,7 +82,7 @@ def gather(passes: RowPasses, indices: Array) -> Matrix:
 
 
 def take_from(blocks: Iterable[Block], indices: Array) -> Matrix:
-    """Return the rows with these numbers, in this order, out of all blocks in turn."""
+    """Return the rows with these numbers, in this order, reading all blocks in turn."""
     order = np.argsort(indices, kind="stable")
     wanted = np.asarray(indices)[order]
     return stack_rows([pick(block, wanted).X for block in blocks], order)
@@ -105,12 +105,12 @@ def fetch_rows(passes: RowPasses, numbers: Array, *, with_target: bool = True) -
 
 
 def gather_target(rows: RowBlocks, engine: Reader) -> Array:
-    """Return the target that lies inside the rows, as one array: one pass."""
+    """Return the target that the rows hold, as one array: one pass."""
     return np.concatenate([np.asarray(y) for _, y in engine.map(rows, _target_of, label="target")])
 
 
 def gather_weight(rows: RowBlocks, engine: Reader) -> Array:
-    """Return the weights that lie inside the rows, as one array: one pass."""
+    """Return the weights that the rows hold, as one array: one pass."""
     return _joined(engine.map(rows, _weight_of, label="weights"))
 
 
@@ -129,7 +129,7 @@ def _weight_of(block: Block) -> Array | None:
 def pick(block: Block, wanted: Array) -> Block:
     """Return the rows of a block that are among ``wanted``, sorted numbers."""
     first, last = np.searchsorted(wanted, (block.start, block.stop))
-    # An array of row numbers copies, so that the block itself can be freed.
+    # Indexing with an array copies, so that the block itself can be freed.
     own = wanted[first:last] - block.start
     y = None if block.y is None else np.asarray(block.y)[own]
     weight = None if block.weight is None else np.asarray(block.weight)[own]

@@ -1,4 +1,4 @@
-"""``open_rows``: from a path, or anything that gives rows, to blocks of rows."""
+"""``open_rows``: blocks of rows from a path, or from any other source of rows."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _FORMATS = {
     ".svmlight": "libsvm",
 }
 _TABLES = ("parquet", "feather", "csv")
-# Files that people try, and what to write instead.
+# Common files that are not supported, and what to use instead.
 _NOT_READ = {
     **dict.fromkeys((".json", ".jsonl", ".xlsx", ".xls", ".ods", ".db", ".sqlite"), "CSV or Parquet"),
     **dict.fromkeys((".zip", ".zst", ".7z", ".tar"), "a plain file, or compressed as .csv.gz"),
@@ -83,17 +83,17 @@ def open_rows(
     n_features : int, optional
         Columns of LIBSVM text; the largest index found by default.
     block_rows : int, optional
-        Rows of a block. The default depends on the size of a row alone, so results have the same bits from memory, from
+        Rows per block. The default depends on the size of a row alone, so results have the same bits from memory, from
         any file and for any ``max_memory``.
     dtype : float32, float64 or None
         Of the blocks; by default float32 for float32 data and float64 for the rest.
     spool : bool or folder
         Decode a text or compressed source once, into a temporary binary file that is removed with the rows.
     format : str, optional
-        "npy", "npz", "csv", "parquet", "feather", "hdf5", "zarr" or "libsvm", where the name does not say it.
+        "npy", "npz", "csv", "parquet", "feather", "hdf5", "zarr" or "libsvm", if the file name does not show it.
     fill_missing : bool
         Read parts of a Zarr array or an HDF5 dataset that have no chunk as its fill value. By default they are an
-        error, because nothing tells a chunk that was lost from one that was left out.
+        error, because a lost chunk cannot be distinguished from an omitted one.
 
     Returns
     -------
@@ -101,7 +101,7 @@ def open_rows(
 
     Notes
     -----
-    Opening text costs a pass that counts its rows (and writes them, with ``spool``); other files are opened by
+    Opening text costs a pass that counts its rows (and writes them, with ``spool``); opening other files reads only
     their header.
 
     Examples
@@ -133,7 +133,7 @@ def open_rows(
 
 
 def _check_choice(target: Any, columns: Any, dtype: Any, spool: Any) -> None:
-    """Raise for values that name no column, no folder or no dtype of any file."""
+    """Raise for values that cannot name a column, a folder or a dtype of any file."""
     if columns is not None and (isinstance(columns, (str, bytes)) or np.ndim(columns) != 1):
         raise ValueError(f"columns must be a list of names or numbers; got {columns!r}.")
     named = target is None or target is False or is_whole(target) or isinstance(target, (str, os.PathLike))
@@ -249,7 +249,7 @@ def _is_apart(target: object) -> bool:
 
 
 def _read_target(target: Any, rows: RowBlocks) -> Array:
-    """Return a target that is not a column, as long as the rows."""
+    """Return a target that is not a column, checked to be as long as the rows."""
     y: Any
     if isinstance(target, (str, os.PathLike)):
         name, _, inside = os.fspath(target).partition("::")

@@ -47,11 +47,11 @@ def open_hdf5(
     block_rows: int | None,
     fill_missing: bool,
 ) -> RowBlocks:
-    """Open a dataset of an HDF5 file; one that is stored in one piece is read as a plain binary file."""
+    """Open a dataset of an HDF5 file; a contiguous one is read as a plain binary file."""
     name = f"{path}::{inside}" if inside else str(path)
     with _dataset(path, inside, fill_missing) as stored:
         with reading(name):
-            # Through an external link the dataset is in another file than the one that was named.
+            # An external link leads to a dataset in another file than the one named.
             home, place = Path(stored.file.filename), stored.name
             shape, kind = tuple(int(size) for size in stored.shape), stored.dtype
             chunk_rows = stored.chunks[0] if stored.chunks else 1
@@ -68,7 +68,7 @@ def open_hdf5(
 
 
 def read_hdf5_vector(path: Path, inside: str) -> Array | BinaryFile:
-    """Return a target that is a dataset of its own."""
+    """Return a target stored as a separate dataset."""
     with _dataset(path, inside, False) as stored, reading(path):
         plain = _plain(stored, Path(stored.file.filename))
         return np.asarray(stored[()]) if plain is None else plain
@@ -76,7 +76,7 @@ def read_hdf5_vector(path: Path, inside: str) -> Array | BinaryFile:
 
 @contextmanager
 def _dataset(path: Path, inside: str, fill_missing: bool) -> Iterator[Any]:
-    """Open a dataset, refusing those that would read as fill values where nothing was ever stored."""
+    """Open a dataset; refuse one whose missing parts would read as fill values."""
     h5py = _h5py()
     with reading(path):
         file = h5py.File(path, "r")
@@ -95,9 +95,9 @@ def _dataset(path: Path, inside: str, fill_missing: bool) -> Iterator[Any]:
 
 
 def _contents(group: Any, prefix: str = "", seen: frozenset[int] = frozenset()) -> tuple[list[str], dict[str, str]]:
-    """Return the names of all datasets in a group, and its links with where they lead, without following one.
+    """Return the names of all datasets in a group, and its links with their destinations, without following any.
 
-    HDF5's own walk does not end on some damaged files.
+    HDF5's own traversal does not terminate on some damaged files.
     """
     h5py = _h5py()
     names: list[str] = []
@@ -112,7 +112,7 @@ def _contents(group: Any, prefix: str = "", seen: frozenset[int] = frozenset()) 
             names.append(prefix + name)
         elif isinstance(item, h5py.Group):
             place = int(h5py.h5o.get_info(item.id).addr)
-            if place not in seen:  # a group may hold one that it lies in
+            if place not in seen:  # a group may contain one of its own parents
                 below = _contents(item, f"{prefix}{name}/", seen | {place})
                 names += below[0]
                 links |= below[1]
@@ -136,7 +136,7 @@ def _describe(path: Path, links: dict[str, str]) -> str:
 
 
 def _require_target(path: Path, file: Any, inside: str, links: dict[str, str]) -> None:
-    """Raise if what is asked for is a link that leads nowhere, or around in a circle."""
+    """Raise if the requested name is a link that leads nowhere, or in a circle."""
     link = links.get(inside.strip("/"))
     if link is None:
         return
@@ -172,10 +172,10 @@ def _require_stored(stored: Any, name: str, fill_missing: bool) -> None:
 
 
 def _plain(stored: Any, path: Path) -> BinaryFile | None:
-    """Return the place of a dataset whose bytes in the file are those of its dtype in memory, or None."""
+    """Return the offset of a dataset whose bytes in the file equal those of its dtype in memory, or None."""
     if stored.chunks is not None or stored.dtype.kind not in "fiu":
         return None
-    # Integers may be stored with an offset or a precision of their own, which the dtype does not show.
+    # Integers may be stored with their own offset or precision, which the dtype does not show.
     same = stored.id.get_type() == _h5py().h5t.py_create(stored.dtype)
     offset = stored.id.get_offset() if same else None
     if offset is None:

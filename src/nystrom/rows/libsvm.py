@@ -1,8 +1,8 @@
 """Sparse rows from LIBSVM text: one row per line, ``label index:value …``, indices from 1, ascending.
 
-A file is read in pieces of a few megabytes. Each piece is checked and converted as a whole by numpy; only if
-that finds anything unusual is the piece read again line by line, by :func:`parse_line`, which either
-accepts what it sees (comments, blank lines) or names the line and what is wrong with it.
+A file is read in pieces of a few megabytes. NumPy checks and converts each piece as a whole. If it finds anything
+unusual, :func:`parse_line` reads the piece again line by line; it either accepts what it sees (comments, blank lines)
+or names the line and what is wrong with it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SPACE = np.zeros(256, dtype=bool)
 _SPACE[list(b" \t\r\n")] = True
 
 
-# A piece of text of 8 MiB, its tokens and numbers, as the parser holds them.
+# Bytes that the parser holds for an 8 MiB piece of text with its tokens and numbers.
 _PARSER_BYTES = 160 * 2**20
 
 
@@ -73,7 +73,7 @@ def read_libsvm(path: Path | str, *, n_features: int | None = None) -> tuple[Spa
     Raises
     ------
     DataFileError
-        The file is not LIBSVM text; the message holds the number of the first bad line.
+        The file is not LIBSVM text; the message names the number of the first bad line.
 
     Notes
     -----
@@ -165,7 +165,7 @@ def _parse_fast(text: bytes, n_features: int | None) -> TextPiece | None:
     tokens = np.diff(np.r_[first_token, starts.size])
     if (tokens < 1).any() or starts.size != ends.size + colons.size:
         return None
-    # Every token but the first of its line must hold exactly one colon.
+    # Every token except the first of its line must hold exactly one colon.
     owner = np.searchsorted(starts, colons, side="right") - 1
     expected = np.delete(np.arange(starts.size), first_token)
     if not np.array_equal(owner, expected):
@@ -177,9 +177,9 @@ def _parse_fast(text: bytes, n_features: int | None) -> TextPiece | None:
 
 
 def _numbers(text: bytes, count: int) -> Array | None:
-    """Return the ``count`` numbers of a text without letters but e, or None if it is not exactly these."""
-    # NumPy stops, with a warning at most, where it understands no more. The text cannot hold the NaN itself, so that
-    # it comes last only if all was understood.
+    """Return the ``count`` numbers of a text without letters other than e, or None if there are more or fewer."""
+    # NumPy stops where it cannot parse, with a warning at most. The text cannot contain the appended NaN itself, so
+    # the NaN comes last only if everything was parsed.
     try:
         numbers = np.fromstring(text + b" nan", dtype=np.float64, sep=" ")
     except (DeprecationWarning, ValueError):
@@ -308,6 +308,6 @@ class LibsvmRows(StreamRows):
             yield Piece(X.astype(self.dtype, copy=False), part.y if self.has_target else None)
 
     def _width(self, columns: Array) -> int:
-        # Once measured, every piece has the width of the whole; before that, its own.
+        # After measuring, every piece has the full width; before that, its own.
         known = getattr(self, "shape", None)
         return int(known[1]) if known else int(columns.max(initial=0)) + 1

@@ -1,7 +1,7 @@
-"""Rows that are objects of any kind, such as strings or graphs: a column of numbers by which a kernel finds them.
+"""Rows that are objects of any kind, such as strings or graphs: a column of numbers that identify the objects.
 
-Passes, selectors and solvers read a matrix with one column, as of any rows. Its numbers say which object a row is, and
-nothing else; a kernel of objects looks them up.
+Passes, selectors and solvers read a matrix with one column, like any other rows. Its numbers only say which object a
+row is; a kernel of objects looks them up.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import numpy as np
 from nystrom.rows.base import ArrayRows
 from nystrom.types import Array, Matrix, issparse
 
-# Objects of one source at most: their number and that of the source are exact in float64 together.
+# Maximum number of objects per source: object number and source number together are exact in float64.
 _MOST = 2**24
-# Blocks of one pass, at least, so that threads share the work and progress is seen; and the most rows of one.
+# Minimum number of blocks per pass, so that threads share the work and progress shows; maximum rows per block.
 _BLOCKS, _BLOCK_ROWS = 16, 256
 
 
 class Objects:
-    """A sequence of objects and the numbers that they are known by, as long as this is alive."""
+    """A sequence of objects and their identifying numbers, valid as long as this exists."""
 
     _alive: ClassVar[WeakValueDictionary[int, Objects]] = WeakValueDictionary()
     _lock = threading.Lock()
-    # At random, so that numbers from another process, which came with a pickled model, are not those of a source here.
+    # Random, so that numbers from another process (in a pickled model) do not collide with those of a source here.
     _last = int.from_bytes(os.urandom(3), "little") << 4
 
     def __init__(self, values: Sequence[Any]) -> None:
@@ -41,12 +41,12 @@ class Objects:
             Objects._alive[Objects._last] = self
 
     def numbers(self) -> Array:
-        """Return what the objects are known by: a column of float64."""
+        """Return the identifying numbers of the objects: a column of float64."""
         return (self._first + np.arange(len(self.values), dtype=np.float64))[:, None]
 
     @staticmethod
     def find(numbers: Matrix, held: dict[float, Any]) -> list[Any]:
-        """Return the objects of some rows: those ``held``, and others from where they came."""
+        """Return the objects of some rows: those in ``held``, and the others from their source."""
         found = []
         for number in np.asarray(numbers, dtype=np.float64)[:, 0].tolist():
             if number in held:
@@ -70,12 +70,12 @@ class ObjectRows(ArrayRows):
         super().__init__(self.frame.numbers(), block_rows=size, name=name)
 
     def widened(self, block_rows: int) -> ArrayRows:
-        # Joined blocks would leave threads without work: a pass is slow for its kernel, not for its blocks.
+        # Joined blocks would leave threads without work: the kernel takes the time of a pass, not the blocks.
         return self
 
 
 def holds_objects(X: Any) -> bool:
-    """Return whether X is a sequence of objects that make no matrix: text, graphs, series of different lengths."""
+    """Return whether X is a sequence of objects that form no matrix: text, graphs, series of different lengths."""
     if issparse(X) or hasattr(X, "columns") or hasattr(X, "column_names"):
         return False
     if isinstance(X, np.ndarray) or hasattr(X, "dtype"):

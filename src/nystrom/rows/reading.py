@@ -1,4 +1,4 @@
-"""A stored matrix while it is read: errors name its file, changes are noticed, columns are chosen."""
+"""Reading a stored matrix: errors name its file, changes are noticed, columns are selected."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nystrom.disk import machine_mark
 from nystrom.exceptions import DataFileError, NystromError, RowsChangedError
 from nystrom.types import Array
 
-# Errors of the operating system, not of the file: they keep their class and gain the file's name.
+# Errors of the operating system, not of the file: they keep their class, with the file's name added.
 _MACHINE_NAMES = (
     *("ENOENT", "EACCES", "EPERM", "EMFILE", "ENFILE", "ENOSPC", "EDQUOT", "EFBIG", "EIO", "EINTR", "ENOMEM"),
     *("ENOTDIR", "EISDIR", "ESTALE", "EROFS", "EBUSY", "ETIMEDOUT", "ENXIO", "ENODEV", "ENETDOWN", "EHOSTUNREACH"),
@@ -31,17 +31,17 @@ State = tuple[int, ...]
 
 @contextmanager
 def reading(name: str | Path, row: int | None = None) -> Iterator[None]:
-    """Turn what a parser raises into :class:`DataFileError` with the file's name.
+    """Turn errors of a parser into :class:`DataFileError` with the file's name.
 
-    Errors of this library, a lack of memory and what the operating system reports keep their class; interrupts pass
-    untouched.
+    Errors of this library, a lack of memory and errors of the operating system keep their class; interrupts pass
+    unchanged.
 
     Parameters
     ----------
     name : str or Path
-        Of the file.
+        The file's name.
     row : int, optional
-        The first row of those that are being read.
+        The first of the rows being read.
 
     Examples
     --------
@@ -64,13 +64,13 @@ def reading(name: str | Path, row: int | None = None) -> Iterator[None]:
         if error.filename is not None:
             raise
         raise OSError(error.errno, error.strerror or str(error), str(name)) from error
-    except Exception as error:  # parsers raise every kind there is
+    except Exception as error:  # parsers raise exceptions of every kind
         raise _damaged(name, error, row) from error
 
 
 def _damaged(name: str | Path, error: Exception, row: int | None) -> DataFileError:
     if isinstance(error, ValueError) and str(error).startswith(str(name)):
-        return DataFileError(str(error))  # a check of ours, which knew the name
+        return DataFileError(str(error))  # one of our checks, which already names the file
     place = "" if row is None else f", in the rows from {row} on"
     what = " ".join(str(error).split())[:500]
     return DataFileError(
@@ -81,10 +81,10 @@ def _damaged(name: str | Path, error: Exception, row: int | None) -> DataFileErr
 
 @dataclass(frozen=True)
 class Stamp:
-    """The state of the files that a source reads, as they were when it was opened.
+    """The state of the files of a source when it was opened.
 
-    A file's state is its size, its times of change and its inode: a change that keeps the size, and sets the time of
-    writing back, still shows. A folder's is a digest of the states of all files in it.
+    The state of a file is its size, times of change and inode, so a change shows even if it keeps the size and resets
+    the modification time. The state of a folder is a digest of the states of all files in it.
     """
 
     paths: tuple[Path, ...]
@@ -98,11 +98,11 @@ class Stamp:
 
     @property
     def identity(self) -> str:
-        """Text that is equal only while the files are the same ones and unchanged."""
+        """Text that is equal only while the files are the same and unchanged."""
         return repr([(os.path.abspath(path), state) for path, state in zip(self.paths, self.states, strict=True)])
 
     def check(self, row: int) -> None:
-        """Raise unless every file is as it was; ``row`` is where the reader stands."""
+        """Raise unless every file is unchanged; ``row`` is the position of the reader."""
         for path, state in zip(self.paths, self.states, strict=True):
             try:
                 now = _state(path)
@@ -113,11 +113,11 @@ class Stamp:
             self._compare(path, state, now, row)
 
     def check_open(self, handle: int, row: int) -> None:
-        """Raise unless the open file, the only one of this stamp, is as it was."""
+        """Raise unless the open file, the only one of this stamp, is unchanged."""
         self._compare(self.paths[0], self.states[0], _state_of(os.fstat(handle)), row)
 
     def _compare(self, path: Path, before: State, now: State, row: int) -> None:
-        # A worker on another machine may read a copy, which has an inode of its own.
+        # A worker on another machine may read a copy, which has its own inode.
         known = len(now) if self.machine == machine_mark() else 2
         if now[:known] == before[:known]:
             return
@@ -140,7 +140,7 @@ def _state_of(status: os.stat_result) -> State:
 
 
 def _folder_state(path: Path) -> State:
-    """Return (bytes in all, a digest of sizes and times, a digest of everything, the folder's inode)."""
+    """Return (total bytes, a digest of sizes and times, a digest of everything, the folder's inode)."""
     plain, full = hashlib.blake2b(digest_size=8), hashlib.blake2b(digest_size=8)
     total = 0
     for place, folders, names in os.walk(path):
@@ -154,7 +154,7 @@ def _folder_state(path: Path) -> State:
 
 
 def require_file(path: Path) -> Path:
-    """Return ``path`` if there is a file or folder, and raise if not."""
+    """Return ``path`` if it is a file or folder; raise if not."""
     if not path.exists():
         near = path.parent
         while not near.exists() and near != near.parent:
@@ -189,7 +189,7 @@ def choose_columns(
 ) -> Columns:
     """Return the columns meant by ``columns`` and ``target``: names or numbers, all but the target by default.
 
-    ``names`` are the stored columns' names, or their number where they have none.
+    ``names`` are the names of the stored columns, or their number if they have none.
     """
     stored = names if isinstance(names, int) else len(names)
     chosen_target = None if target is None else _position(target, names, "target", source)
@@ -252,7 +252,7 @@ def require_target(y: Array, source: str, start: int) -> None:
 
 
 def require_unmasked(values: object, name: str) -> None:
-    """Raise ``ValueError`` for masked entries, which nothing else would leave out."""
+    """Raise ``ValueError`` for masked entries, which would otherwise be read as values."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
         row = int(np.argwhere(np.ma.getmaskarray(values))[0][0])
         raise ValueError(
@@ -261,7 +261,7 @@ def require_unmasked(values: object, name: str) -> None:
         )
 
 
-# The square of a larger weight is not finite.
+# Largest weight: the square of a larger one overflows in float64.
 MOST_WEIGHT = 1e154
 
 

@@ -1,6 +1,6 @@
-"""Sparse rows: the one check of them, made wherever they enter, and the few things done with CSR and dense alike.
+"""Sparse rows: the check of all sparse input, and operations shared by CSR and dense matrices.
 
-Compiled loops never see an index that is out of bounds.
+The check ensures that compiled loops never see an index out of bounds.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from nystrom.exceptions import MemoryBudgetError
 from nystrom.machine import machine_memory
 from nystrom.types import Array, Matrix, SparseMatrix, issparse
 
-# The same kind of matrix in and out.
+# A function returns the kind of matrix it was given.
 M = TypeVar("M", Array, SparseMatrix, Array | SparseMatrix)
 
-# Dense numbers per column that every pass over sparse rows has at one time, at the least.
+# Minimum number of dense values per column that every pass over sparse rows holds at a time.
 _COLUMN_NUMBERS = 3
 FEWER_COLUMNS = "leave out columns without entries, as in X[:, numpy.unique(X.indices)], or hash columns to fewer."
 
 
-# A column whose mean squared is below so many times the spread of all costs no digits that matter.
+# Minimum ratio of a column's squared mean to the total spread at which subtracting the mean gains accuracy.
 _WORTH = 2.0**10
 
 
 def rows_between(X: M, start: int, stop: int) -> M:
-    """Return the rows from ``start`` to ``stop``, whose numbers are those of X itself: SciPy would copy sparse ones.
+    """Return the rows from ``start`` to ``stop`` as views of X: SciPy would copy sparse ones.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def rows_between(X: M, start: int, stop: int) -> M:
     stop = min(stop, X.shape[0])
     first, last = X.indptr[start], X.indptr[stop]
     piece = sp.csr_matrix((stop - start, X.shape[1]), dtype=X.dtype)
-    # Given to the constructor, parts of larger arrays would be copied.
+    # The constructor would copy parts of larger arrays.
     piece.data, piece.indices = X.data[first:last], X.indices[first:last]
     piece.indptr = X.indptr[start : stop + 1] - first
     return piece
@@ -53,14 +53,14 @@ def rows_between(X: M, start: int, stop: int) -> M:
 def canonical(X: SparseMatrix, name: str = "X", *, start: int = 0) -> SparseMatrix:
     """Return sparse rows of any layout as checked CSR with sorted columns and no duplicate entries.
 
-    Nothing is copied where the rows are in this form already. Time O(nnz).
+    Nothing is copied if the rows already have this form. Time O(nnz).
 
     Parameters
     ----------
     X : sparse matrix or array
         Of any layout; its arrays may be damaged.
     name : str
-        Of the rows, for messages.
+        The name of the rows, for messages.
     start : int
         The number of the first row, for messages.
 
@@ -107,7 +107,7 @@ def canonical(X: SparseMatrix, name: str = "X", *, start: int = 0) -> SparseMatr
 
 
 def require_room_for_columns(n_columns: int, name: str) -> None:
-    """Raise if this machine cannot hold the mean of sparse rows, which is dense, however few their entries are."""
+    """Raise if this machine cannot hold the mean of sparse rows, which is dense however few entries they have."""
     has = machine_memory()
     needed = _COLUMN_NUMBERS * 8 * n_columns
     if has is not None and needed > has:
@@ -126,7 +126,7 @@ def csr_rows(
         X.has_canonical_format = X.has_sorted_indices = True
         return X
     _check_compressed(data, indices, indptr, shape, name, start, ("row", "column"))
-    # A new matrix: flags that the caller's matrix remembers may be older than its arrays.
+    # A new matrix: flags cached on the caller's matrix may be older than its arrays.
     X = sp.csr_matrix((native(data), _whole(indices), _whole(indptr)), shape=shape, copy=False)
     if not X.has_canonical_format:
         X = X.copy()
@@ -135,12 +135,12 @@ def csr_rows(
 
 
 def native(X: M) -> M:
-    """Return the matrix with numbers in the machine's byte order; no copy where they are."""
+    """Return the matrix with numbers in native byte order; copies only if needed."""
     return X if X.dtype.isnative else X.astype(X.dtype.newbyteorder("="))
 
 
 def _whole(numbers: Array) -> Array:
-    """Return checked indices as an integer dtype that SciPy takes; unsigned 64-bit ones were found to be small."""
+    """Return checked indices in an integer dtype that SciPy accepts; unsigned 64-bit ones are known to be small."""
     return numbers.astype(np.int64) if numbers.dtype.kind == "u" else native(numbers)
 
 
@@ -187,7 +187,7 @@ def _check_compressed(
 
 
 def _check_diagonals(X: Any, name: str) -> None:
-    """Raise unless each diagonal of a matrix in layout "dia" has one offset, its own."""
+    """Raise unless each diagonal of a matrix in layout "dia" has exactly one, distinct offset."""
     _check_arrays(name, values=X.data, offsets=X.offsets)
     _check_numbers(X.data, name)
     _check_integers(name, offsets=X.offsets)
@@ -201,7 +201,7 @@ def _check_diagonals(X: Any, name: str) -> None:
 
 
 def _check_lists(X: Any, name: str) -> None:
-    """Raise unless each row of a matrix in layout "lil" has a list of columns and one of as many values."""
+    """Raise unless each row of a matrix in layout "lil" has lists of columns and values of equal length."""
     n, p = X.shape
     if len(X.rows) != n or len(X.data) != n:
         raise ValueError(
@@ -264,8 +264,8 @@ def stack_rows(pieces: Sequence[Matrix], order: Array | None = None) -> Matrix:
     ----------
     pieces : sequence of matrices
     order : array of int, optional
-        What sorted the wanted row numbers (``np.argsort``) before the pieces were read. The rows then come back in the
-        order in which they were wanted.
+        The result of ``np.argsort`` on the requested row numbers, if the pieces were read in sorted order. The rows are
+        returned in the requested order.
 
     Examples
     --------
@@ -284,13 +284,13 @@ def stack_rows(pieces: Sequence[Matrix], order: Array | None = None) -> Matrix:
 
 
 def join_arrays(pieces: Sequence[Array | None]) -> Array | None:
-    """Return what stands beside the rows of all pieces, such as their targets, as one array; None if any has none."""
+    """Return the targets or weights of all pieces as one array; None if any piece has none."""
     present = [np.asarray(piece) for piece in pieces if piece is not None]
     return np.concatenate(present) if len(present) == len(pieces) else None
 
 
 def offset_columns(mean: Array, spread: float) -> Array | None:
-    """Return the mean in the columns that are far from 0 beside the spread of the rows, 0 in others; None if none is.
+    """Return the mean in the columns where it is large relative to the spread, 0 in the others; None if all are 0.
 
     Examples
     --------
@@ -298,13 +298,13 @@ def offset_columns(mean: Array, spread: float) -> Array | None:
     >>> offset_columns(np.array([1e6, 0.5]), 2.0)
     array([1000000.,       0.])
     """
-    # By the root: squares of means above 1e154 would overflow.
+    # Compare roots: squares of means above 1e154 would overflow.
     far = np.abs(mean) > np.sqrt(_WORTH) * np.sqrt(max(spread, np.finfo(np.float64).tiny))
     return np.where(far, mean, 0.0) if far.any() else None
 
 
 def minus_columns(X: SparseMatrix, shift: Array) -> SparseMatrix:
-    """Return the CSR rows ``x − shift`` in the dtype of X; columns in which the shift is 0 stay as they are."""
+    """Return the CSR rows ``x − shift`` in the dtype of X; columns with shift 0 are unchanged."""
     columns = np.flatnonzero(shift)
     n = X.shape[0]
     values = np.tile(shift[columns].astype(X.dtype), n)

@@ -1,4 +1,4 @@
-"""Rows that can only be read from their beginning: pieces of any size, made into blocks of a fixed one."""
+"""Rows that can only be read from the beginning: pieces of any size are cut into blocks of a fixed size."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class StreamRows(RowBlocks):
     """Base of the sources that are read in order.
 
     A subclass defines :meth:`pieces`, sets ``name``, ``dtype`` and ``is_sparse``, and calls :meth:`set_size`, or
-    :meth:`measure` to find the size in a pass of its own.
+    :meth:`measure` to determine the size in a separate pass.
     """
 
     random_access = False
@@ -69,11 +69,11 @@ class StreamRows(RowBlocks):
         """Yield all rows in order, in pieces of any size, decoding each row once."""
 
     def read_pieces(self) -> Iterator[Piece]:
-        """Yield :meth:`pieces`; what the parser of a file raises names the file and the row."""
+        """Yield :meth:`pieces`; errors of a file's parser name the file and the row."""
         pieces = self.pieces()
         start = 0
         while True:
-            # A source without files is the caller's own code, and so are its errors.
+            # A source without files is the caller's own code; its errors pass unchanged.
             with nullcontext() if self.stamp is None else reading(self.name, start):
                 piece = next(pieces, None)
             if piece is None:
@@ -97,7 +97,7 @@ class StreamRows(RowBlocks):
         self.set_size((count, n_features or width), entries, block_rows)
 
     def set_size(self, shape: tuple[int, int], entries: int, block_rows: int | None) -> None:
-        """Set ``shape`` and ``block_rows``: those that the same rows have in memory."""
+        """Set ``shape`` and ``block_rows``, the same as for these rows in memory."""
         self.shape = shape
         row_bytes = float(shape[1] * self.dtype.itemsize)
         if self.is_sparse:
@@ -142,7 +142,7 @@ class StreamRows(RowBlocks):
             self.stamp.check(start)
 
     def _other_count(self, start: int, what: str, where: str) -> Exception:
-        """Return the error for rows that are more or fewer than announced: the file changed, or was never right."""
+        """Return the error for more or fewer rows than announced: the file changed, or its header is wrong."""
         if self.stamp is None:
             return RowsChangedError(
                 f"{self.name} {what} it had when it was opened: {where}. Every pass must see the same rows; open it "
@@ -212,7 +212,7 @@ def _cut(held: deque[Piece], wanted: int) -> Piece:
 
 
 class IterableRows(StreamRows):
-    """Blocks that a function, or an object that can be iterated again, gives again for every pass.
+    """Blocks that a function, or an object that can be iterated repeatedly, yields for every pass.
 
     A block is a matrix, dense or sparse, or a tuple ``(X, y)`` or ``(X, y, weight)``.
     """
@@ -249,7 +249,7 @@ class IterableRows(StreamRows):
             start += piece.n_rows
 
     def _check(self, piece: Piece, start: int) -> None:
-        """Raise unless every row has a target and a weight if the first one has."""
+        """Raise unless every row has a target and a weight, if the first row has."""
         for word, values, first in (("target", piece.y, self.has_target), ("weight", piece.weight, self.has_weight)):
             if (values is not None) != first:
                 holds, other = ("a", "none") if first else ("no", "one")
@@ -306,12 +306,12 @@ def iterable_rows(source: Any, *, dtype: DTypeLike | None = None, block_rows: in
 
 
 def slab_rows(chunk_rows: int, row_bytes: int) -> int:
-    """Return the rows to decode at a time: whole chunks, about 8 MiB of them."""
+    """Return the number of rows to decode at a time: whole chunks, about 8 MiB in total."""
     return int(chunk_rows * max(1, _SLAB_BYTES // max(chunk_rows * row_bytes, 1)))
 
 
 def which_one(path: Path, word: str, inside: str, names: Sequence[str]) -> str:
-    """Return the message for a file that does not have the one matrix that is asked for, or not just one."""
+    """Return the message for a file that has no matrix of the requested name, or several to choose from."""
     asked = f"has no {word} {inside!r}" if inside else f"holds {len(names) or 'no'} {word}s"
     if not names:
         return f"{path} {asked}{', nor any other' if inside else ''}."

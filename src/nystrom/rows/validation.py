@@ -1,7 +1,7 @@
-"""The gate: whatever a user passes as X becomes rows here, and nowhere else.
+"""Input validation: everything a user passes as X becomes rows here, and nowhere else.
 
-Shape, type and column names are checked on entry; that every number is finite is checked in the first pass, which
-reads the rows anyway and knows their numbers.
+Shape, type and column names are checked on entry. The first pass, which reads the rows anyway, checks that every
+number is finite.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from nystrom.types import Array, Matrix, RowsLike, TargetLike, issparse
 
 Reader = Callable[..., RowBlocks]
 
-# Kinds of X whose rows are defined by an engine: how to recognise one, and how to read it. Engines register theirs,
+# Kinds of X whose rows an engine defines: how to recognise and how to read them. Engines register theirs,
 # because rows/ does not import from engine/.
 _READERS: list[tuple[Callable[[object], bool], Reader]] = []
 
-# Column types of pandas, polars and pyarrow that are numbers, by the beginning of their names.
+# Numeric column types of pandas, polars and pyarrow, by the beginning of their names.
 _NUMBER = re.compile(r"^(u?int\d|float|double|half|bool|sparse\[|decimal|null)", re.IGNORECASE)
 _REGRESSION = "the target of a regression must be numbers. Convert it, or take a classifier."
 _ENCODE = "Encode such columns with nystrom.preprocessing.TableEncoder, which takes text, dates and gaps, or drop them."
@@ -53,7 +53,7 @@ def as_blocks(
     owner: object = None,
     objects: bool = False,
 ) -> RowBlocks:
-    """Return ``X`` as :class:`RowBlocks`, with a target and weights beside the rows if given.
+    """Return ``X`` as :class:`RowBlocks`, with a target and weights if given.
 
     Parameters
     ----------
@@ -65,9 +65,9 @@ def as_blocks(
     block_rows : int, optional
         Rows per block, for X in memory.
     dtype : float32, float64 or None
-        Of the blocks of X in memory; None keeps float32 and makes everything else float64.
+        The dtype of the blocks of X in memory; None keeps float32 and converts everything else to float64.
     name : str
-        What error messages call X.
+        The name of X in error messages.
     owner : estimator, optional
         Named in error messages.
     objects : bool
@@ -117,7 +117,7 @@ def _rows_of(X: Any, block_rows: int | None, dtype: DTypeLike | None, name: str,
 
 
 def is_matrix(X: object) -> bool:
-    """Return whether X is rows as a whole: not a path, and not an iterable of blocks."""
+    """Return whether X is a complete set of rows: not a path, and not an iterable of blocks."""
     return isinstance(X, RowBlocks) or issparse(X) or hasattr(X, "__array__") or _is_lazy_frame(X)
 
 
@@ -127,12 +127,12 @@ def _is_lazy_frame(X: object) -> bool:
 
 
 def column_names(X: Any) -> tuple[str, ...] | None:
-    """Return the names of a frame's columns, or None where X has none or they are not text.
+    """Return the names of a frame's columns, or None if X has none or they are not text.
 
     Raises
     ------
     TypeError
-        If some names are text and others are not, as scikit-learn does.
+        If some names are text and others are not, as in scikit-learn.
     ValueError
         If two columns have the same name.
     """
@@ -169,7 +169,7 @@ def _numbers(X: Any, name: str, owner: object) -> Matrix:
         return X
     if issparse(X):
         X = canonical(X, name)
-    # Imported on use: scikit-learn takes most of a second to import, and arrays of numbers need none of it.
+    # Imported on use: importing scikit-learn takes most of a second, and numeric arrays do not need it.
     from sklearn.utils.validation import check_array
 
     frame = hasattr(X, "columns") or hasattr(X, "column_names")
@@ -197,7 +197,7 @@ def _numbers(X: Any, name: str, owner: object) -> Matrix:
 def require_number_columns(X: Any, name: str, *, objects: bool = True) -> None:
     """Raise ``ValueError`` naming the first column of a frame that does not hold numbers.
 
-    Columns of Python objects pass if all their values are numbers; none does without ``objects``.
+    With ``objects``, columns of Python objects pass if all their values are numbers.
     """
     types = getattr(getattr(X, "schema", None), "types", None)
     kinds = list(types if types is not None else X.dtypes)
@@ -240,8 +240,8 @@ class Checked:
     ----------
     rows : RowBlocks
     y, weight : array or None
-        Given beside the rows; None where the rows hold their own, or where there are none. A Dask array stays one
-        where the rows are on the same cluster.
+        As given; None if the rows hold their own, or if there are none. A Dask array stays one if the rows are on the
+        same cluster.
     """
 
     rows: RowBlocks
@@ -250,7 +250,7 @@ class Checked:
 
     @property
     def joined(self) -> RowBlocks:
-        """The rows with all that was given beside them."""
+        """The rows with the given target and weights."""
         return self.rows.with_target(self.y, self.weight)
 
 
@@ -263,15 +263,15 @@ def check_target(
     multi_output: bool = True,
     owner: object = None,
 ) -> Checked:
-    """Return the rows with target and weights, all checked, whether given beside the rows or held by them.
+    """Return the rows with target and weights, all checked, whether given separately or held by the rows.
 
     Parameters
     ----------
     rows : RowBlocks
     y, sample_weight : array, series or Dask collection, optional
-        One entry per row; None where the rows hold them.
+        One entry per row; None if the rows hold them.
     numeric : bool
-        Whether the target must be numbers, as for a regression.
+        Whether the target must be numeric, as for a regression.
     multi_output : bool
         Whether it may have several columns.
     owner : estimator, optional
@@ -280,8 +280,8 @@ def check_target(
     Raises
     ------
     ValueError
-        There is no target; it holds text where numbers are needed, gaps or masked entries, or another number of
-        entries than there are rows. Weights are not finite, negative, all 0, or given twice.
+        There is no target; it holds text where numbers are needed, missing or masked entries, or its length differs
+        from the number of rows. Weights are not finite, negative, all 0, or given twice.
     """
     y, sample_weight = (fetch(each) if is_foreign_array(each) else each for each in (y, sample_weight))
     if y is None:
@@ -297,7 +297,7 @@ def check_target(
             raise ValueError(f"the target inside {rows.name} holds text ({held}), which are not numbers; {_REGRESSION}")
         if numeric and held is not None and held.kind == "O" and not rows.on_cluster:
             require_numbers(next(iter(rows.iterate())).y, f"the target inside {rows.name}", _REGRESSION)
-    elif not (is_dask(y) and numeric and rows.on_cluster):  # else it stays there, beside the rows
+    elif not (is_dask(y) and numeric and rows.on_cluster):  # else it stays on the cluster with the rows
         y = _check_y(y, rows, numeric, multi_output, owner)
     if isinstance(rows, TargetedRows) and isinstance(rows.weight, np.ndarray):
         check_weights(rows.weight, f"the weights of {rows.name}")
@@ -318,7 +318,7 @@ def _check_y(y: Any, rows: RowBlocks, numeric: bool, multi_output: bool, owner: 
 
 
 def check_weight(sample_weight: Any, rows: RowBlocks) -> Array:
-    """Return weights that are given beside the rows: one per row, finite, not negative, not all 0."""
+    """Return weights that are given separately: one per row, finite, not negative, not all 0."""
     if rows.has_weight:
         raise ValueError(f"sample_weight is given, but {rows.name} holds weights of its own; leave one of them out.")
     from sklearn.utils.validation import _check_sample_weight
@@ -339,7 +339,7 @@ def is_dask(values: object) -> bool:
 
 
 def require_numbers(values: Any, name: str, advice: str) -> None:
-    """Raise for text, dates and bytes; scikit-learn would convert those that look like numbers without a word."""
+    """Raise for text, dates and bytes; scikit-learn would silently convert those that look like numbers."""
     if is_dask(values) or is_foreign_array(values):
         return
     found = np.asarray(values)
@@ -354,7 +354,7 @@ def require_numbers(values: Any, name: str, advice: str) -> None:
 
 
 def check_kind(y: Any) -> None:
-    """Raise for a target that scikit-learn's check does not expect: no array, a sparse one, or one with gaps."""
+    """Raise for a target that scikit-learn's check does not cover: not an array, sparse, or with missing values."""
     if issparse(y):
         raise ValueError("y is a sparse matrix; give it as an array, with y.toarray().")
     if is_dask(y):

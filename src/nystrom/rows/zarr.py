@@ -68,7 +68,7 @@ def open_zarr(
 
 
 def read_zarr_vector(path: Path, inside: str) -> Array:
-    """Return a target that is an array of its own."""
+    """Return a target stored as a separate array."""
     stored = _open(path, inside)
     with reading(path):
         _require_chunks(stored, path / stored.path, str(path))
@@ -95,7 +95,7 @@ def read_zarr_rows(path: Path, start: int, stop: int) -> Array:
 
 
 def has_chunk(path: Path, index: int) -> bool:
-    """Return whether a block of rows is there, in an array that :func:`create_zarr` made."""
+    """Return whether a block of rows is stored in an array that :func:`create_zarr` made."""
     return (path / "c" / str(index) / "0").exists()
 
 
@@ -105,12 +105,12 @@ def is_store(path: Path) -> bool:
 
 
 def _stored_chunks(stored: Any) -> tuple[int, ...]:
-    """Return the shape of what is one file each: chunks, or shards of them."""
+    """Return the shape of the parts stored as one file each: chunks, or shards of chunks."""
     return tuple(getattr(stored, "shards", None) or stored.chunks)
 
 
 def _require_chunks(stored: Any, place: Path, name: str) -> None:
-    """Raise if a chunk has no file: Zarr would read its fill value, and nothing tells a lost file from an empty one."""
+    """Raise if a chunk has no file: Zarr would read its fill value, and a lost file looks like an empty one."""
     chunks = _stored_chunks(stored)
     grid = [range(-(-size // max(chunk, 1))) for size, chunk in zip(stored.shape, chunks, strict=True)]
     encode = stored.metadata.encode_chunk_key

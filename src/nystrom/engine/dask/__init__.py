@@ -2,8 +2,8 @@
 
 Rows are the chunks of a Dask array, one block per chunk. A pass is one graph: one task per block, which runs the step
 where the chunk is, and one per merge of :class:`~nystrom.engine.base.TreeMerger`. The tree, and with it every bit of
-the result, is that of the local engine with blocks of the same size. What a step carries (landmarks, whitening) is in
-the graph once. The scheduler computes again what a lost worker held: nothing is scattered, so no part of a fit is lost.
+the result, is the same as in the local engine with blocks of the same size. The data of a step (landmarks, whitening)
+is in the graph once. Nothing is scattered, so the scheduler can recompute everything that a lost worker held.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ from nystrom.engine.threads import blas_threads
 from nystrom.rows.base import Block, BlockwiseRows, RowBlocks
 from nystrom.types import Array, Emitted
 
-# Results of a map that reach the client in one message.
+# Number of results of a map that reach the client in one message.
 _GATHER = 64
 
 
 @dataclass(frozen=True)
 class _Run:
-    """A task: make the block, run the step with one BLAS thread, tell the client if it wants to know."""
+    """A task: make the block, run the step with one BLAS thread, report to the client if it listens."""
 
     form: ChunkForm
     topic: str | None = None
@@ -80,7 +80,7 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Emit:
-    """A task of a lazy result: the step, or no rows where the chunk has none."""
+    """A task of a lazy result: the step, or zero rows for an empty chunk."""
 
     form: ChunkForm
     n_columns: int | None
@@ -102,8 +102,8 @@ class _Emit:
 
 
 def _merge(a: M, b: M) -> M:
-    # Results of tasks may be needed again (another worker asks, or one was lost), and merging may overwrite its left
-    # side. A copy keeps it; adding gives the same bits.
+    # A result may be needed again (by another worker, or after a loss), and merging may overwrite its left
+    # side. A copy preserves it; adding gives the same bits.
     with blas_threads(1), np.errstate(all="ignore"):
         return merge_two(copy.deepcopy(a), b)
 
@@ -119,7 +119,7 @@ def _second(pair: tuple[object, T]) -> T:
 class DaskEngine:
     """Run passes where the chunks are: on the active ``distributed.Client``, or in threads if there is none.
 
-    Rows that are in this process (a sample, say) are read here.
+    Rows in this process, such as a sample, are read here.
     """
 
     def __init__(self, n_jobs: int | None = None, progress: Progress | None = None) -> None:
@@ -163,7 +163,7 @@ class DaskEngine:
             graph.clear()
             for first in range(0, len(leaves), _GATHER):
                 results = fetch(pending[first : first + _GATHER], label)
-                # What has been fetched is let go, so that the cluster can free it.
+                # Release fetched results, so that the cluster can free them.
                 pending[first : first + _GATHER] = [None] * len(results)
                 yield from zip(starts[first : first + _GATHER], results, strict=True)
 
@@ -223,11 +223,11 @@ class DaskEngine:
 
     @contextmanager
     def _pass(self, rows: DaskRows, label: str) -> Iterator[tuple[Graph, str, _Run]]:
-        """Give the graph to add to, a token for its keys and the function of its tasks; show progress meanwhile."""
+        """Give the graph to extend, a token for its keys and the function of its tasks; show progress meanwhile."""
         token = make_token()
         client = self._client
         if client is not None:
-            # A client that was closed since is no longer the active one, and the pass would run in threads here.
+            # A client that was closed since is no longer active, and the pass would run in threads here.
             with explained(client, label):
                 pass
         topic = None if client is None or not self.progress.listens else f"nystrom-{token}"
@@ -237,7 +237,7 @@ class DaskEngine:
         def advance(event: tuple[object, tuple[int, int]]) -> None:
             number, size = event[1]
             with lock:
-                # A block that was computed twice, because a worker was lost, is counted once.
+                # Count a block once even if it was computed twice after the loss of a worker.
                 if number not in seen:
                     seen.add(number)
                     self.progress.advance(size)
@@ -257,7 +257,7 @@ class DaskEngine:
 
 @dataclass(frozen=True)
 class _Changed:
-    """A step of wrapped rows, as a step of the rows inside."""
+    """A step of wrapped rows, converted to a step of the rows inside."""
 
     step: Callable[[Block], object]
     change: Callable[[Block], Block]
@@ -267,7 +267,7 @@ class _Changed:
 
 
 def _peel(rows: RowBlocks, step: Callable[[Block], object]) -> tuple[DaskRows | None, Callable[[Block], object]]:
-    """Return the chunks inside wrapped rows and the step that does for them; None for rows in this process."""
+    """Return the chunks inside wrapped rows and the equivalent step for them; None for rows in this process."""
     while isinstance(rows, BlockwiseRows):
         step = _Changed(step, rows.change)
         rows = rows.rows

@@ -20,9 +20,9 @@ from distributed.comm.core import CommClosedError
 from nystrom import __version__
 from nystrom.exceptions import ClusterLostError, ClusterVersionError
 
-# Seconds between two looks at the workers while results are waited for.
+# Seconds between two checks of the workers while waiting for results.
 _LOOK = 2.0
-# Seconds without any worker after which a pass is given up, unless Dask's own setting says otherwise.
+# Seconds without any worker after which a pass fails, unless Dask's own setting says otherwise.
 _PATIENCE = 60.0
 
 
@@ -51,21 +51,21 @@ def active_client() -> Any:
         return None
 
 
-# Workers whose package was looked at, for each client.
+# Workers whose package version was checked, per client.
 _checked: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 
 
 def require_package(client: Any) -> None:
-    """Raise unless every worker has this version of the package: tasks for one that has not would never end.
+    """Raise unless every worker has this version of the package: tasks on another worker would never end.
 
-    Workers are asked once; one message for all of them.
+    Each worker is asked once, all of them in one message.
     """
     with explained(client, "look for the package on the workers"):
         known = _checked.setdefault(client, set())
         new = sorted(set(client.nthreads()) - known)
         if not new:
             return
-        # A worker that died meanwhile does not answer, and needs no check.
+        # A worker that died meanwhile does not answer and needs no check.
         found = client.run(_make_probe(), workers=new, on_error="ignore")
     right = f"version {__version__}"
     wrong = {worker: answer for worker, answer in found.items() if answer != right}
@@ -80,7 +80,7 @@ def require_package(client: Any) -> None:
 
 
 def _make_probe() -> Callable[[], str]:
-    # A function inside a function is sent as code; one of this module would be sent by name, and need the package.
+    # A nested function is sent as code; a function of this module would be sent by name and need the package.
     def probe() -> str:
         import importlib
 
@@ -94,12 +94,12 @@ def _make_probe() -> Callable[[], str]:
 
 
 def submit(graph: Graph, keys: Sequence[Key]) -> list[Pending]:
-    """Start computing the keys; return futures, or the values themselves where there is no client."""
+    """Start computing the keys; return futures, or the values themselves without a client."""
     client = active_client()
     if client is None:
         return list(dask.threaded.get(graph, keys))
     require_package(client)
-    # What a step carries is in the graph once, on purpose: silence Dask's warning about large graphs.
+    # The data of a step is in the graph once, on purpose: silence Dask's warning about large graphs.
     with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}), explained(client, "submit"):
         return list(client.get(graph, keys, sync=False))
 
@@ -125,7 +125,7 @@ def wait_for(pending: list[Pending], label: str) -> None:
 
 @contextmanager
 def watched(client: Any, label: str, pending: Sequence[Pending]) -> Iterator[None]:
-    """Cancel the futures, and say why, if no worker is left or one has come that cannot run the package.
+    """Cancel the futures, with the reason, if no worker is left or a new one cannot run the package.
 
     Dask itself waits for ever in both cases.
     """
@@ -142,7 +142,7 @@ def watched(client: Any, label: str, pending: Sequence[Pending]) -> Iterator[Non
                 _give_up_without_workers(time.monotonic() - alone, label)
             except Exception as error:
                 reasons.append(error)
-                # Where the connection is lost, Dask has cancelled them.
+                # Dask has cancelled them if the connection is lost.
                 with suppress(Exception):
                     client.cancel(pending, force=True)
                 return
@@ -175,7 +175,7 @@ def _give_up_without_workers(seconds: float, label: str) -> None:
 def explained(client: Any, label: str, pending: Sequence[Pending] = ()) -> Iterator[None]:
     """Turn Dask's errors about the cluster into one that says what to do; errors of the step pass through.
 
-    An ``OSError`` or ``TimeoutError`` is the step's, or a chunk's, if one of the ``pending`` futures has failed.
+    An ``OSError`` or ``TimeoutError`` comes from the step or a chunk if one of the ``pending`` futures has failed.
     """
     lost = (
         f"The connection to the Dask scheduler was lost during {label!r}. Nothing of this fit is left; start the "
@@ -190,7 +190,7 @@ def explained(client: Any, label: str, pending: Sequence[Pending] = ()) -> Itera
             f"Workers died again and again during {label!r}; most often a chunk and its kernel values do not fit their "
             f"memory. Rechunk X to fewer rows per chunk (X.rechunk((8192, -1))) or see nystrom.plan. Dask says: {error}"
         ) from error
-    except ClusterLostError:  # of a nested call, and an OSError too
+    except ClusterLostError:  # from a nested call; it is an OSError too
         raise
     except (CommClosedError, OSError, TimeoutError, distributed.CancelledError) as error:
         if any(future.status == "error" for future in pending):

@@ -25,7 +25,7 @@ from nystrom.rows.sparse import canonical, join_arrays, stack_rows
 from nystrom.rows.validation import column_names, require_number_columns
 from nystrom.types import Array, Matrix, issparse
 
-# A Dask array, dataframe or series, and what one of its chunks is on a worker; Dask's own annotations are partial.
+# A Dask array, dataframe or series, and the type of its chunks on a worker; Dask's own annotations are partial.
 Collection: TypeAlias = Any
 Chunk: TypeAlias = Any
 
@@ -36,7 +36,7 @@ class DaskRows(RowBlocks):
     Parameters
     ----------
     X : dask.array.Array of shape (n, p)
-        n may be unknown; it is then counted when first asked for.
+        n may be unknown; it is then counted on first use.
     y, weight : dask.array.Array, optional
         Chunked as the rows of X.
     name : str
@@ -105,7 +105,7 @@ class DaskRows(RowBlocks):
     def _optimized(self) -> Graph:
         held = [A for A in (self.X, self.y, self.weight) if A is not None]
         graph = {key: task for A in optimize(*held) for key, task in A.__dask_graph__().items()}
-        # Optimizing drops chunks that are persisted under their own key; tasks must still see that it is a key.
+        # Optimizing drops chunks that are persisted under their own key; tasks must still refer to them by key.
         for A in held:
             kept = A.__dask_graph__().items()
             graph.update({key: value for key, value in kept if isinstance(value, distributed.Future)})
@@ -173,7 +173,7 @@ class DaskRows(RowBlocks):
             if len(values) == self.shape[0]:
                 return da.from_array(values, chunks=chunks)
         else:
-            # Dask may read one column of a file in other partitions than several.
+            # Dask may partition a file differently for one column than for several.
             values = _with_known_lengths(values)
             if values.shape[0] == self.shape[0]:
                 return values.rechunk(chunks)
@@ -203,7 +203,7 @@ class DaskRows(RowBlocks):
 
 @dataclass(frozen=True)
 class ChunkForm:
-    """What a chunk must become to be a block: contiguous rows, or CSR, of a float dtype."""
+    """Convert a chunk to a block: contiguous rows, or CSR, of a float dtype."""
 
     dtype: np.dtype
     is_sparse: bool
@@ -264,7 +264,7 @@ def held_rows(held: list[Pending], rows: DaskRows, n_columns: int, dtype: DTypeL
 
 
 def as_dask_array(X: Collection) -> Collection:
-    """Return a Dask array of what is one, or a Dask dataframe or series."""
+    """Return a Dask array, made from a Dask dataframe or series if needed."""
     return X if isinstance(X, da.Array) else X.to_dask_array()
 
 
@@ -301,7 +301,7 @@ def split_partitions(rows: DaskRows) -> DaskRows:
 
 
 def _parquet_rows(rows: ArrowRows) -> DaskRows:
-    """Return rows of Parquet files that the workers read by themselves, each a part of them."""
+    """Return rows of Parquet files that the workers read directly, each a part of them."""
     import dask.dataframe as dd
 
     names = [*rows.features, *([rows.target_name] if rows.target_name else [])]
@@ -334,14 +334,14 @@ def write_parquet(values: Collection, path: Path) -> RowBlocks:
 
 
 def _part_name(index: int) -> str:
-    # In the order of the rows also where names are sorted as text.
+    # File names keep the order of the rows even when sorted as text.
     return f"{index:09d}.parquet"
 
 
 def ship_rows(rows: RowBlocks) -> DaskRows:
     """Return rows of any source as rows that the cluster reads, in the same blocks.
 
-    Rows in memory are sent to the workers; of files only the name is, and each worker must find them under it.
+    Rows in memory are sent to the workers. Of files only the name is sent, so each worker must find them under it.
     """
     if isinstance(rows, DaskRows):
         return rows
@@ -369,7 +369,7 @@ def ship_rows(rows: RowBlocks) -> DaskRows:
     shipped = DaskRows(hold_chunks(X) if in_memory else X, name=rows.name, held=in_memory)
     shipped.feature_names, shipped.frame = rows.feature_names, rows.frame
     if rows.has_target or rows.has_weight:
-        # What the blocks of a file hold beside the rows is a number or two per row: read here, sent along.
+        # Targets and weights of a file are one or two numbers per row: read them here and send them along.
         beside = [(block.y, block.weight) for block in rows.iterate()]
         y, weight = (join_arrays(part) for part in zip(*beside, strict=True))
         return shipped.with_target(y, weight)
