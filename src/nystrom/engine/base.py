@@ -115,7 +115,7 @@ class Engine(Protocol):
     def map_rows_and_fold(
         self, rows: RowBlocks, step: Callable[[Block], tuple[Array, M]], n_columns: int, dtype: DTypeLike, *, label: str
     ) -> tuple[RowBlocks, M]:
-        """Do :meth:`map_rows` with the first part of the result of ``step`` and :meth:`fold` with the second: one pass."""
+        """Do :meth:`map_rows` with the first result of ``step`` and :meth:`fold` with the second: one pass."""
         ...
 
     def emit(

@@ -1,7 +1,7 @@
-"""Kernels: what makes two rows similar. Small immutable objects that can be added, multiplied and scaled.
+"""Kernels: similarities of two rows, as small immutable objects that can be added, multiplied and scaled.
 
 A kernel is called as ``kernel(A, B)``. Passes over the rows call ``kernel.prepare(Z)`` once and its result
-with each block, so that what depends on the landmarks alone is computed once.
+with each block, so that quantities of the landmarks alone are computed once.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def make_kernel(
     degree: int = 3,
     coef0: float = 1,
 ) -> Kernel:
-    """Return the kernel that a name, a kernel object or a callable stands for.
+    """Return the kernel for a name, a kernel object or a callable.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def make_kernel(
         A name; a kernel object, returned as it is; a Gaussian process kernel of scikit-learn, see
         :func:`from_scikit`; or a function for :class:`FromCallable`.
     gamma : float, "scale", None or array
-        The bandwidth of a kernel given by name; an array has one for each column. "scale" is 1 / (mean squared
+        The bandwidth of a kernel given by name; an array has one per column. "scale" is 1 / (mean squared
         distance of the rows to their mean) for kernels of distance, and 1 for kernels of the inner product; None is
         1 / n_features.
     degree, coef0
@@ -124,7 +124,7 @@ def make_kernel(
 
 
 def _per_column(name: str, gamma: GammaLike, degree: int, coef0: float) -> Kernel:
-    """Return the kernel with a bandwidth for each column: that of bandwidth 1, in a diagonal metric."""
+    """Return the kernel with one bandwidth per column: the kernel of bandwidth 1 in a diagonal metric."""
     values = np.asarray(gamma)
     numeric = values.dtype.kind in "iuf" and values.ndim == 1 and values.size > 0
     if not numeric or not (np.isfinite(values) & (values >= 0)).all() or not values.any():
@@ -135,5 +135,5 @@ def _per_column(name: str, gamma: GammaLike, degree: int, coef0: float) -> Kerne
     kernel = _BY_NAME[name](1.0, degree, coef0)
     if not hasattr(kernel, "gamma"):
         raise ValueError(f"kernel={name!r} has no bandwidth, so gamma cannot have one for each column.")
-    # The Laplacian kernel is of absolute differences, the others of squares or products.
+    # The Laplacian kernel uses absolute differences, the others squares or products.
     return InMetric(kernel, values if isinstance(kernel, Laplacian) else np.sqrt(values))

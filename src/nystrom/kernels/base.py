@@ -1,4 +1,4 @@
-"""What a kernel is, how kernels combine, kernels of some columns, and the bandwidth ``gamma``."""
+"""The kernel base class, combinations of kernels, kernels of some columns, and the bandwidth ``gamma``."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ class Kernel(ABC):
     Subclasses give :meth:`prepare` and :meth:`diag`; those with a bandwidth also :meth:`resolve`.
     """
 
-    # Whether the rows are points; those of a precomputed kernel are its values.
+    # Whether the rows are points; the rows of a precomputed kernel are its values.
     has_coordinates: ClassVar[bool] = True
-    # NumPy then leaves ``np.float64(2) * kernel`` to ``__rmul__``.
+    # Makes NumPy leave ``np.float64(2) * kernel`` to ``__rmul__``.
     __array_ufunc__ = None
 
     @property
     def is_psd(self) -> bool:
-        """Whether a theorem says that the kernel is positive semidefinite; if not, a fit checks every row."""
+        """Whether the kernel is known to be positive semidefinite; if not, a fit checks every row."""
         return False
 
     @property
     def needs_moments(self) -> bool:
-        """Whether :meth:`resolve` must see the rows' moments before the kernel can be evaluated."""
+        """Whether :meth:`resolve` needs the moments of the rows before the kernel can be evaluated."""
         return False
 
     @property
     def moments_by_column(self) -> bool:
-        """Whether :meth:`resolve` must see the moments of each column, because some kernel is of some columns."""
+        """Whether :meth:`resolve` needs the moments of each column, because some kernel uses only some columns."""
         return any(part.moments_by_column for part in self._parts().values())
 
     def resolve(self, moments: Moments) -> Kernel:
@@ -54,14 +54,14 @@ class Kernel(ABC):
         return self
 
     def on(self, columns: ColumnsLike) -> OnColumns:
-        """Return this kernel of some columns alone: names, numbers, a slice, booleans, or a callable.
+        """Return this kernel restricted to some columns: names, numbers, a slice, booleans, or a callable.
 
         See :class:`OnColumns`.
         """
         return OnColumns(self, columns)
 
     def bind(self, names: Sequence[str] | None, n_columns: int, table: object = None) -> Kernel:
-        """Return this kernel with numbers of columns in the place of names, slices, booleans and callables.
+        """Return this kernel with column numbers in place of names, slices, booleans and callables.
 
         Parameters that depend on the number of columns alone, such as ``gamma=None``, become numbers too.
 
@@ -70,30 +70,30 @@ class Kernel(ABC):
         names : sequence of str or None
             The names of the rows' columns, if they have any.
         n_columns : int
-            How many columns the rows have.
+            The number of columns of the rows.
         table : data frame, optional
-            What a callable chooses columns from.
+            The table from which a callable chooses columns.
         """
         bound = {name: part.bind(names, n_columns, table) for name, part in self._parts().items()}
         return replace(self, **bound) if bound else self  # type: ignore[type-var]
 
     def of_new_columns(self, n_columns: int) -> Kernel:
-        """Return a kernel like this one for rows of other columns, none of which is told from the others.
+        """Return a similar kernel for rows with other columns, all treated alike.
 
-        That of some columns becomes one of all, and a metric takes its mean scale, so that the width stays.
+        A kernel of some columns becomes one of all, and a metric becomes its mean scale, so that the width stays.
         """
         parts = {name: part.of_new_columns(n_columns) for name, part in self._parts().items()}
         return replace(self, **parts) if parts else self  # type: ignore[type-var]
 
     @property
     def takes_objects(self) -> bool:
-        """Whether the rows may be objects of any kind: all parts are functions of the user's."""
+        """Whether the rows may be objects of any kind: all parts are user functions."""
         parts = self._parts().values()
         return bool(parts) and all(part.takes_objects for part in parts)
 
     @property
     def of_objects(self) -> bool:
-        """Whether the rows are objects: numbers that only the kernel knows the meaning of."""
+        """Whether the rows are objects, given as numbers that only the kernel can interpret."""
         return any(part.of_objects for part in self._parts().values())
 
     def objects(self, points: Matrix) -> list[Any]:
@@ -101,14 +101,14 @@ class Kernel(ABC):
         return next(part for part in self._parts().values() if part.of_objects).objects(points)
 
     def holding(self, points: Matrix) -> Kernel:
-        """Return this kernel with the objects of some rows, such as the landmarks, for when the others are gone."""
+        """Return this kernel with the objects of some rows, such as the landmarks, so that it needs no others."""
         found = {name: part.holding(points) for name, part in self._parts().items()}
         return replace(self, **found) if found else self  # type: ignore[type-var]
 
     def mean_columns(self, n_columns: int) -> Array:
-        """Return which columns have means: booleans of shape (n_columns,).
+        """Return for which columns means make sense: booleans of shape (n_columns,).
 
-        The mean of two codes of categories is a third category or none. Landmarks take such columns from rows.
+        The mean of two category codes is another category or none. Landmarks take such columns from rows.
         """
         found = np.full(n_columns, self.has_coordinates)
         for part in self._parts().values():
@@ -116,7 +116,7 @@ class Kernel(ABC):
         return found
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name; ``deep`` adds those of kernels inside, as ``kernel__gamma``."""
+        """Return the parameters by name; ``deep`` adds those of nested kernels, as ``kernel__gamma``."""
         found = {field.name: getattr(self, field.name) for field in fields(self)} if is_dataclass(self) else {}
         if deep:
             for name, part in self._parts().items():
@@ -124,9 +124,9 @@ class Kernel(ABC):
         return found
 
     def with_params(self, **params: Any) -> Kernel:
-        """Return this kernel with other parameters, named as :meth:`get_params` does; this one stays as it is.
+        """Return a copy of this kernel with other parameters, named as in :meth:`get_params`.
 
-        The name of a single kernel inside may be left out: ``gamma`` of ``2 * Gaussian()`` is the Gaussian's.
+        The name of a single nested kernel may be omitted: ``gamma`` of ``2 * Gaussian()`` is that of the Gaussian.
         """
         known = self.get_params(deep=False)
         parts = self._parts()
@@ -143,7 +143,7 @@ class Kernel(ABC):
         return replace(self, **changed)  # type: ignore[type-var]
 
     def __sklearn_clone__(self) -> Kernel:
-        # Nothing can change a kernel, so two estimators may share it.
+        # Kernels are immutable, so two estimators may share one.
         return self
 
     def _parts(self) -> dict[str, Kernel]:
@@ -159,13 +159,13 @@ class Kernel(ABC):
         Z : matrix of shape (m, p)
             The landmarks, dense or CSR.
         center : array of shape (p,), optional
-            A point amid the rows, such as their mean. Kernels of distance may subtract it from both sides to
-            keep accuracy; the value does not depend on it.
+            A point amid the rows, such as their mean. Kernels of distance may subtract it from both sides for
+            accuracy; the value does not depend on it.
         """
 
     @abstractmethod
     def diag(self, A: Matrix, start: int = 0) -> Array:
-        """Return ``k(a, a)`` for each row, in float64; ``start`` matters to Precomputed alone."""
+        """Return ``k(a, a)`` for each row, in float64; only Precomputed uses ``start``."""
 
     def __call__(self, A: Matrix, B: Matrix) -> Array:
         """Return the matrix of ``k(a, b)``, of shape (len(A), len(B)), in the dtype of ``A``."""
@@ -184,7 +184,7 @@ class Kernel(ABC):
 
 @dataclass(frozen=True, repr=False)
 class _Pair(Kernel):
-    """Two kernels whose values an operation combines."""
+    """Two kernels whose values are combined by an operation."""
 
     left: Kernel
     right: Kernel
@@ -272,16 +272,16 @@ def _factor(kernel: Kernel) -> str:
 
 @dataclass(frozen=True, repr=False)
 class OnColumns(Kernel):
-    """A kernel of some columns; :meth:`Kernel.on` makes it.
+    """A kernel of some columns, made by :meth:`Kernel.on`.
 
     Parameters
     ----------
     kernel : Kernel
-        The kernel of the columns. Its own columns, if it has any, are counted among these.
+        The kernel of the columns. Its own column numbers, if any, count within ``columns``.
     columns : str, int, slice, sequence of str, int or bool, or callable
         Names, numbers (negative ones count from the end), a slice of either, or one boolean per column. A slice of
-        names includes its end, as in pandas. A callable is given the table, and returns any of the others:
-        scikit-learn's ``make_column_selector`` is one.
+        names includes its end, as in pandas. A callable, such as scikit-learn's ``make_column_selector``, is given the
+        table and returns any of the other forms.
 
     Examples
     --------
@@ -338,7 +338,7 @@ class OnColumns(Kernel):
         return found
 
     def resolve(self, moments: Moments) -> Kernel:
-        """Return this kernel with a number for ``gamma``, from the moments of its own columns."""
+        """Return this kernel with a number for ``gamma``, from the moments of the selected columns."""
         if not self.kernel.needs_moments:
             return self.bind(None, len(moments.mean))
         return OnColumns(self.kernel.resolve(moments.of(self.numbers(len(moments.mean)))), self.columns)
@@ -383,7 +383,7 @@ class _Combined:
 
     def __call__(self, X: Matrix) -> Array:
         out = self.left(X)
-        # 0 · inf is NaN: found, as overflow is, by whoever sums the values.
+        # 0 · inf is NaN: like overflow, it is found where the values are summed.
         with np.errstate(over="ignore", invalid="ignore"):
             self.operation(out, self.right(X), out=out)
         return out
@@ -437,7 +437,7 @@ class GammaKernel(Kernel):
 
 
 class PlainGammaKernel(GammaKernel):
-    """A kernel whose ``gamma="scale"`` does not depend on how far the rows spread."""
+    """A kernel whose ``gamma="scale"`` does not depend on the spread of the rows."""
 
     @property
     def needs_moments(self) -> bool:
@@ -462,7 +462,7 @@ def check_gamma(gamma: object) -> None:
 
 
 def reciprocal(spread: float) -> float:
-    """Return ``1 / spread``, or 1 where all rows are equal: any bandwidth then gives the same kernel."""
+    """Return ``1 / spread``, or 1 if all rows are equal: any bandwidth then gives the same kernel."""
     if not spread < math.inf:
         raise ValueError(
             f"gamma='scale' needs a finite spread of the rows; it is {spread}. "
@@ -478,16 +478,16 @@ def reciprocal(spread: float) -> float:
     return 1.0 / spread
 
 
-# Kernel values outside this range are taken in float64 also of float32 rows.
+# Range of kernel values that float32 rows compute in float32; outside it they use float64.
 _FLOAT32_KERNEL = (1e-30, 1e30)
-# So are sums with a part this much smaller than another: float32 would round it away.
+# Minimum ratio of two parts of a sum in float32; below it the smaller part would be rounded away.
 _UNEVEN = 2.0**-10
-# Kernel values in these ranges can be squared, and their squares summed.
+# Ranges in which kernel values can be squared and their squares summed.
 _SQUARABLE = {"float32": (1e-15, 1e15), "float64": (1e-140, 1e140)}
 
 
 def kernel_dtype(kernel: Kernel, points: Matrix, dtype: np.dtype) -> np.dtype:
-    """Return the dtype in which the kernel of rows of ``dtype`` is taken: float64 where float32 has no room for it."""
+    """Return the dtype for the kernel of rows of ``dtype``: float64 if its values exceed the range of float32."""
     if dtype != np.float32 or not kernel.has_coordinates:
         return np.dtype(dtype)
     with np.errstate(over="ignore"):
@@ -498,7 +498,7 @@ def kernel_dtype(kernel: Kernel, points: Matrix, dtype: np.dtype) -> np.dtype:
 
 
 def _sizes(kernel: Kernel, points: Matrix) -> list[float]:
-    """Return the largest k(x, x) of each part of a sum, but for parts that are zero."""
+    """Return the largest k(x, x) of each part of a sum, without parts that are zero."""
     if isinstance(kernel, Sum):
         return _sizes(kernel.left, points) + _sizes(kernel.right, points)
     if isinstance(kernel, Scaled):
@@ -508,12 +508,12 @@ def _sizes(kernel: Kernel, points: Matrix) -> list[float]:
 
 
 def with_room(evaluate: Prepared, kernel: Kernel, points: Matrix) -> Prepared:
-    """Return the function from rows to their kernel values with the points, in float64 where float32 has no room."""
+    """Return the function from rows to kernel values with the points, in float64 if float32 lacks the range."""
     return _Wide(evaluate) if kernel_dtype(kernel, points, points.dtype) != points.dtype else evaluate
 
 
 def overflow_error(dtype: np.dtype) -> ValueError:
-    """Return the error to raise where kernel values, or sums of them, leave the range of the dtype."""
+    """Return the error for kernel values, or sums of them, outside the range of the dtype."""
     wider = " or give them as float64" if dtype == np.float32 else ""
     return ValueError(
         f"the kernel of the rows is not finite in {np.dtype(dtype).name}: its values, or their sums, overflow. Scale "
@@ -525,9 +525,9 @@ def overflow_error(dtype: np.dtype) -> ValueError:
 def near_one(
     kernel: Kernel, diagonal: Array, dtype: np.dtype, squarable: tuple[float, float] | None = None
 ) -> tuple[Kernel, Array]:
-    """Return the kernel and its diagonal, divided by the largest of it where values of that size cannot be squared.
+    """Return the kernel and its diagonal, divided by the largest diagonal entry if its square is out of range.
 
-    ``squarable`` is the range in which they can: by default, that of ``dtype``.
+    ``squarable`` is the range of values that can be squared: by default, that of ``dtype``.
     """
     largest = float(np.max(diagonal, initial=0.0))
     if not largest < np.inf:
@@ -551,7 +551,7 @@ class _Wide:
 
 @dataclass(frozen=True)
 class _NearOne(Kernel):
-    """``factor · k(x, y)``, taken in float64 and given in the dtype of the rows."""
+    """``factor · k(x, y)``, computed in float64 and returned in the dtype of the rows."""
 
     kernel: Kernel
     factor: float
@@ -578,14 +578,14 @@ class _Times:
 
 @dataclass(frozen=True)
 class Finite:
-    """Kernel values, or an error with advice where they overflow."""
+    """Kernel values, with an error that gives advice if they overflow."""
 
     evaluate: Prepared
 
     def __call__(self, X: Matrix) -> Array:
         with np.errstate(over="ignore", invalid="ignore"):
             values = self.evaluate(X)
-            # Summing is the quick test; the sum itself may overflow.
+            # The sum is a quick test; it may overflow even if the values do not.
             finite = np.isfinite(values.sum(dtype=np.float64)) or np.isfinite(values).all()
         if not finite:
             raise overflow_error(X.dtype)
@@ -593,7 +593,7 @@ class Finite:
 
 
 class Filling(Protocol):
-    """The method ``into`` of a function from rows to kernel values that can write them where they are used."""
+    """The method ``into`` of a prepared kernel that can write its values in place."""
 
     def __call__(
         self, out: Array, X: Matrix, minus: Array | None, largest: Array | None = None, kept: Array | None = None
@@ -608,7 +608,7 @@ def fill(
     largest: Array | None = None,
     kept: Array | None = None,
 ) -> float | None:
-    """Fill ``out`` with ``k(X, Z) − minus``; return None, and leave it as it is, where the kernel cannot do so.
+    """Fill ``out`` with ``k(X, Z) − minus``; return None and leave ``out`` unchanged if the kernel cannot do so.
 
     Parameters
     ----------
@@ -617,9 +617,9 @@ def fill(
     out : array (n, m)
     X : matrix (n, p)
     minus : array (m,), optional
-        Rounded to the dtype of ``out``. Without it there is neither ``largest`` nor ``kept``.
+        Rounded to the dtype of ``out``. ``largest`` and ``kept`` require it.
     largest : array (n,), optional
-        Filled with the largest of k(x, z) of each row.
+        Filled with the largest k(x, z) of each row.
     kept : array (n, m), optional
         Filled with ``k(X, Z)``.
 
@@ -628,6 +628,6 @@ def fill(
     float or None
         The sum of the rows' squared distances from some point: not finite if a row is not.
     """
-    # Asking for the method takes a tenth of the time of isinstance with a protocol.
+    # Looking the method up takes a tenth of the time of isinstance with a protocol.
     into: Filling | None = getattr(evaluate, "into", None)
     return None if into is None else into(out, X, minus, largest, kept)

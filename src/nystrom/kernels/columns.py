@@ -1,4 +1,4 @@
-"""Which columns: names, numbers, slices, booleans and callables, and the numbers they mean."""
+"""Column selections: names, numbers, slices, booleans and callables, and the column numbers they select."""
 
 from __future__ import annotations
 
@@ -81,5 +81,5 @@ def _number(column: str | int, names: list[str] | None, n_columns: int) -> int:
     return column % n_columns
 
 
-# Names of columns that an error shows at most.
+# Maximum number of column names in an error message.
 _SHOWN = 20

@@ -1,4 +1,4 @@
-"""Kernels the user gives: a function, or the kernel matrix itself."""
+"""Kernels given by the user: a function, or the kernel matrix itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nystrom.kernels.pairwise import as_matrix, check_columns
 from nystrom.rows.objects import Objects
 from nystrom.types import Array, Matrix, issparse, to_dense
 
-# A function of two matrices or of two rows: what it takes and returns is seen when it is called.
+# A function of two matrices or of two rows; its types are known only when it is called.
 KernelFunction: TypeAlias = Callable[[Any, Any], Any]
 
 
@@ -77,7 +77,7 @@ class Precomputed(Kernel):
 
 @dataclass(frozen=True, eq=False)
 class PrecomputedBeside(Precomputed):
-    """The kernel of other rows with the training rows: their own ``k(x, x)`` is held beside them, if given.
+    """The kernel of other rows with the training rows; ``k(x, x)`` of the other rows is stored separately, if given.
 
     Parameters
     ----------
@@ -117,15 +117,15 @@ class _TakeColumns:
 
 @dataclass(frozen=True)
 class FromCallable(Kernel):
-    """A kernel from a function of the user's.
+    """A kernel from a user function.
 
     Parameters
     ----------
     function : callable
-        Either takes two matrices and gives the matrix of values (as scikit-learn's pairwise functions and
-        Gaussian process kernels do), or takes two vectors and gives a number. Which of the two is found out
-        by trying it on a few rows. The second form costs a call for each pair of rows, and sees sparse rows
-        as dense vectors. Where the rows are objects of another kind, it takes two lists of them, or two objects.
+        Either takes two matrices and gives the matrix of values (like scikit-learn's pairwise functions and
+        Gaussian process kernels), or takes two vectors and gives a number. The form is detected by trying it on a
+        few rows. The second form costs one call per pair of rows, and sees sparse rows as dense vectors. For rows
+        that are other objects, it takes two lists of them, or two objects.
 
     Examples
     --------
@@ -162,14 +162,14 @@ class FromCallable(Kernel):
         if not _takes_matrices(self.function, A):
             A = to_host(A)
             return np.array([_number(self.function, a, a) for a in _vectors(A)])
-        # The function has no shorter way to its diagonal that is sure to agree with its matrix (the diag of a
-        # scikit-learn WhiteKernel holds noise that its matrix k(X, Y) lacks), so take small squares.
+        # No shortcut to the diagonal is sure to agree with the matrix (the diag of a scikit-learn WhiteKernel holds
+        # noise that its matrix k(X, Y) lacks), so evaluate small square blocks.
         squares = (A[i : i + _SQUARE] for i in range(0, A.shape[0], _SQUARE))
         parts = [np.diagonal(to_host(_by_matrices(self.function, S, S))) for S in squares]
         return np.concatenate(parts).astype(np.float64)
 
 
-# Rows of the squares whose diagonal is kept: n · 16 values are computed to get n.
+# Number of rows of the square blocks whose diagonal is kept: n · 16 values are computed to get n.
 _SQUARE = 16
 
 
@@ -191,7 +191,7 @@ def _by_matrices(function: KernelFunction, A: Matrix, B: Matrix) -> Array:
             raise ValueError(f"The kernel function gave shape {there.shape} for {A.shape[0]} and {B.shape[0]} rows.")
         return there
     values = function(A, B)
-    # A copy: the function may keep its own, and sums of kernels are taken in place.
+    # A copy: the function may keep its result, and sums of kernels are computed in place.
     values = np.array(to_dense(values), order="C")
     if values.shape != (A.shape[0], B.shape[0]):
         raise ValueError(
@@ -226,7 +226,7 @@ def _takes_matrices(function: KernelFunction, A: Matrix) -> bool:
     """Return whether ``function`` takes two matrices (else two vectors), by trying both on rows of ``A``.
 
     Two rows against three (or four): a function of vectors such as ``x @ y`` or ``((x - y) ** 2).sum()`` then
-    either fails or gives another shape, for the numbers of rows differ from each other and from the columns.
+    either fails or gives another shape, because the numbers of rows differ from each other and from the columns.
     """
     few = 3 if A.shape[1] != 3 else 4
     A = to_host(A[np.arange(few) % A.shape[0]]) if on_device(A) else A
@@ -251,7 +251,7 @@ def _takes_matrices(function: KernelFunction, A: Matrix) -> bool:
 
 @dataclass(frozen=True)
 class OfObjects(Kernel):
-    """A function of the user's of objects: what :class:`FromCallable` becomes when the rows are strings, graphs, ...
+    """A user function of objects: what :class:`FromCallable` becomes when the rows are strings, graphs, ...
 
     Parameters
     ----------

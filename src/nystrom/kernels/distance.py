@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _UnitDiagonal(GammaKernel):
-    """A kernel of distance, with ``k(a, a) = 1``: the Fourier transform of a measure, so positive semidefinite."""
+    """A kernel of distance with ``k(a, a) = 1``: the Fourier transform of a measure, hence positive semidefinite."""
 
     @property
     def is_psd(self) -> bool:
@@ -85,7 +85,7 @@ class Matern(_UnitDiagonal):
 
     def prepare(self, Z: Matrix, center: Array | None = None) -> Prepared:
         Z = as_matrix(Z, "Z")
-        # exp(−d) has a kink at 0, where d is the root of a difference: float32 would leave 3e-4 of noise.
+        # exp(−d) has a kink at 0, where d is the root of a difference: float32 would give noise of 3e-4.
         exponents = Exponents(Z, 2 * self.nu * self._number(Z.shape[1]), center, sharp=self.nu == 0.5)
         return _Matern(exponents, self.nu)
 
@@ -112,9 +112,9 @@ class _Matern:
 class Laplacian(_UnitDiagonal):
     """The Laplacian kernel ``exp(−γ‖x − y‖₁)``, and rougher or smoother ones ``exp(−(γ‖x − y‖_p)^q)``.
 
-    γ is one over the length L of ``exp(−(‖x − y‖_p / L)^q)``. The smaller q, the rougher are functions of the kernel;
-    p = q makes a product over columns, p = q = 2 is ``Gaussian(gamma²)``, and p = 2, q = 1 is ``Matern(0.5, gamma²)``.
-    Cost: n·m·p operations without a matrix product, unless p is 2; a power per operation, unless p is 1.
+    γ is one over the length L of ``exp(−(‖x − y‖_p / L)^q)``. A smaller q gives rougher functions; p = q gives a
+    product over columns, p = q = 2 is ``Gaussian(gamma²)``, and p = 2, q = 1 is ``Matern(0.5, gamma²)``.
+    Cost: n·m·p operations without a matrix product, unless p is 2; each is a power, unless p is 1.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ class Laplacian(_UnitDiagonal):
         "scale" is one over ``n_features^(1/p − 1/2) · sqrt(spread)``, with the spread as for :class:`Gaussian`; None is
         1 / n_features.
     p, q : float
-        The norm and the power: 0 < q ≤ p ≤ 2, where the kernel is positive semidefinite.
+        The norm and the power: 0 < q ≤ p ≤ 2, for which the kernel is positive semidefinite.
 
     Examples
     --------
@@ -146,8 +146,8 @@ class Laplacian(_UnitDiagonal):
             )
 
     def _scale(self, moments: Moments) -> float:
-        # ‖x‖_p ≤ n^(1/p − 1/2) ‖x‖₂ for n features, and comes near it where they vary alike: that times √spread is thus
-        # the size of a typical distance to the mean in the p-norm, as √spread is in the 2-norm.
+        # ‖x‖_p ≤ n^(1/p − 1/2) ‖x‖₂ for n features, nearly with equality if they vary alike. Times √spread, this factor
+        # is a typical p-norm distance to the mean, as √spread is in the 2-norm.
         return reciprocal(len(moments.mean) ** (1 / self.p - 0.5) * math.sqrt(moments.spread))
 
     def prepare(self, Z: Matrix, center: Array | None = None) -> Prepared:
@@ -159,7 +159,7 @@ class Laplacian(_UnitDiagonal):
         return NormKernel(Z, gamma, float(self.p), float(self.q))
 
 
-# The square of a bandwidth in this range is a normal number.
+# Range of bandwidths whose square is a normal number in float64.
 _SQUARABLE = (1e-150, 1e150)
 
 

@@ -73,7 +73,7 @@ class _Polynomial:
     def __call__(self, X: Matrix) -> Array:
         base = self.products(X)
         base += self.coef0
-        # Overflow is found by whoever sums the values, where it is an error with advice.
+        # Overflow is found where the values are summed, and raises an error with advice.
         with np.errstate(over="ignore"):
             return _whole_power(base, self.degree)
 
@@ -129,14 +129,14 @@ class _Cosine:
 
     def __call__(self, X: Matrix) -> Array:
         out = self.products(X)
-        # Rows with infinity give NaN here, and an error from whoever reads them.
+        # Rows with infinity give NaN here, and an error where they are read.
         with np.errstate(invalid="ignore"):
             out *= _inverse_norms(X).astype(X.dtype)[:, None]
         return out
 
 
 def _inverse_norms(A: Matrix) -> Array:
-    """Return ``1 / ‖a‖`` for each row, 0 for a row of zeros; right also where squares leave the range of float64."""
+    """Return ``1 / ‖a‖`` for each row, 0 for a row of zeros; correct even if squares leave the range of float64."""
     if on_device(A):
         return _inverse_on_device(A)
     with np.errstate(over="ignore"):
@@ -150,7 +150,7 @@ def _inverse_norms(A: Matrix) -> Array:
 
 
 def _inverse_on_device(A: DeviceArray) -> Array:
-    """Do the same on a device, by way of the largest entry of each row; the norms come to the host."""
+    """Do the same on a device, scaling each row by its largest entry; the norms are returned on the host."""
     peaks = host(np.abs(A).max(axis=1))
     scale = np.divide(1.0, peaks, out=np.zeros_like(peaks), where=peaks > float(np.finfo(A.dtype).tiny))
     norms = peaks * np.sqrt(squared_norms(A * scale.astype(A.dtype)[:, None]))
@@ -158,7 +158,7 @@ def _inverse_on_device(A: DeviceArray) -> Array:
 
 
 def _scaled_norms(A: Matrix) -> Array:
-    """Return ``‖a‖`` for each row by way of its largest entry."""
+    """Return ``‖a‖`` for each row, scaled by its largest entry."""
     A = A.astype(np.float64)
     peaks = np.asarray(abs(A).max(axis=1).todense() if issparse(A) else np.abs(A).max(axis=1, initial=0.0)).ravel()
     scale = np.divide(1.0, peaks, out=np.zeros_like(peaks), where=peaks > _LEAST)
@@ -166,11 +166,11 @@ def _scaled_norms(A: Matrix) -> Array:
         return peaks * np.sqrt(squared_norms(sp.diags(scale) @ A if issparse(A) else A * scale[:, None]))
 
 
-# Squared norms in this range have all their digits.
+# Range of squared norms that keep full precision.
 _SQUARES = (1e-280, 1e280)
 _LEAST = 4 * float(np.finfo(np.float64).tiny)
 
-# Roundings of the largest entry that a negative one may amount to.
+# Largest negative entry treated as 0, in roundings of the largest entry.
 _ROUNDING = 16
 
 
@@ -203,7 +203,7 @@ class Chi2(PlainGammaKernel):
         def evaluate(X: Matrix) -> Array:
             X = _histograms(X, "X")
             check_columns(X, Z.shape[1])
-            # scikit-learn's is minus the sum.
+            # scikit-learn's function returns minus the sum.
             out = _minus_chi2(X, Z.astype(X.dtype, copy=False))
             out *= gamma
             return np.exp(out, out=out)
@@ -218,8 +218,8 @@ class Chi2(PlainGammaKernel):
 class AdditiveChi2(Kernel):
     """The additive chi-squared kernel ``Σ 2 x_i y_i / (x_i + y_i)`` of rows without negative entries.
 
-    scikit-learn's function of this name is ``−Σ (x_i − y_i)² / (x_i + y_i)``, which differs by terms of one row alone
-    and is not an inner product; this form is (Vedaldi and Zisserman, 2012).
+    scikit-learn's function of this name is ``−Σ (x_i − y_i)² / (x_i + y_i)``, which differs by terms of a single row
+    and is not an inner product; this form is one (Vedaldi and Zisserman, 2012).
 
     Examples
     --------
@@ -253,7 +253,7 @@ class AdditiveChi2(Kernel):
 
 @dataclass(frozen=True)
 class Sigmoid(PlainGammaKernel):
-    """``tanh(γ⟨x, y⟩ + coef0)``: no inner product in general. A fit finds out on its rows, and refuses if it is not.
+    """``tanh(γ⟨x, y⟩ + coef0)``: not an inner product in general; a fit checks this on its rows and raises if not.
 
     Parameters
     ----------
@@ -292,7 +292,7 @@ class Sigmoid(PlainGammaKernel):
 def _minus_chi2(X: Array, Z: Array) -> Array:
     if on_device(X):
         return minus_chi2(X, X.beside(Z))
-    # Imported on use: scikit-learn's metrics take long to import.
+    # Imported on use: scikit-learn's metrics are slow to import.
     from sklearn.metrics.pairwise import additive_chi2_kernel
 
     return np.asarray(additive_chi2_kernel(X, Z))

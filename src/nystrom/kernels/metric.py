@@ -1,4 +1,4 @@
-"""Kernels in a metric: each column in its own scale, or all of them mixed by a matrix."""
+"""Kernels in a metric: one scale per column, or a matrix that mixes the columns."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class InMetric(Kernel):
     Parameters
     ----------
     kernel : Kernel
-        k.
+        The kernel k.
     root : array of shape (p,) or (p, q)
-        One scale per column, for rows dense or sparse; or A, for dense rows.
+        One scale per column, for dense or sparse rows; or the matrix A, for dense rows.
 
     Examples
     --------
@@ -56,7 +56,7 @@ class InMetric(Kernel):
         return self.kernel.needs_moments
 
     def bind(self, names: Sequence[str] | None, n_columns: int, table: object = None) -> Kernel:
-        # A matrix makes columns of its own, without names.
+        # A matrix produces new columns without names.
         own = names if self.root.ndim == 1 else None
         return InMetric(self.kernel.bind(own, self.root.shape[-1]), self.root)
 
@@ -103,7 +103,7 @@ class _InMetric:
 def to_metric(X: Matrix, root: Array) -> Matrix:
     """Return ``X A`` in float64: each column times its scale, or rows times the matrix.
 
-    Of float32 rows far from the origin, products in float32 would lose the digits in which rows differ.
+    Products in float32 would lose the digits in which float32 rows far from the origin differ.
     """
     if X.shape[1] != root.shape[0]:
         raise ValueError(

@@ -18,13 +18,13 @@ from nystrom.types import Array, Matrix, SparseMatrix, to_dense
 class Overlap(PlainGammaKernel):
     """``exp(−γ · d)`` with d the number of columns in which two rows differ, for columns with codes of categories.
 
-    ``Overlap(gamma)`` of codes is ``Gaussian(gamma / 2)`` of the same categories as columns of 0 and 1. A code that no
-    landmark has differs from all of them. Cost: n·m·p additions, and no more columns than the table has.
+    ``Overlap(gamma)`` of codes equals ``Gaussian(gamma / 2)`` of the same categories as columns of 0 and 1. A code that
+    no landmark has differs from all of them. Cost: n·m·p additions, and no columns beyond those of the table.
 
     Parameters
     ----------
     gamma : float, "scale" or None
-        "scale" is 2 / n_features: that of :class:`Gaussian` for columns of many, equally frequent categories. None is
+        "scale" is 2 / n_features, as for :class:`Gaussian` on columns of many equally frequent categories. None is
         1 / n_features.
 
     Examples
@@ -68,7 +68,7 @@ class _Overlap:
         check_columns(X, len(self.known))
         if on_device(X):
             return np.exp(mismatches(X, self.codes.beside(X)) * -self.gamma)
-        # A product of rows of 0 and 1 takes a quarter to two thirds of the time of comparisons.
+        # A product with columns of 0 and 1 takes a quarter to two thirds of the time of comparisons.
         out = self.equal(_one_hot(to_dense(X), self.known))
         out -= len(self.known)
         out *= self.gamma

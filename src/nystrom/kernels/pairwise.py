@@ -1,7 +1,7 @@
 """Inner products and distances between a block of rows and the landmarks: the hot path of every pass.
 
 Each class here is *prepared* with the landmarks once and then called with block after block, from several
-threads at a time. What depends on the landmarks alone (norms, transposed copies) is computed on the first block
+threads at a time. Quantities of the landmarks alone (norms, transposed copies) are computed on the first block
 of each dtype and kept. Packages that few kernels need are imported on use: scikit-learn's metrics are slow to import.
 """
 
@@ -21,27 +21,27 @@ from nystrom.loops.device import differences
 from nystrom.rows.sparse import canonical, minus_columns, native, offset_columns
 from nystrom.types import Array, Matrix, SparseMatrix, issparse, to_dense
 
-# γ‖z‖² above which ‖x‖² − 2⟨x,z⟩ + ‖z‖² loses too much: the exponent −γ‖x − z‖² is then off by some 32 ε.
+# Largest γ‖z‖² for ‖x‖² − 2⟨x,z⟩ + ‖z‖²: the error of the exponent −γ‖x − z‖² reaches about 32 ε there.
 _CANCELLATION_LIMIT = 32.0
-# Beyond this, float64 loses too much as well, and distances are taken from differences: slow, and right.
+# Largest γ‖z‖² for the same in float64; above it distances come from differences, which is slow but accurate.
 _APART_LIMIT = 2.0**16
-# float32 holds γ and squared norms safely in this range; outside it, work in float64.
+# Range of γ and squared norms for work in float32; outside it, work in float64.
 _FLOAT32_RANGE = (1e-30, 1e30)
-# Sparse landmarks whose dense copy is at most this many bytes are made dense: the product is then as fast (3 %
-# of entries set) or twice as fast (20 %); with larger ones, which leave the cache, it is slower.
+# Bytes of a dense copy up to which sparse landmarks are made dense: the product is then as fast (3 % of entries
+# set) or twice as fast (20 %); larger copies exceed the cache and are slower.
 _DENSE_BYTES = 16 * 2**20
-# Squared distances below this share of ‖z‖² are taken again from the difference, where the root of them is used.
+# Share of ‖z‖² below which squared distances are recomputed from differences, if their root is used.
 _SHARP_SHARE = 1e-4
-# Numbers held at a time while doing so.
+# Number of values held at a time while doing so.
 _SHARP_NUMBERS = 2**19
-# Least q / p of kernels of p-norms that float32 has the range for.
+# Smallest q / p of p-norm kernels computed in float32.
 _LEAST_ROOT = 0.2
 
 
 def as_matrix(A: Matrix, name: str, n_columns: int | None = None) -> Matrix:
-    """Return ``A`` as a two-dimensional float32 or float64 array, or CSR; no copy where it is one already.
+    """Return ``A`` as a two-dimensional float32 or float64 array, or CSR; copies only if needed.
 
-    Raises unless it has ``n_columns``, where these are given.
+    Raises unless it has ``n_columns``, if given.
     """
     if on_device(A):
         check_columns(A, A.shape[1] if n_columns is None else n_columns)
@@ -82,10 +82,10 @@ def squared_norms(A: Matrix) -> Array:
 
 
 def quick_norms(A: Matrix) -> Array:
-    """Return ``‖a‖²`` for each row, in the dtype of dense rows unless their squares leave its range."""
+    """Return ``‖a‖²`` for each row, in the dtype of dense rows unless the squares leave its range."""
     if issparse(A) or A.dtype == np.float64 or A.shape[0] == 0:
         return squared_norms(A)
-    # Values that overflow are computed again.
+    # Values that overflow are recomputed.
     with np.errstate(over="ignore"):
         norms = _row_dots(A)
     low, high = _FLOAT32_RANGE
@@ -129,7 +129,7 @@ class InnerProducts:
     def __init__(self, Z: Matrix, scale: float = 1.0) -> None:
         self._Z = Z
         self._scale = scale
-        # Filled by whichever thread comes first; two that race compute the same thing.
+        # The first thread fills it; threads that race compute the same values.
         self._ways: dict[tuple[np.dtype, bool], Callable[[Any], Array]] = {}
 
     def __call__(self, X: Matrix) -> Array:
@@ -148,10 +148,10 @@ class InnerProducts:
 
 @dataclass(frozen=True)
 class _Landmarks:
-    """Landmarks as one dtype wants them: ``2γ (Z − c)``, ``γ‖z − c‖²``, γ, and ``c`` or None for no centring.
+    """Landmarks prepared for one dtype: ``2γ (Z − c)``, ``γ‖z − c‖²``, γ, and ``c`` or None for no centring.
 
-    ``points`` are the landmarks themselves where small distances are to be taken from the differences. ``offset`` is
-    what sparse rows are moved by, and landmarks with them.
+    ``points`` are the landmarks themselves if small distances are computed from differences. ``offset`` is subtracted
+    from sparse rows and their landmarks.
     """
 
     rows: Matrix
@@ -181,7 +181,7 @@ class _Landmarks:
     def fill(
         self, out: Array, X: Matrix, minus: Array | None, largest: Array | None, kept: Array | None
     ) -> float | None:
-        """Fill ``out`` with the exponentials of rows, minus one number per column; None if that cannot be."""
+        """Fill ``out`` with the exponentials of rows, minus one number per column; None if that is not possible."""
         dtype = self.norms.dtype
         if self.points is not None or (kept is not None and kept.dtype != dtype):
             return None
@@ -221,13 +221,13 @@ class Exponents:
     """``X ↦ −γ‖x − z‖²`` for the landmarks ``Z``: never positive, in the dtype of ``X``; on request its exponential.
 
     One matrix product with γ folded into the landmarks, then the norms in place. The error is about
-    ``ε γ‖z‖²``, whatever the rows (rows much longer than ``z`` are far from it). So, where ``γ‖z‖²`` is above
+    ``ε γ‖z‖²``, whatever the rows (rows much longer than ``z`` are far from it). If ``γ‖z‖²`` is above
     a limit,
 
-    1. dense rows and landmarks are taken relative to ``center`` (the landmarks' mean, if not given), sparse ones in the
-       columns that put them far from the origin alone;
-    2. landmarks still beyond the limit are compared in float64 if the rows are float32;
-    3. landmarks beyond a limit of float64 are compared by differences.
+    1. dense rows and landmarks are taken relative to ``center`` (the landmarks' mean, if not given), sparse ones only
+       in columns that put them far from the origin;
+    2. landmarks still above the limit are compared in float64 if the rows are float32;
+    3. landmarks above the limit of float64 are compared by differences.
 
     Parameters
     ----------
@@ -235,10 +235,10 @@ class Exponents:
     gamma : float
     center : array of shape (p,), optional
     sharp : bool
-        Make small distances accurate relative to themselves: compute in float64 whatever the dtype of the rows,
-        and take the distances of nearly equal rows from their difference.
+        Give small distances a small relative error: compute in float64 whatever the dtype of the rows,
+        and compute the distances of nearly equal rows from their difference.
     exp : bool
-        Return the exponentials, taken chunk by chunk while the exponents are in the cache.
+        Return the exponentials, computed chunk by chunk while the exponents are in the cache.
     """
 
     def __init__(
@@ -252,7 +252,7 @@ class Exponents:
         self._prepared: dict[tuple[np.dtype, bool], list[tuple[Array | None, _Landmarks | _Apart]]] = {}
 
     def _meet(self, X: Matrix) -> tuple[Matrix, list[tuple[Array | None, _Landmarks | _Apart]]]:
-        """Return the rows, checked, and the landmarks as they want them."""
+        """Return the checked rows, and the landmarks prepared for them."""
         X = as_matrix(X, "X", self._Z.shape[1])
         key = (X.dtype, issparse(X))
         if key not in self._prepared:
@@ -264,8 +264,8 @@ class Exponents:
     ) -> float | None:
         """Fill ``out`` with the exponentials minus one number per column, as :func:`nystrom.kernels.base.fill`.
 
-        Returns None where the landmarks are compared in several ways, where dense rows meet sparse landmarks, and where
-        sparse rows are moved first.
+        Returns None if the landmarks need several kinds of comparison, if dense rows meet sparse landmarks, or if
+        sparse rows are shifted first.
         """
         X, ((_, first), *others) = self._meet(X)
         if on_device(X) or others or not isinstance(first, _Landmarks) or first.norms.dtype != out.dtype:
@@ -275,7 +275,7 @@ class Exponents:
     def __call__(self, X: Matrix) -> Array:
         X, ((_, first), *others) = self._meet(X)
         if on_device(X) and (self._sharp or others):
-            # Some landmarks need more exact distances; a device compares all of them by differences.
+            # Some landmarks need more accurate distances; a device compares all of them by differences.
             return _Apart(self._Z, self._gamma).exponents(X, self._exp).astype(X.dtype, copy=False)
         out = first.exponents(X, self._exp).astype(X.dtype, copy=False)
         for columns, part in others:
@@ -283,7 +283,7 @@ class Exponents:
         return out
 
     def _prepare(self, dtype: np.dtype, is_sparse: bool) -> list[tuple[Array | None, _Landmarks | _Apart]]:
-        """Return the comparison of all landmarks, and more exact ones with the numbers of those that need them."""
+        """Return the comparison of all landmarks, and more accurate ones with the landmarks that need them."""
         Z, center, offset, norms = self._centred(dtype, is_sparse)
         exact = _Landmarks(Z, norms, self._gamma, center, offset=offset)
         size = self._gamma * norms
@@ -350,7 +350,7 @@ class Exponents:
 
 
 def _without(landmarks: _Landmarks, others: Array) -> _Landmarks:
-    """Return the landmarks with the ``others`` moved to the origin; the more exact comparison handles those."""
+    """Return the landmarks with the ``others`` moved to the origin; a more accurate comparison handles those."""
     Z, norms = landmarks.rows, np.where(others, 0.0, landmarks.norms)
     if issparse(Z):
         return replace(landmarks, rows=sp.csr_matrix(sp.diags((~others).astype(np.float64)) @ Z), norms=norms)
@@ -359,7 +359,7 @@ def _without(landmarks: _Landmarks, others: Array) -> _Landmarks:
 
 @dataclass(frozen=True)
 class _Apart:
-    """``−γ‖x − z‖²`` from differences, in float64: right at any distance; n·m·p operations without a matrix product."""
+    """``−γ‖x − z‖²`` from differences in float64: accurate at any distance; n·m·p operations, no matrix product."""
 
     points: Matrix
     gamma: float
@@ -388,8 +388,8 @@ def _dense(A: Matrix) -> Array:
 class NormKernel:
     """``X ↦ exp(−(γ‖x − z‖_p)^q)`` for the landmarks ``Z``, in the dtype of ``X``: no matrix product computes it.
 
-    float32 rows meet float32 landmarks where rounding these moves no exponent by more than some 32 ε, and float64 ones
-    elsewhere. Sparse rows are made dense some at a time, but for p = q = 1.
+    float32 rows use float32 landmarks if rounding these changes no exponent by more than about 32 ε, else float64
+    landmarks. Sparse rows are made dense a few at a time, except for p = q = 1.
     """
 
     def __init__(self, Z: Matrix, gamma: float, p: float, q: float) -> None:
@@ -397,7 +397,7 @@ class NormKernel:
         self._parameters = (gamma, p, q)
         self._dense = _dense_if_small(Z)
         self._sparse: SparseMatrix | None = None
-        # Filled by whichever thread comes first; two that race compute the same thing.
+        # The first thread fills it; threads that race compute the same values.
         self._ways: dict[np.dtype, loops.NormKernel] = {}
 
     def __call__(self, X: Matrix) -> Array:
@@ -429,7 +429,7 @@ class NormKernel:
     def _fits_float32(self) -> bool:
         gamma, p, q = self._parameters
         low, high = _FLOAT32_RANGE
-        # Below this share, roots of what float32 flushes to zero are not zero.
+        # Below this q / p, a value that float32 flushes to zero would have a root that is not small.
         if not low < gamma < high or q < _LEAST_ROOT * p:
             return False
         with np.errstate(over="ignore"):
@@ -447,7 +447,7 @@ class NormKernel:
 
 def _as_sklearn_wants(A: Matrix) -> SparseMatrix:
     """Return a new CSR matrix with sorted int32 indices, float64 values and no duplicate entries."""
-    # scikit-learn would do this too, but in place and on landmarks that several threads share.
+    # scikit-learn would do this too, but in place on landmarks that several threads share.
     A = canonical(A) if issparse(A) else sp.csr_matrix(A)
     data, indices, indptr = A.data.astype(np.float64), A.indices.astype(np.int32), A.indptr.astype(np.int32)
     return sp.csr_matrix((data, indices, indptr), shape=A.shape)

@@ -1,4 +1,4 @@
-"""Gaussian process kernels of scikit-learn as kernels of this library; saved and loaded like these."""
+"""Gaussian process kernels of scikit-learn as kernels of this library; saved and loaded in the same way."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from nystrom.types import Array, Matrix, to_dense
 # An object of sklearn.gaussian_process.kernels, which ships no types.
 ScikitKernel: TypeAlias = Any
 
-# Powers of a kernel up to this are products; beyond, the function is as fast.
+# Largest power of a kernel that is computed as a product; above it, calling the function is as fast.
 _MOST_FACTORS = 4
-# Called classes whose values need no check; ExpSineSquared is positive semidefinite for one column alone.
+# Called classes that are known to be positive semidefinite; ExpSineSquared is so for a single column only.
 _POSITIVE = ("Matern", "RationalQuadratic", "ConstantKernel")
 
 
@@ -34,14 +34,14 @@ def is_scikit_kernel(kernel: object) -> bool:
 
 
 def class_name(kernel: ScikitKernel) -> str:
-    """Return the name of a class of scikit-learn, "" for any other: a subclass may mean something else."""
+    """Return the name of a scikit-learn class, "" for any other: a subclass may mean something else."""
     return type(kernel).__name__ if type(kernel).__module__ == "sklearn.gaussian_process.kernels" else ""
 
 
 def signal_of(kernel: ScikitKernel) -> ScikitKernel | None:
-    """Return a kernel of scikit-learn without its WhiteKernels, or None if there is nothing else.
+    """Return a kernel of scikit-learn without its WhiteKernels, or None if nothing remains.
 
-    That is what it is between different rows: ``signal_of(kernel)(X, Z) == kernel(X, Z)``. What is lost is the
+    This is the kernel between different rows: ``signal_of(kernel)(X, Z) == kernel(X, Z)``. The removed noise is the
     difference of their diagonals.
     """
     match class_name(kernel):
@@ -65,10 +65,10 @@ def signal_of(kernel: ScikitKernel) -> ScikitKernel | None:
 
 
 def from_scikit(kernel: ScikitKernel) -> Kernel:
-    """Return a Gaussian process kernel of scikit-learn, with its parameters as they are and without its noise.
+    """Return a Gaussian process kernel of scikit-learn, with the same parameters and without its noise.
 
-    RBF, Matern with ``nu`` 0.5, 1.5, 2.5 or infinite (one length scale or one per column), DotProduct, and multiples,
-    sums, products and small whole powers of such are translated. Others are called: :class:`FromScikit`.
+    RBF, Matern with ``nu`` 0.5, 1.5, 2.5 or infinite (one length scale or one per column), DotProduct, and their
+    multiples, sums, products and small integer powers are translated. Others are called: :class:`FromScikit`.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def _with_lengths(make: Any, power: float, lengths: Any) -> Kernel:
 
 @dataclass(frozen=True, eq=False)
 class FromScikit(Kernel):
-    """A Gaussian process kernel of scikit-learn that has no counterpart here; it is called.
+    """A Gaussian process kernel of scikit-learn without a counterpart here; its function is called.
 
     Parameters
     ----------

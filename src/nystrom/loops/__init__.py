@@ -1,12 +1,12 @@
-"""The inner loops that NumPy and BLAS do not do well: the compiled extension and, beside each loop, the NumPy way.
+"""The inner loops that NumPy and BLAS do not do well: the compiled extension, with a NumPy version of each loop.
 
-Why compiled: BLAS packs all of X for a product with few columns, which takes longer than the product (a sketch of
-10 columns, 30 landmarks); no library fuses a product with the exponential, or with the search for the nearest centre,
-while it is in registers; and none adds up a Gram matrix of float32 rows in float64 without a copy of them.
+Why compiled: for a product with few columns BLAS packs all of X, which takes longer than the product (a sketch of
+10 columns, 30 landmarks). No library fuses a product with the exponential, or with the search for the nearest centre,
+while it is in registers. None sums a Gram matrix of float32 rows in float64 without copying them.
 
 The extension is built when the package is installed on a machine with a C++ compiler, for several instruction sets.
-The best that the processor has is chosen at import. Without the extension, or with ``NYSTROM_COMPILED=0`` in the
-environment, every function here goes through NumPy, and results differ by rounding only.
+The best one that the processor supports is chosen at import. Without the extension, or with ``NYSTROM_COMPILED=0`` in
+the environment, every function here uses NumPy, and results differ by rounding only.
 """
 
 from nystrom.loops.clusters import NearestColumn, draw_seeds, draw_weighted, first_largest, sum_by_label

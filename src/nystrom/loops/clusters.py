@@ -10,14 +10,14 @@ from nystrom.loops import device
 from nystrom.loops.extension import Columns, aligned, by_rows, check_columns, native, takes
 from nystrom.types import Array, Matrix, issparse
 
-# Up to this many columns a float32 block is summed in float64 at once: it costs little, and repeated rows stay exact.
+# Number of columns up to which float32 blocks are summed directly in float64: cheap, and exact for repeated rows.
 _NARROW = 64
 
 
 def sum_by_label(labels: Array, X: Array, n_clusters: int, shift: Array | None = None) -> tuple[Array, Array, float]:
     """Return, for rows minus ``shift``, the sums by label, the counts, and the sum of all squared norms.
 
-    Without a shift the squared norms are not summed, and NaN stands in their place. Time O(np), memory for the result.
+    Without a shift the squared norms are not summed and NaN is returned for them. Time O(np), memory for the result.
 
     Examples
     --------
@@ -60,18 +60,18 @@ def _by_products(labels: Array, X: Array, n_clusters: int, shift: Array | None) 
 
 __all__ = ["sum_by_label"]
 
-# Scores of one tile (rows × centres): smaller tiles contend for the GIL.
+# Number of scores (rows × centres) per tile: smaller tiles contend for the GIL.
 _TILE_SCORES = 2**20
-# The same on a device.
+# Number of scores per tile on a device.
 _DEVICE_SCORES = 2**24
-# The loop looks for the nearest centre with whole rows in the cache.
+# Largest number of columns for the compiled loop, which keeps whole rows in the cache.
 _MAX_LOOP_COLUMNS = 1024
 
 
 class NearestColumn:
     """``X ↦`` the number of the first column j with the largest ``(x − shift) · column_j − half_j``, as int32.
 
-    A score that is NaN is never the largest; a row of which all are has 0.
+    A NaN score is never the largest; a row with only NaN scores gets 0.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ class NearestColumn:
 def first_largest(scores: Array) -> Array:
     """Return the number of the first largest score of each row; NaN is never the largest."""
     labels = np.argmax(scores, axis=1)
-    # argmax takes NaN as the largest, so that only rows whose largest is NaN need a second look.
+    # argmax treats NaN as the largest, so only rows whose largest is NaN need a second search.
     unknown = np.flatnonzero(np.isnan(scores[np.arange(labels.size), labels]))
     if unknown.size:
         part = scores[unknown]
@@ -144,9 +144,9 @@ def first_largest(scores: Array) -> Array:
 
 __all__ = ["NearestColumn", "first_largest"]
 
-# Weights that a draw looks at as one.
+# Number of weights per stretch; a draw first selects a stretch.
 _STRETCH = 128
-# Fewer products of numbers and candidates are made by one thread before a second has begun.
+# Minimum number of products per thread: fewer are done before a second thread has started.
 _MANY_PRODUCTS = 2**20
 
 
@@ -160,23 +160,23 @@ def draw_seeds(
     *,
     n_threads: int = 1,
 ) -> Array:
-    """Return the numbers of up to ``n_clusters`` rows of ``A`` drawn by k-means++, the first of them given.
+    """Return the numbers of up to ``n_clusters`` rows of ``A`` drawn by k-means++; the first is given.
 
-    Each next row is drawn in proportion to its squared distance from those drawn before, once per candidate, and the
-    candidate that leaves the least sum of distances is kept. There are fewer if no row is left at a distance.
+    Each next row is drawn in proportion to its squared distance from the rows already drawn, once per candidate, and
+    the candidate with the smallest resulting sum of distances is kept. There are fewer if all others have distance 0.
 
     Parameters
     ----------
     A : ndarray or CSR of shape (n, p)
     squares : ndarray of shape (n,), of the dtype of A
-        Squared norms of the rows, short by rounding: the distance of equal rows then comes out below 0.
+        Squared norms of the rows, rounded down, so that equal rows have a distance below 0.
     first : int
     uniform : ndarray of shape (n_clusters − 1, candidates)
         Draws from [0, 1).
     weight : ndarray of shape (n,), optional
-        How often each row counts; NumPy then does the work.
+        Number of repetitions of each row; NumPy then does the work.
     n_threads : int
-        Of the compiled loop, where there are enough rows for more than one. The draws do not depend on it.
+        Threads of the compiled loop, if there are enough rows for several. The draws do not depend on it.
     """
     if uniform.ndim != 2 or uniform.shape[0] != n_clusters - 1 or uniform.shape[1] < 1:
         raise ValueError(
@@ -220,9 +220,9 @@ def _draw_by_products(
 
 
 def draw_weighted(weights: Array, uniform: Array) -> Array | None:
-    """Return numbers drawn in proportion to ``weights``, one for each of ``uniform``; None if no weight is positive.
+    """Return numbers drawn in proportion to ``weights``, one per number in ``uniform``; None if no weight is positive.
 
-    First a stretch of 128 weights is drawn, then one of them: a cumulative sum of all is five times slower.
+    A stretch of 128 weights is drawn first, then one of them: a cumulative sum of all weights is five times slower.
     """
     stretches = weights.reshape(-1, _STRETCH)
     sums = stretches @ np.ones(_STRETCH, weights.dtype)
@@ -238,9 +238,9 @@ def draw_weighted(weights: Array, uniform: Array) -> Array | None:
 
 
 class _Distances:
-    """Squared distances from some rows to all rows of a sample, as one product; not above 0 where they are rounding.
+    """Squared distances from some rows to all rows of a sample, as one product; distances within rounding are ≤ 0.
 
-    Columns are filled up to ``width`` with zeros: at distance 0 from everywhere, they are never drawn.
+    Columns are padded to ``width`` with zeros, which have distance 0 and are never drawn.
     """
 
     def __init__(self, A: Matrix, squares: Array) -> None:

@@ -1,4 +1,4 @@
-"""The array API way of the loops, for blocks of rows on a device. Sums come back to the host in float64."""
+"""The loops with the array API, for blocks of rows on a device. Sums are returned on the host in float64."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 from nystrom.devices import DeviceArray, host, to_values
 from nystrom.types import Array
 
-# Numbers that a comparison of rows with landmarks by differences makes at a time.
+# Number of differences computed at a time when rows are compared with landmarks.
 _DIFFERENCES = 2**22
-# Exponentials that a processor takes at a time.
+# Number of exponentials computed at a time on a processor, so that they stay in its cache.
 _CACHED_NUMBERS = 2**19
-# Columns of a Gram matrix that are taken at a time: what is below its diagonal is not computed.
+# Number of columns of a Gram matrix computed at a time; parts below the diagonal are skipped.
 _PANEL = 128
-# A device without float64 adds up products of 8 bits each, exactly: 16 bits, and 8 more for the sum of this many rows.
+# Number of rows summed exactly on a device without float64: products of 8-bit slices have 16 bits, their sum 24.
 _EXACT_ROWS = 256
-# The first slice of a number has 8 bits and its sign; the next ones, of what rounding leaves, 9.
+# Sizes of the slices of a number: 8 bits and a sign first, then 9 bits of each rounding remainder.
 _SLICES = (2.0**8, 2.0**9, 2.0**9)
 
 
@@ -27,7 +27,7 @@ def exponentials(
 ) -> Any:
     """Return ``min((X − center) @ columns − γ‖x − center‖² − norms, 0)``, or its exponential."""
     xp = X.place.xp
-    # A processor takes as many rows at a time as keep the values in its cache.
+    # A processor takes as many rows at a time as fit its cache.
     size = max(_CACHED_NUMBERS // columns.shape[1], 1) if X.place.is_processor else max(len(X), 1)
     parts = []
     for first in range(0, max(len(X), 1), size):
@@ -43,7 +43,7 @@ def exponentials(
 
 
 def differences(X: DeviceArray, Z: DeviceArray, power: float) -> Any:
-    """Return ``Σ |x − z|^power`` over columns, from differences: n·m·p operations, right at any distance."""
+    """Return ``Σ |x − z|^power`` over columns from differences: n·m·p operations, accurate at any distance."""
     xp = X.place.xp
     if power == 2:
         return _by_pairs(X, Z, lambda x, z: (x - z) ** 2)
@@ -51,7 +51,7 @@ def differences(X: DeviceArray, Z: DeviceArray, power: float) -> Any:
 
 
 def mismatches(X: DeviceArray, Z: DeviceArray) -> Any:
-    """Return in how many columns each row differs from each landmark."""
+    """Return the number of columns in which each row differs from each landmark."""
     return _by_pairs(X, Z, lambda x, z: X.place.xp.astype(x != z, X.values.dtype))
 
 
@@ -84,7 +84,7 @@ def nearest(X: DeviceArray, columns: DeviceArray, half: DeviceArray, shift: Devi
 
 
 def sum_by_label(labels: Array, X: DeviceArray, n_clusters: int, weight: Array | None = None) -> Array:
-    """Return the sums of the rows of each label, in float64 on the host; a row counts as often as its weight says."""
+    """Return the sums of the rows of each label, in float64 on the host; a weight counts as repetitions."""
     xp, numbers = X.place.xp, X.place.send(np.arange(n_clusters))
     hot = xp.astype(X.place.send(labels.astype(np.int64))[:, None] == numbers, X.values.dtype)
     if weight is not None:
@@ -93,9 +93,9 @@ def sum_by_label(labels: Array, X: DeviceArray, n_clusters: int, weight: Array |
 
 
 def cross(A: DeviceArray, B: Any) -> Array:
-    """Return ``AᵀB`` in float64 on the host; B may be an array of the host.
+    """Return ``AᵀB`` in float64 on the host; B may be on the host.
 
-    A device without float64 takes products of slices of 8 bits, whose sums over 256 rows are exact.
+    A device without float64 multiplies slices of 8 bits, whose sums over 256 rows are exact.
     """
     place = A.place
     if place.has_float64:
@@ -115,7 +115,7 @@ def cross(A: DeviceArray, B: Any) -> Array:
 
 
 def _slices(A: Any, xp: Any) -> Iterator[tuple[Any, float]]:
-    """Yield whole numbers up to 256 and their unit, which add up to A but for 2⁻²⁷ of its largest entry."""
+    """Yield integers up to 256 and their units, which sum to A up to 2⁻²⁷ of its largest entry."""
     A = xp.astype(A, xp.float32, copy=False)
     largest = float(xp.max(xp.abs(A))) if A.shape[0] and A.shape[1] else 0.0
     if not 0 < largest < np.inf:

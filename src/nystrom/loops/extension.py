@@ -1,4 +1,4 @@
-"""Which compiled loops are in use, and how arrays must be for them."""
+"""Which compiled loops are in use, and the array layout they require."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def _choose(wanted: str) -> InstructionSet | None:
-    """Return the loops that the environment asks for: none, the best for this processor, or those of one name."""
+    """Return the loops that the environment selects: none, the best for this processor, or those of one name."""
     if wanted == "0":
         return None
     try:
         from nystrom.loops import _native
     except ImportError:
-        # Not built: the package was installed without a compiler.
+        # The package was installed without a compiler.
         return None
     sets = {each.name: each for each in _native.instruction_sets()}
     if wanted in ("", "1"):
@@ -39,17 +39,17 @@ native = _choose(os.environ.get("NYSTROM_COMPILED", "1"))
 
 
 def instruction_set() -> str | None:
-    """Return the name of the instruction set whose loops are in use, or None where NumPy does the work."""
+    """Return the name of the instruction set of the loops in use, or None if NumPy does the work."""
     return None if native is None else native.name
 
 
 def takes(dtype: np.dtype) -> bool:
-    """Whether the loops know numbers of this kind."""
+    """Whether the loops support this dtype."""
     return dtype.newbyteorder("=") in (np.float32, np.float64)
 
 
 def by_rows(X: Array) -> Array:
-    """Return rows as the loops read them, each contiguous, aligned, in native byte order; a copy if they are not."""
+    """Return rows as the loops need them, each contiguous, aligned, in native byte order; copies only if needed."""
     if not X.dtype.isnative:
         return X.astype(X.dtype.newbyteorder("="), order="C")
     size = X.itemsize
@@ -59,33 +59,33 @@ def by_rows(X: Array) -> Array:
 
 
 def aligned(values: Array, dtype: DTypeLike | None = None) -> Array:
-    """Return an array as the loops read it: contiguous and aligned. Arrays that came over a network may be neither."""
+    """Return an array as the loops need it: contiguous and aligned. Arrays received over a network may be neither."""
     return np.require(values, dtype, ["C_CONTIGUOUS", "ALIGNED"])
 
 
 def check_columns(X: Matrix, n_columns: int) -> None:
-    """Raise unless X is a matrix with so many columns."""
+    """Raise unless X is a matrix with the given number of columns."""
     if X.ndim != 2 or X.shape[1] != n_columns:
         raise ValueError(f"X must have {n_columns} columns; got shape {X.shape}.")
 
 
 class Columns(Sent):
-    """A matrix (p, m) and, as the loops read it, its panels.
+    """A matrix (p, m) and its panels, the layout that the loops read.
 
-    The panels are made on first use. They are not pickled: another machine may have other loops.
+    The panels are made on first use. They are not pickled, because another machine may use other loops.
     """
 
     def __init__(self, values: Array) -> None:
         values = np.asarray(values)
         super().__init__(np.require(values, values.dtype.newbyteorder("="), ["ALIGNED"]))
-        # By instruction set. Two threads that race make the same panels.
+        # By instruction set. Threads that race make the same panels.
         self._panels: dict[str, Array] = {}
 
     def __getstate__(self) -> dict[str, object]:
         return super().__getstate__() | {"_panels": {}}
 
     def beside(self, X: DeviceArray) -> DeviceArray:
-        # With contiguous columns, as most libraries multiply fastest.
+        # With contiguous columns, which most libraries multiply fastest.
         if X.place not in self._sent:
             self._sent[X.place] = X.beside(np.ascontiguousarray(self.values.T)).T
         return self._sent[X.place]

@@ -1,4 +1,4 @@
-"""Products of dense rows with prepared columns, distances and their exponential, Gram matrices, and sums over them."""
+"""Products of dense rows with prepared columns, distances and their exponential, Gram matrices and their sums."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from nystrom.types import Array
 if TYPE_CHECKING:
     from nystrom.loops._native import InstructionSet
 
-# NumPy takes this many values at a time, so that they stay in the cache from the product to the exponential, within
-# these bounds on the rows.
+# Number of values that NumPy computes at a time, so that they stay in the cache from the product to the exponential,
+# within these bounds on the rows.
 _CHUNK_NUMBERS = 2**18
 _MIN_CHUNK_ROWS = 256
 _MAX_CHUNK_ROWS = 1024
@@ -60,7 +60,7 @@ class Product:
             loops.product(by_rows(X), self._columns.panels(loops), out, add=True)
 
     def _loops_for(self, X: Array) -> InstructionSet | None:
-        """Return the loops, or None where NumPy does the work."""
+        """Return the loops, or None if NumPy does the work."""
         suits = native is not None and takes(X.dtype) and native.suits_product(*self.shape, X.itemsize, False)
         return native if suits else None
 
@@ -73,7 +73,7 @@ class Exponentials:
     Parameters
     ----------
     columns : ndarray of shape (p, m), float32 or float64
-        Its dtype is that of the work and of the result.
+        Its dtype is that of the computation and of the result.
     norms : ndarray of shape (m,)
     gamma : float
     center : ndarray of shape (p,), optional
@@ -106,7 +106,7 @@ class Exponentials:
     def _on_device(self, X: Any, exp: bool) -> Any:
         check_columns(X, self.shape[0])
         if self.dtype == np.float64 and not X.place.has_float64:
-            # Products of float32 would lose what float64 was chosen for.
+            # float32 products would lose the precision for which float64 was chosen.
             points = self._columns.values / (2 * self.gamma) + (0 if self.center is None else self.center[:, None])
             exponents = device.differences(X, X.beside(points.T), 2) * -self.gamma
             return np.exp(exponents) if exp else exponents
@@ -141,7 +141,7 @@ class Exponentials:
         loops = native if native is not None and native.suits_product(p, m, out.itemsize, exp) else None
         size = min(max(_CHUNK_NUMBERS // max(m, 1), _MIN_CHUNK_ROWS), _MAX_CHUNK_ROWS)
         if loops is not None and self.center is None and X.dtype == self.dtype:
-            # The loops take their own chunks, and nothing is copied for them.
+            # The loops choose their own chunks and copy nothing.
             size = max(X.shape[0], 1)
         squares = 0.0
         for start in range(0, X.shape[0], size):
@@ -172,9 +172,9 @@ def finish(
     largest: Array | None = None,
     kept: Array | None = None,
 ) -> Array:
-    """Turn products into exponents, or their exponentials, in place: the NumPy way of the end of each loop.
+    """Turn products into exponents, or their exponentials, in place: the NumPy version of the end of each loop.
 
-    ``largest`` receives the largest of each row and ``kept`` all of them, before ``minus`` leaves them.
+    ``largest`` receives the largest value of each row and ``kept`` all values, before ``minus`` is subtracted.
     """
     product -= row_norms[:, None]
     product -= norms
@@ -211,7 +211,7 @@ def panels(k: int) -> Iterator[slice]:
 
 
 def rows_per_sum(k: int) -> int | None:
-    """Return the rows whose products :func:`add_gram` adds up before float64 does; None for all that it is given."""
+    """Return the number of rows that :func:`add_gram` sums in ``dtype`` before float64; None for all rows given."""
     return native.gram_chain if native is not None and native.suits_gram(k) else None
 
 
@@ -222,20 +222,20 @@ def add_gram(
     totals: Array | None = None,
     space: Callable[[tuple[int, ...], np.dtype], Array] = np.empty,
 ) -> None:
-    """Add ``FᵀF`` to ``out`` on and above its diagonal; what is below it has no meaning afterwards.
+    """Add ``FᵀF`` to ``out`` on and above its diagonal; entries below it are undefined afterwards.
 
-    Products of :func:`rows_per_sum` rows are added up in ``dtype``, and these sums in float64.
+    Products of :func:`rows_per_sum` rows are summed in ``dtype``, and these sums in float64.
 
     Parameters
     ----------
     out : ndarray of shape (k, k), float64, its rows contiguous
     F : ndarray of shape (n, k), float32 or float64
     dtype : dtype, optional
-        That of F by default, or float64.
+        The dtype of F (the default) or float64.
     totals : ndarray of shape (k,), float64, optional
         The sums of the columns are added to it.
     space : function
-        From a shape and a dtype to memory for the product, where NumPy takes it.
+        Maps a shape and a dtype to memory for the product, if NumPy computes it.
 
     Examples
     --------
@@ -263,7 +263,7 @@ def add_gram(
 class NormKernel:
     """``X ↦ exp(−(γ‖x − z‖_p)^q)`` for dense rows and landmarks ``Z`` of one dtype, which the result has too.
 
-    Sums of positive terms are accurate relative to themselves, wherever the rows are.
+    All terms are positive, so the sums have a small relative error wherever the rows are.
 
     Parameters
     ----------
@@ -296,7 +296,7 @@ class NormKernel:
         return out
 
     def _by_scipy(self, X: Array, Z: Array) -> Array:
-        # Imported on use: it takes long.
+        # Imported on use: slow to import.
         from scipy.spatial.distance import cdist
 
         A, B = (each.astype(np.float64) for each in (X, Z))
@@ -304,7 +304,7 @@ class NormKernel:
             distances = cdist(A, B, "cityblock")
             distances *= self.gamma
         else:
-            # A power of two changes no digit, and powers of differences near 1 / γ stay within range.
+            # Scaling by a power of two is exact, and powers of differences near 1 / γ stay within range.
             unit = 2.0 ** round(np.log2(self.gamma))
             distances = cdist(A * unit, B * unit, "minkowski", p=self.p)
             distances *= self.gamma / unit
@@ -314,9 +314,9 @@ class NormKernel:
         return np.asarray(np.exp(distances, out=distances).astype(Z.dtype, copy=False))
 
 
-# With more columns of V than this, two products of a small copy in float64 are faster than the loop.
+# Largest number of columns of V for the loop; with more, two products of a small float64 copy are faster.
 _MOST_COLUMNS = 4
-# Numbers of C that NumPy copies to float64 at a time.
+# Number of values of C that NumPy copies to float64 at a time.
 _COPIED_NUMBERS = 2**17
 
 
@@ -382,7 +382,7 @@ def _by_chunks(C: Array, V: Array, U: Array, out: Array, weights: Array | None) 
 def coalition_sums(x: Array, background: Array, weights: Array, nodes: Array, parts: Array) -> Array:
     """Return ``Σ_b w_b (x_j − b_j) Σ_q u_q Π_{i≠j} (b_i + t_q (x_i − b_i))`` for each factor j and landmark.
 
-    For factors that are not negative no term cancels another, and nothing is divided. Time O(B q p m).
+    For non-negative factors no terms cancel, and nothing is divided. Time O(B q p m).
 
     Parameters
     ----------
@@ -400,7 +400,7 @@ def coalition_sums(x: Array, background: Array, weights: Array, nodes: Array, pa
 
     Examples
     --------
-    With one factor, the difference of the row and the background:
+    With one factor, the result is the difference of the row and the background:
 
     >>> import numpy as np
     >>> coalition_sums(np.array([[3.0]]), np.array([[[1.0]]]), np.ones(1), np.array([0.5]), np.ones(1))
@@ -423,7 +423,7 @@ def coalition_sums(x: Array, background: Array, weights: Array, nodes: Array, pa
 def _by_arrays(x: Array, background: Array, weights: Array, nodes: Array, parts: Array, out: Array) -> None:
     for b, weight in zip(background, weights, strict=True):
         slope = x - b
-        # (q, p, m), with ones before the first and behind the last factor.
+        # (q, p, m), with ones before the first and after the last factor.
         factors = b + nodes[:, None, None] * slope
         prefix, suffix = np.ones_like(factors), np.ones_like(factors)
         np.cumprod(factors[:, :-1], axis=1, out=prefix[:, 1:])

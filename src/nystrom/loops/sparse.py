@@ -14,10 +14,10 @@ from nystrom.types import Array, Matrix, SparseMatrix, issparse, to_dense
 if TYPE_CHECKING:
     from nystrom.loops._native import InstructionSet, SparseColumns
 
-# The loops keep 4 bytes for each column of X, and more while they sum rows; with more columns SciPy does the work.
+# Largest number of columns for the loops, which use 4 bytes per column of X or more; SciPy handles wider rows.
 _MOST_COLUMNS = 2**24
-# Magnitudes are told apart by the exponent and the leading four bits of the fraction, down to so many steps below the
-# largest.
+# Low fraction bits of float64 that are ignored: magnitudes are compared by the exponent and the leading four bits of
+# the fraction, in at most this number of steps below the largest.
 _STEP_BITS = 48
 _MOST_STEPS = 512
 
@@ -25,9 +25,9 @@ _MOST_STEPS = 512
 class SparseProduct:
     """``X ↦ X @ Z.T`` as an ndarray, for CSR rows X and landmarks Z (m, p), CSR or dense; all in ``dtype``.
 
-    Of sparse landmarks, columns that many of them have become rows of m numbers, and the others lists of those that
-    have them: at most a few times the memory of Z. SciPy makes the product where the loops are not in use, or where
-    there are very many columns.
+    Columns that many sparse landmarks share become rows of m numbers; other columns become lists of the landmarks that
+    have them. Together they take at most a few times the memory of Z. SciPy computes the product if the loops are not
+    in use or there are very many columns.
 
     Examples
     --------
@@ -40,7 +40,7 @@ class SparseProduct:
         self.dtype = np.dtype(dtype)
         self.shape: tuple[int, int] = Z.shape
         self._Z = Z.tocsr().astype(self.dtype) if issparse(Z) else np.asarray(Z, self.dtype)
-        # By instruction set, made on first use. Two threads that race make the same columns.
+        # By instruction set, made on first use. Threads that race make the same columns.
         self._columns: dict[str, SparseColumns] = {}
 
     def __getstate__(self) -> dict[str, object]:
@@ -106,7 +106,7 @@ class SparseExponentials(SparseProduct):
 
 
 def _usual(Z: Array) -> Array:
-    """Return a dense matrix whose strides are whole numbers, aligned."""
+    """Return an aligned dense matrix whose strides are multiples of the item size."""
     Z = np.require(Z, Z.dtype.newbyteorder("="), ["ALIGNED"])
     return Z.copy() if any(stride % Z.itemsize for stride in Z.strides) else Z
 
@@ -114,7 +114,7 @@ def _usual(Z: Array) -> Array:
 def row_squares(X: SparseMatrix) -> Array:
     """Return the squared norm of each CSR row, in float64."""
     squares = X.astype(np.float64)
-    # As in the compiled loop, what leaves the range is infinite, without a warning.
+    # As in the compiled loop, overflow gives infinity without a warning.
     with np.errstate(over="ignore"):
         squares.data **= 2
         return np.asarray(squares.sum(axis=1)).ravel()
@@ -141,9 +141,8 @@ def column_sums(X: SparseMatrix) -> tuple[Array, float]:
 def heavy_sums(labels: Array, X: SparseMatrix, allowed: Array, weight: Array | None = None) -> SparseMatrix:
     """Return the sums of the CSR rows of each label in float64, as CSR, without their lightest entries.
 
-    ``allowed`` has a number for each label: what the squares of the entries left out may add up to. Entries whose
-    magnitudes agree in their leading four bits are left out together or not at all. Time O(nnz), memory O(p) beside the
-    result.
+    ``allowed`` holds, per label, the largest sum of squares of the entries left out. Entries whose magnitudes agree in
+    their leading four bits are left out together or not at all. Time O(nnz); memory O(p) in addition to the result.
 
     Examples
     --------
@@ -159,7 +158,7 @@ def heavy_sums(labels: Array, X: SparseMatrix, allowed: Array, weight: Array | N
         return _without_light(sp.csr_matrix(hot @ X.astype(np.float64)), allowed)
     weight = None if weight is None else aligned(weight, np.float64)
     ends, columns, values = native.heavy_sums(*parts(X), p, labels, weight, allowed)
-    # Transposed twice, columns are in order: quicker than to sort them.
+    # Transposing twice sorts the columns, faster than sorting them.
     return sp.csr_matrix((values, columns, ends), shape=(m, p)).tocsc().tocsr()
 
 
@@ -173,22 +172,22 @@ def _without_light(X: SparseMatrix, allowed: Array) -> SparseMatrix:
 
 
 def _heavy(values: Array, allowed: float) -> Array:
-    """Return the places of the entries of one row that stay."""
+    """Return the positions of the entries of one row that are kept."""
     if not values.size:
         return np.empty(0, np.intp)
     bits = np.abs(values).view(np.int64) >> _STEP_BITS
     steps = np.minimum(bits.max() - bits, _MOST_STEPS - 1)
     with np.errstate(over="ignore"):
         squares = np.bincount(steps, values**2, minlength=_MOST_STEPS)
-    # The heaviest step always stays.
+    # The largest step is always kept.
     lost = np.cumsum(squares[:0:-1])
     return np.flatnonzero(steps < _MOST_STEPS - np.count_nonzero(lost <= allowed))
 
 
 def is_canonical(data: Array, indices: Array, indptr: Array, shape: tuple[int, int]) -> bool:
-    """Return whether these are the arrays of CSR rows whose columns are within the shape, and rise in each row.
+    """Return whether these are the arrays of CSR rows whose columns are within the shape and ascend in each row.
 
-    False also where nobody has looked: without the loops, or of other dtypes.
+    Also False if nothing was checked: without the loops, or for other dtypes.
     """
     usual = data.ndim == indices.ndim == indptr.ndim == 1 and len(indptr) == shape[0] + 1 and len(data) == len(indices)
     if native is None or not usual or not (data.dtype.isnative and takes(data.dtype)):
@@ -202,7 +201,7 @@ def is_canonical(data: Array, indices: Array, indptr: Array, shape: tuple[int, i
 
 
 def parts(A: SparseMatrix) -> tuple[Array, Array, Array]:
-    """Return the arrays of a CSR matrix as the loops read them."""
+    """Return the arrays of a CSR matrix in the layout that the loops read."""
     indptr, indices = A.indptr, A.indices
     if indptr.dtype != indices.dtype or indices.dtype not in (np.int32, np.int64):
         indptr, indices = indptr.astype(np.int64), indices.astype(np.int64)
