@@ -1,4 +1,4 @@
-"""The small dense algebra: eigenvalues with an honest cut-off, whitening, orthonormal columns, fixed signs."""
+"""Small dense algebra: eigenvalues with a cut-off at rounding, whitening, orthonormal columns, fixed signs."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from nystrom.exceptions import NotPositiveSemidefiniteError
 from nystrom.loops.device import cross
 from nystrom.types import Array
 
-# Beyond this order symmetric products are made of blocks, which is faster.
+# Matrix order above which symmetric products are computed in blocks, which is faster.
 _LARGE_ORDER = 8000
-# A negative eigenvalue this far below the largest is no rounding error of any kernel in float32.
+# Size of a negative eigenvalue relative to the largest that exceeds the rounding errors of any kernel in float32.
 INDEFINITE = 1e-5
 # Safety factor on the estimate of the smallest eigenvalue.
 _SAFE = 2.0
-# Lanczos steps for the largest eigenvalue, and how often to see whether they are enough.
+# Maximum Lanczos steps for the largest eigenvalue, and steps between convergence checks.
 _MOST_STEPS = 40
 _STEPS_PER_LOOK = 4
-# Columns of a triangular factor are taken in so many groups, each with the rows above its end only.
+# Number of groups of columns of a triangular factor; each group skips the zero rows below its end.
 _PANELS = 8
-# Fewer columns are no group of their own.
+# Minimum number of columns per group.
 _LEAST_PANEL = 32
-# Order of the blocks of which large symmetric matrices are made.
+# Order of the blocks of large symmetric matrices.
 _PANEL = 1024
-# Of a Cholesky factor: triangular solves, which are slower than products, grow with it.
+# The same for a Cholesky factor: the share of triangular solves, which are slower than products, grows with it.
 _CHOLESKY_PANEL = 256
-# Products of at most so many multiplications skip the copies that OpenBLAS makes of the operands of large ones: a pass
-# of a logistic regression with 1,000 landmarks and 10 or 26 classes takes 0.4 or 0.55 of the time. Slices of fewer rows
+# Largest number of multiplications for which OpenBLAS does not copy the operands: with smaller products, a pass of a
+# logistic regression with 1,000 landmarks and 10 or 26 classes takes 0.4 or 0.55 of the time. Slices with fewer rows
 # than the second number gain nothing.
 _SMALL_PRODUCT = 700_000
 _LEAST_SLICE = 16
 
 
 def gram(F: Array) -> Array:
-    """Return ``FᵀF``, in blocks where the order is large: see ``_LARGE_ORDER``.
+    """Return ``FᵀF``, in blocks if the order is above ``_LARGE_ORDER``.
 
     Examples
     --------
@@ -68,7 +68,7 @@ class Eigen(NamedTuple):
 
 
 class Whitening(NamedTuple):
-    """``T`` with ``Tᵀ W T = I`` on the directions that were kept.
+    """``T`` with ``Tᵀ W T = I`` on the kept directions.
 
     ``values`` are the kept eigenvalues of W, ``T = V S^{-1/2}`` their whitening, ``cutoff`` the eigenvalue below
     which directions were dropped.
@@ -106,7 +106,7 @@ def psd_eigh(A: Array) -> Eigen:
     array([3., 1.])
     """
     A = np.asarray(A, dtype=np.float64)
-    # Scaling by a power of two is exact and keeps squares inside LAPACK from overflowing or vanishing.
+    # Scaling by a power of two is exact and keeps squares inside LAPACK from overflowing or underflowing.
     peak = float(np.max(np.abs(np.diag(A)), initial=0.0))
     scale = 2.0 ** np.round(np.log2(peak)) if peak > 0 and np.isfinite(peak) else 1.0
     values, vectors = np.linalg.eigh(A / scale)
@@ -118,7 +118,7 @@ def whiten(W: Array, *, block_dtype: DTypeLike = np.float64, caution: float = 1.
     """Return the whitening of the landmarks' kernel matrix W.
 
     Directions are kept while ``σ > max(4 ε64 σ₁, 10 ε_C √m max W_ii)``, with ε_C the eps of the dtype in which blocks
-    of the kernel are computed: smaller ones hold rounding errors only. The rest is dropped, never clamped.
+    of the kernel are computed: smaller eigenvalues are rounding errors. The rest is dropped, never clamped.
 
     Parameters
     ----------
@@ -156,9 +156,9 @@ def whiten(W: Array, *, block_dtype: DTypeLike = np.float64, caution: float = 1.
 
 
 def least_ritz_share(K: Array, *, n_steps: int = 30) -> float:
-    """Return an upper bound on (least eigenvalue) / (largest magnitude of one), from some Lanczos steps.
+    """Return an upper bound on (smallest eigenvalue) / (largest magnitude of an eigenvalue), by Lanczos steps.
 
-    Below zero it proves that K is not positive semidefinite. Cost: O(n² n_steps).
+    A negative bound proves that K is not positive semidefinite. Cost: O(n² n_steps).
     """
     scale = float(np.max(np.abs(K), initial=0.0))
     n = len(K)
@@ -166,7 +166,7 @@ def least_ritz_share(K: Array, *, n_steps: int = 30) -> float:
     basis = np.zeros((n_steps, n))
     v = np.random.default_rng(0).standard_normal(n)
     for step in range(n_steps):
-        # Twice, because rounding leaves traces of the earlier directions.
+        # Twice, because rounding leaves components of the earlier directions.
         for _ in range(2):
             v -= basis[:step].T @ (basis[:step] @ v)
         length = float(np.linalg.norm(v))
@@ -193,9 +193,9 @@ def cholesky(A: Array) -> Array:
 
 
 def shifted_cholesky(A: Array) -> Array:
-    """Return the upper triangular R with ``RᵀR = A + sI``, for A that is positive semidefinite but for rounding.
+    """Return the upper triangular R with ``RᵀR = A + sI``, for A that is positive semidefinite up to rounding.
 
-    The shift s is 0 where that suffices, or else the least multiple by a power of 100 of ``ε m max A_ii`` that does.
+    The shift s is 0 if that suffices, else the smallest sufficient multiple of ``ε m max A_ii`` by a power of 100.
     """
     shift, level = 0.0, len(A) * float(np.finfo(A.dtype).eps) * float(np.max(np.diag(A), initial=0.0))
     while np.isfinite(A).all() and shift < np.inf:
@@ -213,8 +213,8 @@ def shifted_cholesky(A: Array) -> Array:
 def whiten_quickly(W: Array, *, block_dtype: DTypeLike, caution: float, most: float) -> QuickWhitening | None:
     """Return a triangular ``T`` with ``Tᵀ W T = I``, or None.
 
-    A tenth of the time of :func:`whiten`, by Cholesky. None unless it is clear that :func:`whiten` would keep every
-    direction and that the condition is below ``most``.
+    By Cholesky, in a tenth of the time of :func:`whiten`. None unless :func:`whiten` would certainly keep every
+    direction and the condition is below ``most``.
     """
     T = inverse_cholesky(W)
     if T is None:
@@ -237,7 +237,7 @@ def inverse_cholesky(W: Array) -> Array | None:
 
 
 def whitened(C: Array, T: Array) -> Array:
-    """Return ``C T`` in the dtype of C; a triangular T (:func:`whiten_quickly`) takes little over half as long."""
+    """Return ``C T`` in the dtype of C; a triangular T (:func:`whiten_quickly`) takes slightly over half the time."""
     T = T.astype(C.dtype, copy=False)
     m, k = T.shape
     if on_device(C) or m != k or m < 2 * _PANELS or np.tril(T, -1).any():
@@ -252,7 +252,7 @@ def whitened(C: Array, T: Array) -> Array:
 def congruent(S: Array, T: Array) -> Array:
     """Return ``Tᵀ S T`` of a symmetric S, symmetric to the last bit; zeros at the end of columns of T save time.
 
-    A third of the operations of two products where T is triangular.
+    For a triangular T this takes a third of the operations of two products.
 
     Examples
     --------
@@ -279,9 +279,9 @@ def congruent(S: Array, T: Array) -> Array:
 
 
 def cholesky_in_place(A: Array, block: int = _CHOLESKY_PANEL) -> bool:
-    """Replace the upper triangle of A by R with ``RᵀR = A``; the lower one is neither read nor written.
+    """Replace the upper triangle of A by R with ``RᵀR = A``; the lower triangle is neither read nor written.
 
-    Returns whether A was positive definite. Rows of blocks are finished one after the other, each by one product with
+    Returns whether A was positive definite. Rows of blocks are computed one after the other, each by one product with
     those above it, which at large orders is faster than LAPACK's own function. Cost: m³/3 operations, and a
     copy of one row of blocks.
     """
@@ -291,7 +291,7 @@ def cholesky_in_place(A: Array, block: int = _CHOLESKY_PANEL) -> bool:
         panel = A[start:stop, start:].copy(order="K")
         if start:
             above, own = A[:start, start:], A[:start, start:stop]
-            # The product in the order in which BLAS finds A, so that nothing is copied.
+            # The product in the memory order that BLAS expects, so that nothing is copied.
             panel -= (above.T @ own).T if A.flags.f_contiguous else own.T @ above
         diagonal, failed = scipy.linalg.lapack.dpotrf(panel[:, : stop - start], lower=0, clean=1)
         if failed:
@@ -306,13 +306,13 @@ def cholesky_in_place(A: Array, block: int = _CHOLESKY_PANEL) -> bool:
 
 
 def row_sum_norm(W: Array) -> float:
-    """Return the largest sum of magnitudes in a row: at least the largest eigenvalue, and near it for kernels."""
+    """Return the largest row sum of magnitudes: an upper bound of the largest eigenvalue, close for kernels."""
     return float(np.abs(W).sum(axis=1).max())
 
 
 def whitening_norm(T: Array) -> float:
-    """Return ``‖T‖²``, one over the least eigenvalue that T whitens, to about a percent: some Lanczos steps."""
-    # Scaled to size 1, so that the products stay in range for a kernel of any size; a percent needs no float64.
+    """Return ``‖T‖²``, one over the smallest eigenvalue that T whitens, to about 1 %, by Lanczos steps."""
+    # Scaled to size 1, so that products stay in range for a kernel of any size; 1 % accuracy does not need float64.
     scale = float(np.max(np.abs(T), initial=0.0)) or 1.0
     T = (T / scale).astype(np.float32)
     k = T.shape[1]
@@ -327,7 +327,7 @@ def whitening_norm(T: Array) -> float:
         basis[step] = v / np.linalg.norm(v)
         v = (T.T @ (T @ basis[step].astype(np.float32))).astype(np.float64)
         diagonal[step] = basis[step] @ v
-        # Once is enough for a percent.
+        # Once is enough for 1 % accuracy.
         v -= (basis[: step + 1] @ v) @ basis[: step + 1]
         beside[step] = np.linalg.norm(v)
         if step % _STEPS_PER_LOOK == 0 or step + 1 == n_steps or not beside[step] > 0:
@@ -343,14 +343,14 @@ def _largest_of_tridiagonal(diagonal: Array, beside: Array) -> float:
 
 
 def _rounding_level(W: Array, block_dtype: DTypeLike) -> float:
-    """Return ``10 ε_C √m max W_ii``: eigenvalues of W below it are rounding of blocks in this dtype."""
+    """Return ``10 ε_C √m max W_ii``: eigenvalues of W below it are rounding errors of blocks in this dtype."""
     return 10 * float(np.finfo(block_dtype).eps) * float(np.sqrt(W.shape[0])) * float(np.max(np.diag(W), initial=0.0))
 
 
 def correct_orthonormal(U: Array, gram: Array) -> Array:
-    """Return ``U R⁻¹`` with ``RᵀR = gram = UᵀU``: one Cholesky-QR step, which takes ‖UᵀU − I‖ to about 1e-15.
+    """Return ``U R⁻¹`` with ``RᵀR = gram = UᵀU``: one Cholesky-QR step, which reduces ‖UᵀU − I‖ to about 1e-15.
 
-    Columns from the first whose length is not near 1 on are rounding error, and left out.
+    Columns from the first one whose length is not near 1 on are rounding errors and dropped.
     """
     r = _count_sound(gram)
     R = cholesky(gram[:r, :r])
@@ -371,7 +371,7 @@ def _count_sound(gram: Array) -> int:
 
 
 def small_product(C: Array, A: Array) -> Array:
-    """Return ``C A`` on the host, for an A of a few columns."""
+    """Return ``C A`` on the host, for an A with few columns."""
     return cross(C.T, A) if on_device(C) else C @ A
 
 
@@ -381,7 +381,7 @@ def cross_product(A: Array, B: Array) -> Array:
 
 
 def thin_product(A: Array, B: Array) -> Array:
-    """Return ``A B`` for a B of a few columns, as many small products: OpenBLAS makes no copies of their operands."""
+    """Return ``A B`` for a B with few columns as many small products, whose operands OpenBLAS does not copy."""
     if on_device(A):
         return cross(A.T, B)
     out = np.empty((len(A), B.shape[1]))
@@ -391,7 +391,7 @@ def thin_product(A: Array, B: Array) -> Array:
 
 
 def add_thin_cross(total: Array, A: Array, B: Array) -> None:
-    """Add ``Aᵀ B`` to a matrix, for a B of a few columns, as many small products."""
+    """Add ``Aᵀ B`` to a matrix, for a B with few columns, as many small products."""
     if on_device(A):
         total += cross(A, B)
         return

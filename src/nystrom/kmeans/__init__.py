@@ -1,4 +1,4 @@
-"""K-means on blocks of rows: seeding on a sample, Lloyd's iterations as folds, empty clusters given rows again.
+"""K-means on blocks of rows: seeding on a sample, Lloyd's iterations as folds, reseeding of empty clusters.
 
 Every pass is a fold, so the rows may be in memory, on disk or on a cluster, and the result has the same bits for any
 number of threads. Assignment is one matrix product per tile: with rows x and centres c about a common origin, the
@@ -29,26 +29,26 @@ from nystrom.rows.draw import draw_rows
 from nystrom.rows.sparse import canonical, minus_columns, native, offset_columns, stack_rows
 from nystrom.types import Array, Matrix, SparseMatrix, issparse, to_dense
 
-# Scores of one tile (rows × centres): smaller tiles contend for the GIL.
+# Number of scores (rows × centres) per tile: smaller tiles contend for the GIL.
 _TILE_SCORES = 2**20
 
 
-# Squares of numbers in these ranges, and sums of them, stay within that of the dtype.
+# Ranges of numbers whose squares, and sums of squares, stay within the range of the dtype.
 _SIZES = {"float32": (1e-15, 1e15), "float64": (1e-140, 1e140)}
 
-# Powers of two that the dtype holds: denormal numbers are brought as near to 1 as these allow.
+# Largest exponents of two used for scaling; denormal numbers are brought as near to 1 as these allow.
 _MOST_BITS = {"float32": 120, "float64": 1000}
 
 
 def largest_magnitude(X: Matrix) -> float:
-    """Return the largest of ``|x|``, 0 if there are no numbers; NaN if one is."""
+    """Return the largest ``|x|``, 0 if the array is empty, NaN if it holds NaN."""
     values = X.data if issparse(X) else X
-    # Two readings are quicker than an array of magnitudes.
+    # Two reductions are faster than an array of magnitudes.
     return float(max(np.max(values, initial=0.0), -np.min(values, initial=0.0)))
 
 
 def range_factor(X: Matrix, dtype: np.dtype) -> float:
-    """Return 1, or the power of two that brings numbers to where their squares stay within the range of the dtype."""
+    """Return 1, or the power of two that scales numbers so that their squares stay within the range of the dtype."""
     largest = largest_magnitude(X)
     low, high = _SIZES[np.dtype(dtype).name]
     if low < largest < high or not 0 < largest < np.inf:
@@ -64,11 +64,11 @@ class Nearest:
     centers : ndarray or CSR of shape (m, p)
         The centres minus ``shift``.
     shift : ndarray of shape (p,) or None
-        Taken away from rows first: products of rows far from the origin would cost digits.
+        Subtracted from the rows first: products of rows far from the origin would lose digits.
     dtype : dtype
-        Of the rows.
+        The dtype of the rows.
     sparse : bool
-        Whether the rows are, so that the shift may have few entries that are not 0.
+        Whether the rows are sparse; the shift must then have few nonzero entries.
     """
 
     def __init__(self, centers: Matrix, shift: Array | None, dtype: np.dtype, *, sparse: bool = False) -> None:
@@ -90,7 +90,7 @@ class Nearest:
             self._sparse, self._half = loops.SparseProduct(centers, dtype), half
 
     def __call__(self, X: Matrix) -> Array:
-        """Return the number of the nearest centre of each row, as int32; of equals the first."""
+        """Return the number of the nearest centre of each row, as int32; ties go to the first."""
         if self.factor != 1:
             X = X * X.dtype.type(self.factor)
         if self._dense is not None:
@@ -117,9 +117,9 @@ class Nearest:
 
 
 def assign(X: Matrix, centers: Matrix) -> Array:
-    """Return the number of the nearest centre of each row (int32; of equals the first).
+    """Return the number of the nearest centre of each row (int32; ties go to the first).
 
-    Time O(n m p); memory for one tile of scores beside the labels.
+    Time O(n m p); memory for the labels and one tile of scores.
 
     Examples
     --------
@@ -137,11 +137,11 @@ def assign(X: Matrix, centers: Matrix) -> Array:
 
 @dataclass(frozen=True)
 class ClusterSums:
-    """Sums of the rows of each cluster, and their numbers. Merges by addition, in float64.
+    """Sums and counts of the rows of each cluster. Merges by addition, in float64.
 
     ``sums`` is an ndarray for dense rows and CSR for CSR rows, so that m clusters of rows with very many columns
-    take the memory of what is not zero. With weights, rows are summed as often as these say, ``weights`` holds the sums
-    of them, and ``counts`` are the rows whose weight is not 0.
+    take memory only for nonzero entries. With weights, rows are summed with these, ``weights`` holds the sums of the
+    weights, and ``counts`` are the rows whose weight is not 0.
     """
 
     sums: Matrix
@@ -164,7 +164,7 @@ class ClusterSums:
         return ClusterSums(np.add(self.sums, to_dense(other.sums), dtype=np.float64), counts, weights)
 
     def means(self) -> Matrix:
-        """Return the means of the clusters that have rows, in order, in float64; CSR where that is smaller."""
+        """Return the means of the clusters that have rows, in order, in float64; CSR if that is smaller."""
         kept = np.flatnonzero(self.counts)
         sums = self.sums if kept.size == self.counts.size else self.sums[kept]
         masses = self.masses[kept].astype(np.float64)
@@ -179,7 +179,7 @@ def cluster_sums(labels: Array, X: Matrix, n_clusters: int, weight: Array | None
     """Sum the rows of one block by cluster: step 5 of Algorithm 3, before the division.
 
     The sum is the product of the one-hot matrix of the labels and the rows: O(np) time (O(nnz) for CSR), and memory
-    for the result. Wide float32 blocks are summed in float32, and blocks are added up in float64.
+    for the result. Wide float32 blocks are summed in float32, and the sums of blocks in float64.
 
     Examples
     --------
@@ -193,7 +193,7 @@ def cluster_sums(labels: Array, X: Matrix, n_clusters: int, weight: Array | None
         sums, counts, _ = loops.sum_by_label(labels, X, n_clusters)
         return ClusterSums(sums, counts)
     counts = np.bincount(labels, minlength=n_clusters)
-    # By rows, as X is: a product of CSC and CSR would first turn X around.
+    # In CSR like X: a product of CSC and CSR would first transpose X.
     order = np.argsort(labels, kind="stable").astype(np.int32)
     ends = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
     one_hot = sp.csr_matrix((np.ones(X.shape[0]), order, ends), shape=(n_clusters, X.shape[0]), copy=False)
@@ -215,7 +215,7 @@ def _weighted_sums(labels: Array, X: Matrix, n_clusters: int, weight: Array) -> 
 
 @dataclass(frozen=True)
 class Farthest:
-    """The rows farthest from their centres: distances, labels and row numbers, in falling order of distance."""
+    """The rows farthest from their centres: distances, labels and row numbers, in descending order of distance."""
 
     distances: Array
     labels: Array
@@ -232,7 +232,7 @@ class Farthest:
 
 
 def _farthest(distances: Array, labels: Array, numbers: Array, limit: int) -> Farthest:
-    """Keep the ``limit`` largest distances; rows equal in distance and cluster are taken for the same row."""
+    """Keep the ``limit`` largest distances; rows with equal distance and cluster count as the same row."""
     order = np.lexsort((numbers, labels, -distances))
     distances, labels, numbers = distances[order], labels[order], numbers[order]
     first = np.ones(order.size, dtype=bool)
@@ -243,7 +243,7 @@ def _farthest(distances: Array, labels: Array, numbers: Array, limit: int) -> Fa
 
 @dataclass(frozen=True)
 class FindFarthest:
-    """Find the farthest rows of a block among the clusters that have a row to spare."""
+    """Find the farthest rows of a block among the clusters that have more than one row."""
 
     nearest: Nearest
     centers: Matrix
@@ -254,7 +254,7 @@ class FindFarthest:
         labels = self.nearest(block.X)
         X = self.nearest.centred(block.X)
         squares = squared_norms(X)
-        # A mean of equal rows differs from them by rounding; that is no distance.
+        # A mean of equal rows differs from them by rounding, which is not a distance.
         if issparse(X):
             own = self.centers[labels]
             products = X.multiply(own).sum(axis=1) if issparse(own) else _products(X, own)
@@ -290,10 +290,10 @@ def seed(
 ) -> Matrix:
     """Return up to ``n_clusters`` rows of ``A`` drawn by k-means++ (Arthur and Vassilvitskii, 2007), in float64.
 
-    Each row is drawn with probability in proportion to its squared distance from the nearest row drawn before; "greedy"
-    draws 2 + log m candidates (at most ``most_candidates``) and keeps the one that leaves the least sum of those
-    distances. With weights, a row counts as often as its ``weight`` says. There are fewer rows if those left do not
-    differ from those drawn by more than rounding. Time O(n m p) times the candidates, memory O(n).
+    Each row is drawn with probability proportional to its squared distance from the nearest row already drawn;
+    "greedy" draws 2 + log m candidates (at most ``most_candidates``) and keeps the one with the smallest resulting sum
+    of those distances. ``weight`` counts as repetitions. There are fewer rows if the others differ from those drawn by
+    rounding only. Time O(n m p) times the candidates, memory O(n).
 
     Examples
     --------
@@ -314,39 +314,39 @@ def seed(
 
 
 def _short_squares(A: Matrix) -> Array:
-    """Return the squared norms of the rows, rounded down a little, so that equal rows have a distance below 0."""
+    """Return the squared norms of the rows, rounded down slightly, so that equal rows have a distance below 0."""
     slack = 2.0 * (2.0 + np.sqrt(A.shape[1])) * np.finfo(A.dtype).eps
     return np.asarray((squared_norms(A) * (1.0 - slack)).astype(A.dtype))
 
 
-# Fewer cost rare rows their clusters: on cpusmall (8,192 rows, 410 landmarks) half of these made the error of ridge
-# regression six times as large, and half the candidates made it twice as large.
+# Minimum number of rows for seeding; fewer lose the clusters of rare rows: on cpusmall (8,192 rows, 410 landmarks)
+# half as many rows made the error of ridge regression six times as large, and half the candidates twice as large.
 _SEED_ROWS = 10_000
 _SEED_ROWS_PER_CLUSTER = 16
 _MAX_REPAIRS = 20
-# Blocks of fewer products of rows and centres are joined, up to so many bytes.
+# Blocks with fewer products (rows × centres) are joined, up to the number of bytes below.
 _BLOCK_PRODUCTS = 25_000_000
 _BLOCK_BYTES = 2**20
 
 
 @dataclass(frozen=True)
 class KMeansResult:
-    """What :func:`kmeans` found.
+    """The result of :func:`kmeans`.
 
     Attributes
     ----------
     centers : ndarray or CSR of shape (m, p)
-        The means of the clusters, in the dtype of the rows. Never more than asked for; fewer if rows repeat.
+        The means of the clusters, in the dtype of the rows. Never more than requested; fewer if rows repeat.
     labels : ndarray of int32 or None
-        The cluster of each row, by its nearest centre; None if not wanted.
+        The cluster of each row, by its nearest centre; None if not requested.
     counts : ndarray of int
-        Rows of each cluster: none is 0.
+        Number of rows of each cluster, at least 1.
     inertia : float
         Sum of squared distances of all rows to their nearest centre.
     n_iter : int
-        Iterations of Lloyd that were made.
+        Number of Lloyd iterations.
     history : tuple of float
-        The inertia that each iteration began with, over the rows that were clustered.
+        The inertia at the beginning of each iteration, over the clustered rows.
     """
 
     centers: Matrix
@@ -381,39 +381,39 @@ def kmeans(
     rows : RowBlocks
         Dense or CSR rows; in Algorithm 3 the sketch.
     n_clusters : int
-        Clusters wanted. With fewer distinct rows there are fewer, and a :class:`FewerLandmarksWarning`.
+        Number of clusters. With fewer distinct rows there are fewer, and a :class:`FewerLandmarksWarning`.
     engine : Engine
         Runs the passes.
     rng : numpy.random.Generator
         Draws the seeds.
     n_iter : int
-        Most iterations of Lloyd; it stops before if the inertia falls by less than ``tol`` of itself.
+        Maximum number of Lloyd iterations; it stops early if the inertia falls by less than ``tol`` of itself.
     n_init : int
-        Seedings to try; the one with the least inertia is kept.
+        Number of seedings to try; the one with the smallest inertia is kept.
     init : "greedy" or "kmeans++"
-        Draw each seed with probability in proportion to its squared distance from those before. "greedy" draws
+        Draw each seed with probability proportional to its squared distance from the earlier ones. "greedy" draws
         2 + log m candidates and keeps the one that lowers the inertia most.
     sample : int, optional
         Cluster this many rows drawn at random, and only assign the others. None clusters all.
     most_candidates : int, optional
-        Of "greedy"; None for no bound.
+        Maximum number of candidates of "greedy"; None for no bound.
     seed_rows : int, optional
-        Draw the seeds among this many rows at random. By default 16 rows per cluster, not fewer than 10,000, which
-        costs at most 0.2 % of inertia on rows with light tails and about 1 % on heavy ones; n draws among all.
+        Draw the seeds from this many random rows. By default 16 rows per cluster and at least 10,000, which costs at
+        most 0.2 % of inertia on rows with light tails and about 1 % on heavy ones; n draws from all rows.
     tol : float
-        See ``n_iter``; 0 goes on until nothing changes.
+        See ``n_iter``; 0 iterates until nothing changes.
     want_labels : bool
         Keep the label of each row (4 bytes per row).
     announce : bool
-        Whether to warn of fewer clusters than wanted.
+        Whether to warn of fewer clusters than requested.
     weight : array of shape (n,), optional
-        How often each row counts: in the draws of seeds and of the sample, in the means and in the inertia. A row of
-        weight 0 is given a label, and nothing else.
+        Number of repetitions of each row: in the draws of seeds and of the sample, in the means and in the inertia. A
+        row of weight 0 only gets a label.
 
     Notes
     -----
-    An iteration costs O(n m p) time and one pass; beside the rows there are tiles of scores and the sums. A cluster
-    without rows is given the farthest row of a cluster that has others, and all rows are assigned again.
+    An iteration costs O(n m p) time, one pass, and memory for tiles of scores and the sums. An empty cluster gets the
+    farthest row of a cluster with several rows, and all rows are assigned again.
 
     Examples
     --------
@@ -493,19 +493,19 @@ def _validate(n: int, n_clusters: int, n_iter: int, n_init: int, init: str, samp
 
 
 def _in_wide_blocks(rows: RowBlocks, n_clusters: int) -> RowBlocks:
-    """Return the rows in blocks that take threads longer to pass over than to hand to each other."""
+    """Return the rows in blocks that take longer to process than to pass between threads."""
     if rows.is_sparse:
         return rows
     n, p = rows.shape
     row_bytes = p * rows.dtype.itemsize
     most = min(_BLOCK_PRODUCTS // max(p * n_clusters, 1), _BLOCK_BYTES // max(row_bytes, 1))
-    # A sketch keeps the blocks of the rows it was made from, which are too short for its few columns.
+    # A sketch keeps the blocks of its rows, which are too short for its few columns.
     return rows.widened(max(default_block_rows(row_bytes, n), most))
 
 
 @dataclass(frozen=True)
 class _Totals:
-    """What one pass learns of a partition."""
+    """The result of one pass over a partition."""
 
     clusters: ClusterSums
     squares: float
@@ -541,7 +541,7 @@ class _Look:
 
 
 def _shift_of(near: Matrix, dtype: np.dtype) -> Array | None:
-    """Return the shift of the rows: near their mean; None for sparse rows where a shift would gain no digits."""
+    """Return the shift of the rows, near their mean; None for sparse rows if a shift would not improve accuracy."""
     if not issparse(near):
         return np.asarray(near.mean(axis=0, dtype=np.float64).astype(dtype))
     moments = block_moments(near)
@@ -555,7 +555,7 @@ def _minus(X: Matrix, shift: Array) -> Matrix:
 
 @dataclass(frozen=True)
 class _Seen:
-    """Centres that all have rows, and what a pass with them found."""
+    """Centres that all have rows, and the result of a pass with them."""
 
     centers: Matrix
     totals: _Totals
@@ -589,7 +589,7 @@ class _Clustering:
         return _Seen(centers, merger.result(), labels)
 
     def settle(self, centers: Matrix, wanted: int) -> _Seen:
-        """Assign every row so that no cluster is empty and there are ``wanted``, as far as rows are distinct."""
+        """Assign every row so that no cluster is empty and there are ``wanted``, if there are enough distinct rows."""
         seen = self.look(centers)
         for attempt in range(_MAX_REPAIRS + 1):
             counts = seen.totals.clusters.counts
@@ -603,13 +603,13 @@ class _Clustering:
             seen = self.look(old if fresh is None else _stack(old, fresh))
             if fresh is None:
                 break
-        # Rows that rounding cannot tell apart may all go to another centre than before; each round leaves fewer.
+        # Rows that are equal up to rounding may all change to another centre; each round leaves fewer.
         while not seen.totals.clusters.counts.all():
             seen = self.look(seen.centers[np.flatnonzero(seen.totals.clusters.counts)])
         return seen
 
     def _reseeds(self, seen: _Seen, missing: int) -> Matrix | None:
-        """Return up to ``missing`` rows far from their centres, never the last row of a cluster: one pass."""
+        """Return up to ``missing`` rows far from their centres, never the only row of a cluster: one pass."""
         left = seen.totals.clusters.counts.copy()
         nearest = self.nearest(seen.centers)
         step = FindFarthest(nearest, seen.centers, left > 1, 2 * missing + 8)
@@ -625,7 +625,7 @@ class _Clustering:
 def _stack(old: Matrix, fresh: Matrix) -> Matrix:
     if issparse(old):
         return stack_rows([old, fresh])
-    # Centres of sparse rows are dense where that is smaller, though a row by itself is not.
+    # Centres of sparse rows are dense if that is smaller, even though single rows are not.
     return np.vstack([old, to_dense(fresh)])
 
 
@@ -637,7 +637,7 @@ class _Run:
 
 
 def _lloyd(clustering: _Clustering, seeds: Matrix, wanted: int, n_iter: int, tol: float) -> _Run:
-    """Move every centre to the mean of its rows, up to ``n_iter`` times, and stop when that hardly helps."""
+    """Move every centre to the mean of its rows, up to ``n_iter`` times, until the gain is small."""
     centers, inertia, history = seeds, np.inf, []
     for _ in range(n_iter):
         seen = clustering.settle(centers, wanted)

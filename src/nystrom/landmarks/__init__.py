@@ -1,4 +1,4 @@
-"""How landmarks are chosen: one class per method, and the registry of their names."""
+"""The choice of landmarks: one class per method, and the registry of their names."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ __all__ = [
 
 
 class OwnSelector(Protocol):
-    """An object of the user's that chooses landmarks; a function of the same arguments will do."""
+    """A user object that chooses landmarks; a function with the same arguments works too."""
 
     def select(self, rows: RowBlocks, m: int, kernel: Kernel, rng: np.random.Generator) -> Any:
         """Return the numbers of at most m rows, or at most m points."""
@@ -70,7 +70,7 @@ SELECTORS: dict[str, Callable[[], Selector]] = {
 
 
 def make_selector(landmarks: LandmarksLike) -> Selector:
-    """Return the selector meant by a parameter ``landmarks``.
+    """Return the selector for a parameter ``landmarks``.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def select_landmarks(
         "auto", "sketched-kmeans", "kmeans", "uniform", "diagonal", "column-norm", "leverage", "kmeans++",
         "rpcholesky", "rpcholesky+lloyd"; or a selector object; or points, or row numbers.
     kernel, gamma, degree, coef0
-        The kernel, for the methods that look at it.
+        The kernel, for the methods that use it.
     n_jobs : int or None
         Threads; None for all cores. The result does not depend on it.
     random_state : int, numpy.random.Generator, RandomState or None
@@ -151,7 +151,7 @@ def select_landmarks(
     Returns
     -------
     Landmarks
-        ``points`` (m × p) and ``indices`` (row numbers, or None where the points are not rows).
+        ``points`` (m × p) and ``indices`` (row numbers, or None if the points are not rows).
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The default: what the measurements say is best for the rows at hand (the table is in docs/landmarks.md)."""
+"""The default: the best method for the given rows according to measurements (table in docs/landmarks.md)."""
 
 from __future__ import annotations
 
@@ -26,48 +26,48 @@ from nystrom.types import Array, Matrix, issparse, to_dense
 
 _SKETCH_DIM = 20
 _SKETCH_ROWS = 500
-# Up to this many columns a sketch saves little time, and where no few directions hold the variance it costs accuracy.
+# Number of columns up to which rows are not sketched: it saves little time and can cost accuracy.
 _FEW_COLUMNS = 64
-# With so few rows per cluster, two more Lloyd steps changed the error by 0.25 % at most on four sets of 2,000 rows.
+# Rows per cluster up to which Lloyd steps are halved; this cost at most 0.25 % of error on four sets of 2,000 rows.
 _FEW_ROWS_PER_CLUSTER = 16
-# With fewer, seeds are outliers more often, and so are clusters of one or two rows.
+# Minimum number of rows for seeding; with fewer, seeds are more often outliers with clusters of one or two rows.
 _SEED_ROWS = 2048
 _SEED_ROWS_PER_LANDMARK = 16
-# More made no difference on mnist and cpusmall, at up to twice the time.
+# Maximum number of seeding candidates; more made no difference on mnist and cpusmall, at up to twice the time.
 _MOST_CANDIDATES = 4
-# K-means needs no more digits than float32 has, unless some row is this many times farther out than most.
+# K-means uses float32 unless some row is this many times farther out than most.
 _FAR_OUT = 30
-# Within clusters, squared distances of less than this share of the scatter are near the rounding of float32.
+# Share of the scatter below which squared distances within clusters are near the rounding of float32.
 _RESOLVED = 2.0**-12
-# Sums of numbers below this stay within the range of float64.
+# Largest number whose sums stay within the range of float64.
 _SUMMABLE = 1e290
-# Squares of numbers in this range, and sums of them, stay within that of float32.
+# Range of numbers whose squares, and sums of squares, stay within the range of float32.
 _FLOAT32_SIZES = (1e-15, 1e15)
-# A cluster with less than this share of an even one's rows is spent on outliers; so many such clusters, and the
-# choice is made again by what the kernel sees.
+# A cluster is tiny below this share of the average number of rows. Above this share of tiny clusters, the landmarks
+# are chosen again with rows weighted by the kernel.
 _TINY = 1 / 16
 _TINY_CLUSTERS = 0.05
-# The same where the kernel is too narrow to feel the rows of clusters; some clusters of ordinary rows have little, too.
+# Share of clusters with little kernel mass above which the same is done; ordinary rows form a few such clusters too.
 _UNLIKE_CLUSTERS = 0.25
-# Rows of tiny clusters are outliers if their squared distance from the middle is so many times the usual one.
+# Rows of tiny clusters are outliers if their squared distance from the mean is this many times the median one.
 _FAR_SHARE = 8.0
 _TRIAL_ROWS = 1000
-# The (Gaussian) kernel of a mean of sparse rows with itself, once its lightest entries are left out, is 1 minus this.
-# On text it left a seventh of the entries and changed the error by 0.2 %.
+# Loss of the (Gaussian) kernel of a mean of sparse rows with itself when its smallest entries are dropped. On text
+# this keeps a seventh of the entries and changes the error by 0.2 %.
 _LOST = 0.004
-# The trial takes m² rows and m³ operations: beyond so many landmarks it would take longer than the fit.
+# Maximum number of landmarks for the trial, which takes m² rows and m³ operations; above it the fit is faster.
 _TRIAL_LANDMARKS = 4096
-# How much the kernel feels a row is estimated from its values with so many others.
+# Number of rows from which the mean kernel value of a row is estimated.
 _LIKENESS_ROWS = 128
 
 
 def sketch_columns(n_features: int) -> int:
-    """Return the columns that k-means sees of rows with so many."""
+    """Return the number of columns that k-means uses."""
     return n_features if n_features <= _FEW_COLUMNS else _SKETCH_DIM
 
 
 class _Sample(NamedTuple):
-    """Rows drawn, what k-means sees of them, and what each counts."""
+    """The sampled rows, their sketch for k-means, and their weights."""
 
     rows: RowBlocks
     sketched: RowBlocks
@@ -77,24 +77,24 @@ class _Sample(NamedTuple):
 class Auto(Selector):
     """Cluster a sampled-PCA sketch of a sample of rows, and take the means of the sampled rows themselves.
 
-    1. Draw 32 rows per landmark, at least 4,096 where there are so many, and 8 for each of very many landmarks. They
-       are read by number; a source that can only be read from its beginning takes a pass.
+    1. Draw 32 rows per landmark and at least 4,096 (8 per landmark if there are very many landmarks). They are read by
+       number; a source that can only be read from its beginning takes a pass.
     2. With more than 64 columns, sketch them by the 20 leading principal directions of 500 of them.
     3. K-means on the sketch of the sample; the landmarks are the means of the clusters' rows.
-    4. If many clusters hold next to no rows, k-means has spent them on outliers, which a bounded kernel hardly feels.
-       Then, with at most 4,096 landmarks, cluster once more with each row weighted by its mean kernel value with the
-       others, and keep whichever of the two leaves the smaller part of the diagonal unexplained on 1,000 rows.
+    4. If many clusters hold very few rows, k-means has spent them on outliers, where a bounded kernel is nearly zero.
+       Then, with at most 4,096 landmarks, cluster again with each row weighted by its mean kernel value with the
+       others, and keep the result with the smaller unexplained part of the diagonal on 1,000 rows.
 
-    A precomputed kernel has no coordinates, and goes to :class:`RPCholesky`. Where the kernel has columns without means
-    (codes of categories), k-means runs on features of the sample in the kernel's own space, and the landmarks are the
-    rows nearest to its centres. Of objects rows are drawn at random, so that a fit evaluates no more than n × m pairs.
+    A precomputed kernel has no coordinates and uses :class:`RPCholesky`. If the kernel has columns without means
+    (category codes), k-means runs on features of the sample in the kernel's feature space, and the landmarks are the
+    rows nearest to its centres. Objects are drawn at random, so that a fit evaluates at most n × m pairs.
 
-    Cost: O(m² p') time per Lloyd step, whatever the number of rows; no pass over them by itself.
+    Cost: O(m² p') time per Lloyd step, whatever the number of rows; no pass of its own.
 
     Parameters
     ----------
     n_iter : int
-        Lloyd steps; half as many where there are at most 16 rows per landmark.
+        Number of Lloyd steps; halved with at most 16 rows per landmark.
 
     Examples
     --------
@@ -134,7 +134,7 @@ class Auto(Selector):
         return Landmarks(points, None)
 
     def _sketched_sample(self, passes: Passes, size: int, rng: np.random.Generator) -> _Sample:
-        """Return rows drawn, and their sketch."""
+        """Return a sample of rows and their sketch."""
         sample, numbers, weight = _sample(passes, size, rng)
         if sample.shape[1] <= _FEW_COLUMNS:
             rows = sample.whole()
@@ -151,12 +151,12 @@ class Auto(Selector):
         return _Sample(sample, sketched, weight)
 
     def _steps(self, n_rows: int, m: int) -> int:
-        """Return the Lloyd steps to make: half of them where clusters have few rows, and seeds are soon settled."""
+        """Return the number of Lloyd steps: half if clusters have few rows, which converge quickly."""
         return self.n_iter if n_rows > _FEW_ROWS_PER_CLUSTER * m else -(-self.n_iter // 2)
 
 
 class AutoAgain(Auto):
-    """The same for several sizes, one after the other: they share a sample and its sketch while it has rows enough.
+    """:class:`Auto` for several sizes in turn, which share a sample and its sketch while it has enough rows.
 
     For the rows of one fit. Parameters as for :class:`Auto`.
     """
@@ -171,7 +171,7 @@ class AutoAgain(Auto):
 
 
 def _means(sample: RowBlocks, engine: Engine, found: KMeansResult, kernel: Kernel, weight: Array | None) -> Matrix:
-    """Return the means of the clusters; of sparse rows, without entries that the kernel does not feel."""
+    """Return the means of the clusters; means of sparse rows without entries that hardly change the kernel."""
     if not sample.is_sparse:
         return labelled_means(sample, engine, found, weight)
     width = block_moments(sample.whole(), weight).spread
@@ -184,7 +184,7 @@ def _means(sample: RowBlocks, engine: Engine, found: KMeansResult, kernel: Kerne
 def cluster_sample(
     sketched: RowBlocks, m: int, engine: Engine, rng: np.random.Generator, n_iter: int, weight: Array | None = None
 ) -> KMeansResult:
-    """Run k-means on the sketch of the sample, and keep the labels."""
+    """Run k-means on the sketch of the sample and keep the labels."""
     tried = _in_float32(sketched)
     options: dict[str, Any] = {
         "engine": engine,
@@ -196,15 +196,15 @@ def cluster_sample(
         "weight": weight,
     }
     found = kmeans(tried, m, **options)
-    # Are distances within clusters large beside the rounding of products of rows in float32?
+    # Check that distances within clusters are large compared to the rounding of float32 products.
     if tried.dtype == np.float64 or found.inertia > _RESOLVED * block_moments(tried.whole(), weight).scatter:
         return found
-    # Clusters so small beside their distances that float32 cannot tell their rows apart.
+    # Some clusters are so small relative to their distances that float32 cannot distinguish their rows.
     return kmeans(array_rows(_centred(sketched)), m, **options)
 
 
 def _sample(passes: Passes, size: int, rng: np.random.Generator) -> tuple[RowBlocks, Array, Array | None]:
-    """Return rows drawn without replacement, their numbers and what they count; dense ones are gathered when read."""
+    """Return rows drawn without replacement, their numbers and weights; dense rows are gathered when read."""
     rows = passes.rows
     numbers, weight = draw_rows(rows.shape[0], size, row_weights(passes), rng)
     if rows.in_memory and len(numbers) == rows.shape[0]:
@@ -217,9 +217,9 @@ def _sample(passes: Passes, size: int, rng: np.random.Generator) -> tuple[RowBlo
 def fit_sketch(sample: RowBlocks, numbers: Array, rng: np.random.Generator) -> Sketch:
     """Return a sketch of 20 principal directions."""
     size, p = sample.shape
-    # A second power iteration gained 0.1 % of the error, and took as long as a tenth of the pass.
+    # A second power iteration improved the error by 0.1 % and took a tenth of the time of the pass.
     recipe = PCASketch(max_rows=_SKETCH_ROWS, n_power=1)
-    # The sample is in the order of the source, which may be sorted: take rows from all over it.
+    # The sample has the order of the source, which may be sorted: take evenly spaced rows.
     some = np.arange(0, size, max(1, size // recipe.max_rows))
     spread = sample.take(some)
     require_finite(spread, sample.name, numbers=numbers[some])
@@ -243,9 +243,9 @@ def _fits_float32(sketched: RowBlocks) -> bool:
 
 
 def _centred(sketched: RowBlocks) -> Array:
-    """Return the rows in float64, about their mean, the largest number among them 1."""
+    """Return the rows in float64, centred and scaled to a largest magnitude of 1."""
     rows = np.asarray(sketched.whole(), dtype=np.float64)
-    # Scaled before the mean is taken, whose sum may leave the range.
+    # Scale before taking the mean, whose sum may overflow.
     largest = largest_magnitude(rows)
     if not largest < _SUMMABLE:
         rows = rows / largest
@@ -257,15 +257,15 @@ def _centred(sketched: RowBlocks) -> Array:
 
 
 def spent_on_outliers(counts: Array, most: float = _TINY_CLUSTERS) -> bool:
-    """Whether many clusters hold next to no rows although an even share would be many."""
+    """Whether many clusters hold very few rows although the average is large."""
     even = counts.sum() / len(counts)
     return bool(np.mean(counts <= _TINY * even) > most)
 
 
 def _unlike(points: Matrix, counts: Array, kernel: Kernel) -> bool:
-    """Whether many clusters hold next to nothing of the kernel between all rows, seen as copies of their means.
+    """Whether many clusters have little kernel mass, with rows replaced by the means of their clusters.
 
-    Only for a kernel of a given width: "scale" is as wide as the rows spread.
+    Only for a kernel of given width: "scale" adapts to the spread of the rows.
     """
     if kernel.needs_moments or len(counts) != points.shape[0]:
         return False
@@ -275,10 +275,10 @@ def _unlike(points: Matrix, counts: Array, kernel: Kernel) -> bool:
 
 
 def _far_out(sample: RowBlocks, found: KMeansResult) -> bool:
-    """Whether the sparse rows of tiny clusters lie far from the mean of all.
+    """Whether the sparse rows of tiny clusters lie far from the overall mean.
 
-    In very many columns clusters can be tiny for nothing: the directions of the sketch fit the rows they came from. And
-    the trial of sparse rows takes as long as the fit.
+    With very many columns clusters can be tiny without outliers, because the directions of the sketch fit the rows they
+    came from. The trial of sparse rows takes as long as the fit, so it is made only for outliers.
     """
     counts, labels = found.counts, np.asarray(found.labels)
     X = sample.whole()
@@ -287,14 +287,14 @@ def _far_out(sample: RowBlocks, found: KMeansResult) -> bool:
     with np.errstate(over="ignore", invalid="ignore"):
         squares = squared_norms(X) - 2 * (X @ mean) + mean @ mean
     tiny = (counts <= _TINY * counts.sum() / len(counts))[labels]
-    # Squares beyond the range are far out, too.
+    # Squares that overflow count as far out.
     return bool(tiny.any() and not np.median(squares[tiny]) <= _FAR_SHARE * np.median(squares))
 
 
 def _better_for_kernel(
     points: Matrix, inside: Passes, sketched: RowBlocks, kernel: Kernel, rng: np.random.Generator, n_iter: int
 ) -> Matrix:
-    """Return k-means' landmarks, or those with rows weighted by the kernel, whichever explain more of the sample."""
+    """Return the landmarks of k-means, or of k-means weighted by the kernel, whichever explain more of the sample."""
     kernel = resolve(kernel, inside)
     weight = row_weights(inside)
     masses = np.ones(inside.rows.shape[0]) if weight is None else weight
@@ -310,7 +310,7 @@ def _better_for_kernel(
 
 
 def _likeness(inside: Passes, kernel: Kernel, masses: Array) -> Array:
-    """Return the mean of |k(x, y)| over the rows y, estimated from some of them: hardly anything for outliers."""
+    """Return the mean of |k(x, y)| over the rows y, estimated from some of them: near 0 for outliers."""
     n = len(masses)
     some = _spread(n, _LIKENESS_ROWS)
     points, counts = inside.rows.take(some), masses[some]
@@ -321,18 +321,18 @@ def _likeness(inside: Passes, kernel: Kernel, masses: Array) -> Array:
 
     sums = np.concatenate([part for _, part in inside.map(step, label="likeness of rows")])
     own = np.abs(kernel_diagonal(inside, kernel))
-    # A row is itself one of all rows, and not a share of those looked at.
+    # A row counts once among all rows, not as a share of the rows used.
     sums[some] -= counts * own[some]
     return np.maximum(sums, 0.0) / counts.sum() + own * masses / masses.sum()
 
 
 def _spread(n: int, count: int) -> Array:
-    """Return the numbers of about ``count`` of n rows, evenly spread."""
+    """Return about ``count`` evenly spaced numbers of n rows."""
     return np.arange(0, n, max(1, n // count))
 
 
 def _unexplained(kernel: Kernel, X: Matrix, masses: Array, points: Matrix) -> float:
-    """Return the sum over rows x of k(x, x) − ‖φ(x)‖² with these landmarks, each counted as its mass says."""
+    """Return the weighted sum over rows x of k(x, x) − ‖φ(x)‖² with these landmarks."""
     T = whiten(np.asarray(kernel(points, points), dtype=np.float64), block_dtype=X.dtype).T
     features = np.asarray(kernel(X, points), dtype=np.float64) @ T
     return float(masses @ (kernel.diag(X) - np.einsum("ij,ij->i", features, features)))

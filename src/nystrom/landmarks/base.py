@@ -1,4 +1,4 @@
-"""What a selector is, what it returns, and the few things every selector does: count, gather, tell rows apart."""
+"""The selector base class, its result, and what all selectors share: counting, gathering and comparing rows."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from nystrom.rows.draw import draw_rows, gather, gather_target, gather_weight, r
 from nystrom.rows.sparse import canonical
 from nystrom.types import Array, Matrix, issparse, to_dense
 
-# Rows of a given kernel matrix that are looked at for a negative eigenvalue: 30 products with them cost little.
+# Number of rows of a given kernel matrix that are checked for a negative eigenvalue; 30 products with them are cheap.
 _PROBED_ROWS = 2000
-# The same for a function, where there are fewer landmarks: the kernel of more is looked at anyway.
+# The same number for a function with fewer landmarks; the kernel of more landmarks is checked anyway.
 _PROBED_FEW = 64
 
 
 @dataclass(frozen=True)
 class Landmarks:
-    """The landmarks Z: m points, and where they are rows of X the numbers of those rows.
+    """The landmarks Z: m points, and their row numbers if they are rows of X.
 
     Attributes
     ----------
     points : ndarray or CSR, shape (m, p)
-        Sparse if the rows are sparse and the sparse form is the smaller one.
+        Sparse if the rows are sparse and the sparse form is smaller.
     indices : ndarray of int, shape (m,), or None
-        ``points[j]`` is row ``indices[j]`` of X; None where the points are not rows.
+        ``points[j]`` is row ``indices[j]`` of X; None if the points are not rows.
     """
 
     points: Matrix
@@ -58,16 +58,16 @@ class Landmarks:
 
 
 class Selector(BaseEstimator, ABC):
-    """Chooses landmarks. A subclass has plain keyword parameters, so ``get_params`` and ``clone`` work.
+    """Chooses landmarks. A subclass has plain keyword parameters, so that ``get_params`` and ``clone`` work.
 
-    ``needs_points`` says that the selector reads coordinates, so that a precomputed kernel matrix cannot serve it.
+    With ``needs_points``, the selector reads coordinates and cannot use a precomputed kernel matrix.
     """
 
     needs_points: bool = False
 
     @property
     def needs_moments(self) -> bool:
-        """Whether the selector asks for the moments of the rows whatever the kernel."""
+        """Whether the selector needs the moments of the rows whatever the kernel."""
         return False
 
     def select(
@@ -86,18 +86,18 @@ class Selector(BaseEstimator, ABC):
         passes : Passes
             The rows, and the engine that reads them.
         n_landmarks : int
-            The number m; more than there are rows means all of them.
+            The number m; at most the number of rows is used.
         kernel : Kernel
             May still have ``gamma="scale"``; it is resolved only by selectors that evaluate it.
         rng : numpy.random.Generator
             The only source of randomness.
         announce : bool
-            Whether to warn of fewer landmarks than asked for.
+            Whether to warn of fewer landmarks than requested.
 
         Returns
         -------
         Landmarks
-            Fewer than m, with a :class:`~nystrom.exceptions.FewerLandmarksWarning`, where X has fewer distinct rows.
+            Fewer than m, with a :class:`~nystrom.exceptions.FewerLandmarksWarning`, if X has fewer distinct rows.
         """
         if self.needs_moments or kernel.needs_moments:
             passes.want_moments(by_column=kernel.moments_by_column)
@@ -118,7 +118,7 @@ class Selector(BaseEstimator, ABC):
             found = self._select(passes, wanted, kernel, rng)
             require_finite(found.points, "landmarks")
         except NotFiniteError:
-            # The NaN may have been found in a sample: report the first of all rows.
+            # The NaN may have been found in a sample: report the first among all rows.
             passes.require_finite()
             raise
         if not len(found):
@@ -139,11 +139,11 @@ class Selector(BaseEstimator, ABC):
         return check_n_landmarks(n_landmarks, n_rows)
 
     def held_bytes(self, rows: RowBlocks, n_landmarks: int) -> int:
-        """Return what the selector holds in memory beside the blocks in flight; for a memory budget."""
+        """Return the bytes that the selector holds in addition to the blocks in flight; for a memory budget."""
         return 0
 
     def thread_bytes(self, rows: RowBlocks, n_landmarks: int) -> int:
-        """Return what the selector adds to each block in flight; for a memory budget."""
+        """Return the bytes that the selector adds per block in flight; for a memory budget."""
         return 0
 
     @abstractmethod
@@ -152,7 +152,7 @@ class Selector(BaseEstimator, ABC):
 
 
 def _probe_kernel(passes: Passes, kernel: Kernel, weight: Array | None) -> None:
-    """Raise if a few rows show that a kernel is not positive semidefinite: a landmark or two cannot show it."""
+    """Raise if a few rows show that a kernel is not positive semidefinite: one or two landmarks cannot show it."""
     rows = passes.rows
     numbers, _ = draw_rows(rows.shape[0], _PROBED_FEW, weight, np.random.default_rng(0))
     X = gather(passes, numbers)
@@ -160,7 +160,7 @@ def _probe_kernel(passes: Passes, kernel: Kernel, weight: Array | None) -> None:
     kernel = resolve(kernel, passes)
     with np.errstate(over="ignore", invalid="ignore"):
         K = np.asarray(kernel(X, X), dtype=np.float64)
-    # Values that are not finite, or not symmetric, are for the fit to name.
+    # The fit reports values that are not finite or not symmetric.
     if np.isfinite(K).all() and np.allclose(K, K.T, atol=INDEFINITE * float(np.max(np.abs(K)))):
         share = least_ritz_share(K)
         if share < -INDEFINITE:
@@ -172,7 +172,7 @@ def _probe_kernel(passes: Passes, kernel: Kernel, weight: Array | None) -> None:
 
 
 def _require_inner_product(rows: RowBlocks) -> None:
-    """Raise if the kernel matrix, or a part of a large one, is seen not to be symmetric and positive semidefinite."""
+    """Raise if the kernel matrix, or a part of a large one, is not symmetric and positive semidefinite."""
     n = rows.shape[0]
     if rows.shape[1] != n or not rows.random_access or rows.on_cluster:
         return
@@ -228,7 +228,7 @@ def fingerprints(X: Matrix) -> Array:
         bounds = zip(X.indptr[:-1], X.indptr[1:], strict=True)
         keys = [X.indices[a:b].astype(np.int64).tobytes() + X.data[a:b].tobytes() for a, b in bounds]
     else:
-        # Adding zero turns -0.0 into 0.0, which is the same number in other bytes.
+        # Adding zero turns -0.0 into 0.0, an equal number with different bytes.
         keys = [row.tobytes() for row in np.ascontiguousarray(X) + X.dtype.type(0)]
     digests = b"".join(blake2b(key, digest_size=8).digest() for key in keys)
     return np.frombuffer(digests, dtype=np.uint64)
@@ -243,8 +243,8 @@ def first_distinct(marks: Array) -> Array:
 def rows_in_order(passes: Passes, head: Array, order: Callable[[], Array]) -> Landmarks:
     """Return the rows numbered in ``head``, or as many distinct ones from the whole ``order`` if two are equal.
 
-    ``order()`` lists all eligible rows and begins with ``head``. It is asked for, and a pass tells all rows apart,
-    only if two rows of ``head`` are equal.
+    ``order()`` lists all eligible rows and begins with ``head``. It is called, with a pass that compares all rows, only
+    if two rows of ``head`` are equal.
     """
     points = gather(passes, head)
     if len(first_distinct(fingerprints(points))) < len(head):
@@ -260,7 +260,7 @@ def _mark(block: Block) -> Array:
 
 
 def resolve(kernel: Kernel, passes: Passes) -> Kernel:
-    """Return the kernel with numbers for all its parameters; a pass only if it needs moments not taken yet."""
+    """Return the kernel with numbers for all its parameters; costs a pass only if it needs moments not yet known."""
     if not kernel.needs_moments:
         return kernel.bind(None, passes.rows.n_columns)
     passes.want_moments(by_column=kernel.moments_by_column)
@@ -268,7 +268,7 @@ def resolve(kernel: Kernel, passes: Passes) -> Kernel:
 
 
 def evaluator(kernel: Kernel, points: Matrix, indices: Array) -> Callable[[Matrix], Array]:
-    """Return the function from rows to their kernel values with ``points``, the rows numbered ``indices``."""
+    """Return the function from rows to kernel values with ``points``, which are the rows numbered ``indices``."""
     if isinstance(kernel, Precomputed):
         return kernel.at(indices).prepare(points)
     return Finite(with_room(kernel.prepare(points), kernel, points))
@@ -285,7 +285,7 @@ def kernel_diagonal(passes: Passes, kernel: Kernel) -> Array:
 
 
 class GivenPoints(Selector):
-    """Use these points, all of them, whatever ``n_landmarks`` says.
+    """Use exactly these points, whatever ``n_landmarks`` says.
 
     Parameters
     ----------
@@ -316,7 +316,7 @@ class GivenPoints(Selector):
 
 
 class GivenIndices(Selector):
-    """Use the rows with these numbers, all of them, whatever ``n_landmarks`` says.
+    """Use exactly the rows with these numbers, whatever ``n_landmarks`` says.
 
     Parameters
     ----------
@@ -349,7 +349,7 @@ class GivenIndices(Selector):
 
 
 class Own(Selector):
-    """Choose landmarks by a function of the user's, or by the method ``select`` of an object.
+    """Choose landmarks by a user function, or by the method ``select`` of an object.
 
     Parameters
     ----------
@@ -377,7 +377,7 @@ class Own(Selector):
         )
 
 
-# Selectors that choose nothing.
+# Selectors with fixed landmarks.
 GIVEN = (GivenPoints, GivenIndices)
 
 
@@ -387,16 +387,16 @@ def _dense(points: Matrix) -> Array:
 
 @dataclass(frozen=True)
 class View:
-    """Rows and kernel in which landmarks are chosen and widths searched.
+    """Rows and kernel in the metric in which landmarks are chosen and widths searched.
 
     Attributes
     ----------
     passes, kernel : Passes, Kernel
-        In the metric: distances there are plain ones.
+        The rows and the kernel in the metric, where distances are Euclidean.
     root : array or None
-        The root of the metric; None where there is none.
+        The root of the metric; None without a metric.
     outer : Passes
-        The rows in their own columns.
+        The rows in their original columns.
     """
 
     passes: Passes
@@ -415,11 +415,11 @@ class View:
         return resolve(self.kernel, self.passes)
 
     def back(self, kernel: Kernel) -> Kernel:
-        """Return a kernel of the view as one of the rows in their own columns."""
+        """Return a kernel of the view as a kernel of the original columns."""
         return kernel if self.root is None else InMetric(kernel, self.root)
 
     def selector(self, selector: Selector) -> Selector:
-        """Return the selector that does in the view what this one does in the rows' own columns."""
+        """Return the selector for the view that is equivalent to this one for the original columns."""
         if self.root is None or not isinstance(selector, GivenPoints):
             return selector
         return GivenPoints(to_metric(selector.points, self.root))
@@ -427,7 +427,7 @@ class View:
     def select(
         self, selector: Selector, n_landmarks: int, rng: np.random.Generator, *, announce: bool = True
     ) -> tuple[Landmarks, Landmarks]:
-        """Return the landmarks in their own columns, and as the view sees them."""
+        """Return the landmarks in their original columns, and in the view."""
         if self.root is not None and isinstance(selector, GivenPoints):
             outer = selector.select(self.outer, n_landmarks, self.kernel, rng, announce=announce)
             return outer, Landmarks(to_metric(outer.points, self.root), None)
@@ -435,16 +435,16 @@ class View:
         return self.outside(inside), inside
 
     def outside(self, inside: Landmarks) -> Landmarks:
-        """Return landmarks of the view as points in the columns of the rows."""
+        """Return landmarks of the view as points in the original columns."""
         if self.root is None:
             return inside
         return Landmarks(_in_columns(self.outer, inside, self.root), inside.indices)
 
 
 def see(passes: Passes, kernel: Kernel) -> View:
-    """Return the view of a kernel: the rows themselves, or in its metric, made by one pass and held.
+    """Return the view of a kernel: the rows themselves, or the rows in its metric, computed in one pass and stored.
 
-    Columns that the kernel names become numbers here.
+    Column names in the kernel are replaced by numbers.
     """
     rows = passes.rows
     kernel = kernel.bind(rows.feature_names, rows.n_columns, rows.frame)
@@ -476,7 +476,7 @@ def _rows_in_metric(passes: Passes, root: Array) -> RowBlocks:
 
 
 def _beside(passes: Passes) -> tuple[Any, Any]:
-    """Return the targets and weights beside the rows, or inside them."""
+    """Return the targets and weights, whether given separately or held by the rows."""
     rows = passes.rows
     y, weight = getattr(rows, "y", None), getattr(rows, "weight", None)
     if y is None and rows.has_target:
@@ -487,7 +487,7 @@ def _beside(passes: Passes) -> tuple[Any, Any]:
 
 
 def _in_columns(passes: Passes, inside: Landmarks, root: Array) -> Matrix:
-    """Return landmarks chosen in the metric as points in the columns of the rows."""
+    """Return landmarks chosen in the metric as points in the original columns."""
     if inside.indices is not None:
         return gather(passes, inside.indices)
     dtype = passes.rows.dtype

@@ -1,4 +1,4 @@
-"""Landmarks by k-means: means of clusters, or, where columns have no means, the rows nearest to the centres."""
+"""Landmarks by k-means: means of clusters or, for columns without means, the rows nearest to the centres."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ from nystrom.rows.sparse import minus_columns, offset_columns, stack_rows
 from nystrom.sketch import SignSketch, Sketch, sketch_dimension
 from nystrom.types import Array, Matrix, SparseMatrix, issparse, to_dense
 
-# Rows whose span the sample is seen in, and how many directions of it k-means gets.
+# Number of rows that span the features of the sample, and number of their directions that k-means uses.
 _SPANNING_ROWS = 256
 _DIRECTIONS = 64
 
 
-# Twice the rows and one more step took 1 % off the error on mnist, and as much time as a tenth of the fit.
+# Minimum sample size; twice the rows and one more step reduced the error on mnist by 1 %, for a tenth of the fit time.
 _SAMPLE_ROWS = 4096
 _SAMPLE_ROWS_PER_LANDMARK = 32
-# Clustering takes O(rows · m) time. With thousands of landmarks fewer rows for each keep it below the fit's own cost.
+# Sample size for many landmarks: clustering takes O(rows · m) time, so fewer rows per landmark keep it below the fit.
 _MANY_SAMPLE_ROWS = 2**16
 _FEW_ROWS_PER_LANDMARK = 8
 
 
 def sample_size(m: int) -> int:
-    """Return the number of rows that are clustered for m landmarks."""
+    """Return the number of rows to cluster for m landmarks."""
     enough = min(_SAMPLE_ROWS_PER_LANDMARK * m, _MANY_SAMPLE_ROWS)
     return max(_SAMPLE_ROWS, enough, _FEW_ROWS_PER_LANDMARK * m)
 
 
 def has_means(passes: Passes, kernel: Kernel) -> bool:
-    """Return whether every column of the rows has a mean that can be a landmark's."""
+    """Return whether means make sense for every column of the rows."""
     return bool(kernel.mean_columns(passes.rows.n_columns).all())
 
 
 def clusters_in_kernel(passes: Passes, m: int, kernel: Kernel, rng: np.random.Generator, n_iter: int) -> Landmarks:
     """Return, for each of m clusters of some rows, the row nearest to its centre.
 
-    K-means runs on features of the rows drawn: their leading directions in the span of 256 of them. Cost: O(size · m)
-    time per step for ``size`` rows drawn, whatever the number of all, and ``size`` × 256 kernel values.
+    K-means runs on features of the sampled rows: their leading directions in the span of 256 of them. Cost: O(size · m)
+    time per step for ``size`` sampled rows, whatever the number of rows, and ``size`` × 256 kernel values.
     """
     numbers, weight = draw_rows(passes.rows.shape[0], max(sample_size(m), m), row_weights(passes), rng)
     X = gather(passes, numbers)
@@ -59,7 +59,7 @@ def clusters_in_kernel(passes: Passes, m: int, kernel: Kernel, rng: np.random.Ge
     found = kmeans(array_rows(features), m, engine=passes.engine, rng=rng, n_iter=n_iter, announce=False, weight=weight)
     labels = np.asarray(found.labels)
     distances = np.square(features - np.asarray(found.centers)[labels]).sum(axis=1)
-    # By cluster, and the nearest to the centre first.
+    # By cluster, nearest to the centre first.
     order = np.lexsort((distances, labels))
     _, first = np.unique(labels[order], return_index=True)
     chosen = order[first]
@@ -79,7 +79,7 @@ def _features(X: Matrix, kernel: Kernel, rng: np.random.Generator) -> Array:
 
 
 class MeansStep:
-    """What a block adds to the means: the sum and the number of the rows that have each label."""
+    """A block's contribution to the means: the sum and the number of its rows per label."""
 
     def __init__(self, label: Callable[[Matrix], Array], m: int) -> None:
         self.label = label
@@ -104,7 +104,7 @@ def nearest_label(passes: Passes, points: Matrix) -> Nearest:
 
 
 def lloyd(passes: Passes, points: Matrix, n_iter: int) -> Matrix:
-    """Return the landmarks after ``n_iter`` Lloyd steps, one pass each; a landmark that loses all rows stays.
+    """Return the landmarks after ``n_iter`` Lloyd steps, one pass each; a landmark without rows stays where it is.
 
     Cost: O(nmp) time per step. Landmarks of sparse rows are kept sparse while that is smaller.
     """
@@ -119,7 +119,7 @@ def lloyd(passes: Passes, points: Matrix, n_iter: int) -> Matrix:
     return points
 
 
-# Rows to seed from where the source cannot read rows by number.
+# Number of rows for seeding if the source cannot read rows by number.
 _SEED_ROWS = 10_000
 
 
@@ -140,9 +140,9 @@ class SketchedKMeans(Selector):
     compression : float or None
         The paper's γ: p' = γp, rounded.
     n_iter, n_init : int
-        Lloyd steps, and how often to start over; the best result is kept.
+        Lloyd steps, and number of restarts; the best result is kept.
     sample : int or None
-        Cluster only so many rows, drawn at random; None for all of them, as in the paper. The means are over all rows.
+        Cluster this many random rows; None for all rows, as in the paper. The means are over all rows.
 
     Examples
     --------
@@ -175,7 +175,7 @@ class SketchedKMeans(Selector):
         rows = passes.rows
         n, p = rows.shape
         dim = sketch_dimension(p, None if self.compression is not None else self.sketch_dim, self.compression)
-        # Signs for as many columns as there are could only lose (half of all 2 × 2 sign matrices are singular).
+        # With p' = p signs could only lose accuracy (half of all 2 × 2 sign matrices are singular).
         sketch = SignSketch().fit(p, dim, rng) if dim < p else AllColumns(p)
         sketched: RowBlocks
         weight = row_weights(passes)
@@ -193,7 +193,7 @@ class SketchedKMeans(Selector):
 def _cluster(
     by: SketchedKMeans | KMeans, rows: RowBlocks, m: int, engine: Engine, rng: np.random.Generator, weight: Array | None
 ) -> KMeansResult:
-    """Run k-means; the selector warns of fewer than m centres, once, in its own words."""
+    """Run k-means; the selector itself warns, once, of fewer than m centres."""
     return kmeans(rows, m, engine=engine, rng=rng, n_iter=by.n_iter, n_init=by.n_init, announce=False, weight=weight)
 
 
@@ -204,7 +204,7 @@ def cluster_means(passes: Passes, sketch: Sketch, centers: Array) -> Matrix:
 
 
 def labelled_means(rows: RowBlocks, engine: Engine, found: KMeansResult, weight: Array | None = None) -> Matrix:
-    """Return the means of the rows of each cluster, whose labels k-means has kept: one pass."""
+    """Return the means of the rows of each cluster from the labels of k-means: one pass."""
     labels, m = found.labels, len(found.counts)
     if labels is None:
         raise ValueError("k-means kept no labels; ask for them with want_labels=True.")
@@ -217,18 +217,18 @@ def labelled_means(rows: RowBlocks, engine: Engine, found: KMeansResult, weight:
 
 
 def thin_means(rows: RowBlocks, found: KMeansResult, lost: float, weight: Array | None = None) -> Matrix:
-    """Return the means of the sparse rows of each cluster without their lightest entries.
+    """Return the means of the sparse rows of each cluster without their smallest entries.
 
-    A mean has many times the entries of a row, most of them next to nothing, and each costs time with every row that
-    meets it. So those are left out whose squares add up to at most ``lost`` per mean. A cluster whose rows are nearer
-    to their mean than that, such as copies of one row, keeps every entry: as many landmarks as rows stay exact.
+    A mean has many times the entries of a row, most of them nearly zero, and each costs time with every row. Entries
+    whose squares sum to at most ``lost`` per mean are dropped. A cluster whose rows are nearer to their mean than that,
+    such as copies of one row, keeps every entry, so that a fit with all rows as landmarks stays exact.
     """
     if found.labels is None:
         raise ValueError("k-means kept no labels; ask for them with want_labels=True.")
     masses = np.bincount(found.labels, weight, minlength=len(found.counts)).astype(np.float64)
     X = rows.whole()
     assert issparse(X)
-    # Squares beyond the range are infinite, and such clusters are not tight.
+    # Squares that overflow are infinite, so such clusters are not tight.
     with np.errstate(over="ignore", invalid="ignore"):
         thin = loops.heavy_sums(found.labels, X, lost * masses**2, weight)
         squares = squared_norms(X) if weight is None else squared_norms(X) * weight
@@ -241,7 +241,7 @@ def thin_means(rows: RowBlocks, found: KMeansResult, lost: float, weight: Array 
 
 
 def _with_whole(thin: SparseMatrix, whole: Array, labels: Array, X: SparseMatrix, weight: Array | None) -> SparseMatrix:
-    """Return the sums of clusters where those of the clusters ``whole`` have all their entries."""
+    """Return the sums of clusters, with all entries for the clusters in ``whole``."""
     members = np.flatnonzero(np.isin(labels, whole))
     renamed = np.searchsorted(whole, labels[members])
     sums = loops.heavy_sums(renamed, X[members], np.zeros(len(whole)), None if weight is None else weight[members])
@@ -253,7 +253,7 @@ def _with_whole(thin: SparseMatrix, whole: Array, labels: Array, X: SparseMatrix
 
 
 class _CheckedSketch:
-    """The sketch of a block, whose rows must be finite: that of a row with NaN or infinity is not finite either."""
+    """The sketch of a block, which also checks for NaN and infinity: the sketch of such a row is not finite either."""
 
     def __init__(self, sketch: Sketch, name: str) -> None:
         self.sketch = sketch
@@ -268,7 +268,7 @@ class _CheckedSketch:
 
 
 class AllColumns:
-    """The sketch that keeps every column, for rows that have few."""
+    """The sketch that keeps every column, for rows with few columns."""
 
     def __init__(self, dim: int) -> None:
         self.dim = dim
@@ -298,9 +298,9 @@ class KMeans(Selector):
     Parameters
     ----------
     n_iter, n_init : int
-        Lloyd steps, and how often to start over; the best result is kept.
+        Lloyd steps, and number of restarts; the best result is kept.
     sample : int or None
-        Cluster only so many rows, drawn at random; None for all.
+        Cluster this many random rows; None for all.
     """
 
     needs_points = True
@@ -317,7 +317,7 @@ class KMeans(Selector):
     def _select(self, passes: Passes, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
         if not has_means(passes, kernel):
             return clusters_in_kernel(passes, m, kernel, rng, self.n_iter)
-        # Lloyd steps over all rows need them; taken first, they also keep NaN from the seeds.
+        # Lloyd steps over all rows need the moments; computing them first also keeps NaN out of the seeds.
         _ = passes.moments
         if self.sample is None and passes.rows.random_access:
             weight = row_weights(passes)
@@ -327,6 +327,6 @@ class KMeans(Selector):
         sample, weight = sample_rows(passes, max(size, m), rng)
         found = _cluster(self, array_rows(sample), m, passes.engine, rng, weight)
         centers = found.centers
-        # Rows that can only be read in order cannot be drawn by number, so seeds come from a sample.
+        # Rows that are read in order cannot be drawn by number, so seeds come from a sample.
         steps = self.n_iter if self.sample is None else 1
         return Landmarks(lloyd(passes, smaller_form(centers), steps), None)

@@ -1,8 +1,8 @@
-"""Landmarks drawn one after another, each by what the ones before it leave unexplained.
+"""Landmarks drawn one after another, each in proportion to what the earlier ones leave unexplained.
 
-Drawing by the current residual needs a pass for every landmark. Here many rows are proposed from one residual, and
-each is accepted with probability (its residual now) / (its residual when proposed), so that the landmarks have
-exactly the distribution of one-by-one drawing, at a few passes in all (Epperly, Tropp and Webber, 2024).
+Drawing by the current residual needs a pass per landmark. Here many rows are proposed from one residual, and each is
+accepted with probability (its residual now) / (its residual when proposed). The landmarks then have exactly the
+distribution of one-by-one drawing, with a few passes in total (Epperly, Tropp and Webber, 2024).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from nystrom.rows.base import Block, RowBlocks
 from nystrom.rows.draw import gather, row_weights
 from nystrom.types import Array, Matrix
 
-# Rows proposed in a round: this share of m, and never fewer than a product with many columns is worth.
+# Rows proposed per round: m divided by this, and at least as many as make a product efficient.
 _ROUNDS = 8
 _MIN_PROPOSALS = 16
-# Squared distances up to this and down to its inverse can be compared.
+# Largest squared distance that can be compared; its inverse is the smallest.
 _RANGE = 1e305
 
 
@@ -42,8 +42,8 @@ class RPCholesky(Selector):
     block_size : int or None
         Rows proposed in one pass; None for an eighth of m. The distribution of the landmarks does not depend on it.
     lloyd : int
-        Lloyd steps that follow, in the space of the rows: the landmarks move to the means of the rows nearest to them
-        and are rows no more. A few steps ("rpcholesky+lloyd": 3) help where the spectrum decays slowly.
+        Lloyd steps that follow, in the space of the rows: the landmarks move to the means of their nearest rows and are
+        no longer rows. A few steps ("rpcholesky+lloyd": 3) help if the spectrum decays slowly.
 
     References
     ----------
@@ -79,7 +79,7 @@ class RPCholesky(Selector):
 
 
 class KMeansPlusPlus(Selector):
-    """Draw rows by D² sampling: each with probability in proportion to its squared distance to those before it.
+    """Draw rows by D² sampling: each with probability proportional to its squared distance to the earlier ones.
 
     The seeds of k-means++ as landmarks. Cost: O(nmp) time, about ten passes, O(n) memory.
 
@@ -117,14 +117,14 @@ def draw(weights: Array, count: int, rng: np.random.Generator) -> Array:
     """Draw ``count`` positions with replacement, in proportion to ``weights``."""
     cumulative = np.cumsum(weights)
     drawn = np.searchsorted(cumulative, rng.random(count) * cumulative[-1], side="right")
-    # Rounding can carry the largest draw past the end; the last row with a weight is the one meant.
+    # Rounding can carry the largest draw past the end; it then means the last row with a positive weight.
     return np.minimum(drawn, np.flatnonzero(weights)[-1])
 
 
 def cholesky_pivots(
     passes: Passes, kernel: Kernel, m: int, rng: np.random.Generator, proposals: int | None = None
 ) -> Array:
-    """Return the row numbers of at most m pivots; fewer if the residual falls to rounding before."""
+    """Return the row numbers of at most m pivots; fewer if the residual falls to rounding earlier."""
     proposals = n_proposals(proposals, m)
     rows = passes.rows
     kernel, residual = near_one(kernel, kernel_diagonal(passes, kernel), rows.dtype)
@@ -142,7 +142,7 @@ def cholesky_pivots(
         known = factor[drawn, :k].astype(np.float64)
         accepted, L = _rejection_cholesky(K_drawn - known @ known.T, residual[drawn], floor[drawn], rng)
         if not accepted.size:
-            # Only rounding is left: the dtype cannot tell these rows from the landmarks chosen.
+            # Only rounding is left: the dtype cannot distinguish these rows from the chosen landmarks.
             residual[drawn] = 0.0
             continue
         pivots = drawn[accepted]
@@ -160,7 +160,7 @@ def cholesky_pivots(
 
 
 class _CholeskyStep:
-    """What a block contributes: its rows of the new columns of the factor, and what these explain of the diagonal."""
+    """A block's contribution: its rows of the new columns of the factor, and the part of the diagonal they explain."""
 
     def __init__(
         self, evaluate: Callable[[Matrix], Array], factor: Array, k: int, pivots: Array, inverse: Array
@@ -195,11 +195,11 @@ def _rejection_cholesky(H: Array, proposed: Array, floor: Array, rng: np.random.
     return kept, L[np.ix_(kept, kept)]
 
 
-# Squared distances below this have no reciprocal in float64.
+# Smallest squared distance with a finite reciprocal in float64.
 _LEAST_SPREAD = 4 * float(np.finfo(np.float64).tiny)
 
 
-# From points to the function from rows to their squared distances from each point, negative, in some unit.
+# Maps points to the function from rows to their negative squared distances from each point, in some unit.
 _Measure: TypeAlias = Callable[[Matrix], Callable[[Matrix], Array]]
 
 
@@ -210,7 +210,7 @@ def distant_rows(
     proposals: int | None = None,
     kernel: Kernel | None = None,
 ) -> Array:
-    """Return the numbers of at most m rows drawn by D² sampling; fewer if no more rows differ.
+    """Return the numbers of at most m rows drawn by D² sampling; fewer if there are fewer distinct rows.
 
     With a ``kernel``, distances are those in its feature space.
     """
@@ -240,9 +240,9 @@ def distant_rows(
 
 
 def _between_columns(passes: Passes) -> _Measure | None:
-    """Return distances of rows, or None where all are equal.
+    """Return distances of rows, or None if all rows are equal.
 
-    In units of the spread, so that the floor is a bound on rounding whatever the data's scale.
+    In units of the spread, so that the floor bounds the rounding whatever the scale of the data.
     """
     moments = passes.moments
     if moments.spread < _LEAST_SPREAD:

@@ -22,7 +22,7 @@ from nystrom.types import Array, Matrix
 class Uniform(Selector):
     """Draw m rows uniformly without replacement (section 3.2 of the paper). Cost: O(mp), and no pass.
 
-    Rows with weights are drawn in proportion to these.
+    Rows with weights are drawn in proportion to them.
 
     Examples
     --------
@@ -48,18 +48,18 @@ class Uniform(Selector):
 
 
 _TILE_BYTES = 12 * 2**20
-# Sums of squares of kernel values stay within float64 for kernels of this size.
+# Range of kernel values whose sums of squares stay within the range of float64.
 _SQUARABLE = (1e-140, 1e140)
 _TINY = float(np.finfo(np.float64).tiny)
-# Numbers held per row at a time: diagonal, weight, exponential clock, order.
+# Number of values held per row at a time: diagonal, weight, exponential clock, order.
 _ROW_NUMBERS = 5
 
 
 def draw_weighted(passes: Passes, weights: Array, m: int, rng: np.random.Generator) -> Landmarks:
-    """Draw m rows without replacement, row i with probability in proportion to ``weights[i]``.
+    """Draw m rows without replacement, row i with probability proportional to ``weights[i]``.
 
-    Each row gets the time of an exponential clock of rate w_i, and the first m to ring are taken: the same
-    distribution as drawing one row after another, at O(n). Rows of weight zero are never drawn.
+    Each row gets the time of an exponential clock of rate w_i, and the m earliest are taken: the same
+    distribution as drawing one row after another, in O(n) time. Rows of weight zero are never drawn.
     """
     with np.errstate(divide="ignore", over="ignore"):
         times = rng.exponential(size=len(weights)) / weights
@@ -75,7 +75,7 @@ def draw_weighted(passes: Passes, weights: Array, m: int, rng: np.random.Generat
 
 
 def _times(scores: Array, weight: Array | None) -> Array:
-    """Return the scores of rows that count as often as their weights say."""
+    """Return the scores of rows, with weights as repetitions."""
     return scores if weight is None else scores * weight
 
 
@@ -102,15 +102,15 @@ class Diagonal(Selector):
 class ColumnNorm(Selector):
     """Draw rows with p_i ∝ ‖k_i‖², the squared norms of the columns of K (section 3.2 of the paper).
 
-    Every entry above the diagonal is evaluated once, a tile at a time: O(n²p) time, O(n) memory and a tile. With
-    more than about 10⁵ rows this is the most expensive selector by far, and rarely the best one.
+    Every entry above the diagonal is evaluated once, tile by tile: O(n²p) time, and memory for O(n) numbers and a tile.
+    With more than about 10⁵ rows this is by far the most expensive selector, and rarely the best one.
     """
 
     def held_bytes(self, rows: RowBlocks, n_landmarks: int) -> int:
         return _ROW_NUMBERS * 8 * rows.shape[0]
 
     def thread_bytes(self, rows: RowBlocks, n_landmarks: int) -> int:
-        # What a kernel makes on the way, the values, the same scaled, and their squares in float64.
+        # Intermediate values of the kernel, the kernel values, their scaled copy, and their squares in float64.
         return _TILE_BYTES * (3 + 8 // rows.dtype.itemsize)
 
     def _select(self, passes: Passes, m: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
@@ -119,7 +119,7 @@ class ColumnNorm(Selector):
 
 
 def column_norms(passes: Passes, kernel: Kernel) -> Array:
-    """Return ‖k_i‖² for every row i, entries counted by the weights of their rows, up to a common factor.
+    """Return ‖k_i‖² for every row i, entries weighted by the weights of their rows, up to a common factor.
 
     One pass for each tile of rows, each over the rows from that tile on.
     """
@@ -134,7 +134,7 @@ def column_norms(passes: Passes, kernel: Kernel) -> Array:
         last = min(first + tile_rows, n)
         tile = np.arange(first, last)
         points = gather(passes, tile)
-        # One scale for all tiles keeps squares within range, and the norms in proportion.
+        # One scale for all tiles keeps squares within range and the norms in proportion.
         with np.errstate(over="ignore"):
             scale = scale or _scale(float(np.max(kernel.diag(points, start=first))))
         step = _TileNorms(evaluator(kernel, points, tile), first, last, masses, scale)
@@ -146,12 +146,12 @@ def column_norms(passes: Passes, kernel: Kernel) -> Array:
 
 
 def _scale(largest: float) -> float:
-    """Return what brings kernel values of this size to where their squares are within range."""
+    """Return the factor that scales kernel values of this size so that their squares are within range."""
     return 1.0 if _SQUARABLE[0] < largest < _SQUARABLE[1] or not largest > _TINY else 1 / largest
 
 
 class _TileNorms:
-    """Sums of squares of k(block, tile): along the block's rows, and along the tile's for rows beyond the tile."""
+    """Sums of squares of k(block, tile): over the block's rows, and over the tile's for rows after the tile."""
 
     def __init__(self, evaluate: Callable[[Matrix], Array], first: int, last: int, masses: Array, scale: float) -> None:
         self.evaluate = evaluate
@@ -161,13 +161,13 @@ class _TileNorms:
         self.scale = scale
 
     def __call__(self, block: Block) -> tuple[Array, Array]:
-        # Entries with rows above the tile were counted, from both sides, with the tile of those rows.
+        # Entries with rows before the tile were counted, from both sides, with the tile of those rows.
         skip = min(max(self.first - block.start, 0), block.X.shape[0])
         if skip == block.X.shape[0]:
             return np.zeros(0), np.zeros(self.last - self.first)
         beyond = max(self.last - block.start - skip, 0)
         here = self.masses[block.start + skip + beyond : block.stop]
-        # Overflow is found in the weights of the rows.
+        # Overflow is detected in the weights of the rows.
         with np.errstate(over="ignore", invalid="ignore"):
             squares = np.square(self.evaluate(block.X[skip:]) * self.scale, dtype=np.float64)
             along = to_host(squares @ self.masses[self.first : self.last])
@@ -178,12 +178,12 @@ class Leverage(Selector):
     """Draw rows by approximate ridge leverage scores, (K (K + λI)⁻¹)_ii (Musco and Musco, 2017, Algorithm 3).
 
     Half of the rows, chosen at random, give the landmarks that measure all rows; their own landmarks come from a
-    quarter, and so on down to m rows. K is never formed: O(nmp + nm²) time, O(n) memory and a block.
+    quarter, and so on down to m rows. K is never formed: O(nmp + nm²) time, and memory for O(n) numbers and a block.
 
     Parameters
     ----------
     regularization : float or None
-        λ. None: what the tail of the spectrum is estimated to be, so that about m directions count.
+        λ. None estimates it from the tail of the spectrum, so that about m directions count.
     """
 
     def __init__(self, regularization: float | None = None) -> None:
@@ -202,7 +202,7 @@ class Leverage(Selector):
         kernel, diagonal = near_one(kernel, kernel_diagonal(passes, kernel), passes.rows.dtype)
         weight = row_weights(passes)
         counted = np.ones(n, dtype=bool) if weight is None else weight > 0
-        # Row i is in the subset of level l if its height is at least l: each level holds half of the one before.
+        # Row i is in the subset of level l if its height is at least l: each level holds half of the previous one.
         levels = max(0, int(np.ceil(np.log2(n / m))))
         height = np.empty(n, dtype=np.int64)
         order = rng.permutation(n)
