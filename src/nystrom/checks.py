@@ -25,7 +25,7 @@ def is_number(value: object) -> TypeGuard[float]:
 
 
 def check_flag(value: object, name: str) -> bool:
-    """Return True or False; 1 and 0 stand for them.
+    """Return True or False; 1 and 0 are accepted.
 
     Examples
     --------
@@ -38,7 +38,7 @@ def check_flag(value: object, name: str) -> bool:
 
 
 def check_degree(value: object) -> int:
-    """Return the degree of a polynomial; a float may stand for it if it is whole."""
+    """Return the degree of a polynomial; a float is accepted if it is an integer."""
     if not is_number(value) or not 1 <= value < math.inf or value % 1:
         raise ValueError(f"degree must be a whole number, 1 or more; got {value!r}.")
     return int(value)
@@ -52,7 +52,7 @@ def check_number(value: object, name: str) -> float:
 
 
 def check_count(value: object, name: str, *, least: int = 1, advice: str = "") -> int:
-    """Return a whole number of at least ``least``.
+    """Return an integer of at least ``least``.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def check_count(value: object, name: str, *, least: int = 1, advice: str = "") -
 
 
 def check_optional_count(value: object, name: str) -> int | None:
-    """Return a whole number of at least 1, or None."""
+    """Return an integer of at least 1, or None."""
     if value is None:
         return None
     if not is_whole(value) or value < 1:
@@ -74,7 +74,7 @@ def check_optional_count(value: object, name: str) -> int | None:
 
 
 def check_choice(value: object, name: str, allowed: Collection[str]) -> str:
-    """Return one of the words allowed."""
+    """Return one of the allowed words."""
     if not isinstance(value, str) or value not in allowed:
         raise ValueError(f"{name} must be one of {tuple(allowed)}; got {value!r}.")
     return value
@@ -88,7 +88,7 @@ def check_tolerance(value: object, name: str) -> float:
 
 
 def check_share(value: object, name: str) -> float:
-    """Return a number between 0 and 1, neither included."""
+    """Return a number strictly between 0 and 1."""
     if not is_number(value) or not 0 < value < 1:
         raise ValueError(f"{name} must be a number between 0 and 1, neither included, such as 0.9; got {value!r}.")
     return float(value)
@@ -102,7 +102,7 @@ def check_positive(value: object, name: str) -> float:
 
 
 def check_seconds(value: object, name: str) -> float | None:
-    """Return a time as seconds, from a positive number or a text such as "30s", "5min" or "2h"; None stays None.
+    """Return a time in seconds, from a positive number or a text such as "30s", "5min" or "2h"; None stays None.
 
     Examples
     --------
@@ -136,7 +136,7 @@ def check_variance(value: object, name: str, *, advice: str = "") -> float | Non
 
 
 def check_candidates(value: object, name: str, *, advice: str = "") -> Array | None:
-    """Return one positive number, or some to choose from, as an array; None for "auto"."""
+    """Return one positive number, or several candidates, as an array; None for "auto"."""
     if isinstance(value, str) and value == "auto":
         return None
     values = np.asarray([value] if is_number(value) else value)

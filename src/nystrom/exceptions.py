@@ -1,7 +1,7 @@
-"""What can go wrong, each with a class of its own.
+"""The errors and warnings of this library.
 
 Errors that a user can cause by a wrong value are plain ``ValueError``/``TypeError``; the classes here are
-for what a caller may want to catch apart from those.
+for errors that a caller may want to catch separately.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextvars import ContextVar
 
 
 class NystromError(Exception):
-    """Root of the errors that are this library's own."""
+    """Base class of this library's own errors."""
 
 
 class NotPositiveSemidefiniteError(NystromError, ValueError):
@@ -22,11 +22,11 @@ class NotPositiveSemidefiniteError(NystromError, ValueError):
 
 
 class MemoryBudgetError(NystromError, ValueError):
-    """``max_memory`` is smaller than the least that the work needs."""
+    """``max_memory`` is smaller than the minimum that the work needs."""
 
 
 class RowsChangedError(NystromError, RuntimeError):
-    """A source of rows gave other rows (or another number of them) than in the pass before."""
+    """A source of rows gave different rows (or another number of them) than in the previous pass."""
 
 
 class DataFileError(NystromError, ValueError):
@@ -40,7 +40,7 @@ class ModelFileError(DataFileError):
 class NotInModelFileError(NystromError, RuntimeError, AttributeError):
     """A loaded model was asked for something that its file does not hold; the message says how to keep it.
 
-    It is an AttributeError too, so that ``hasattr`` and displays in notebooks pass over what is not there.
+    It is also an AttributeError, so that ``hasattr`` and notebook displays skip missing attributes.
     """
 
 
@@ -54,7 +54,7 @@ class NotFiniteError(NystromError, ValueError):
     kind : str
         "NaN" or "infinity".
     place : str
-        Where the first one is, as in "row 7".
+        Position of the first one, as in "row 7".
     """
 
     def __init__(self, name: str, kind: str, place: str) -> None:
@@ -73,7 +73,7 @@ class OutputBusyError(NystromError, RuntimeError):
 
 
 class ClusterLostError(NystromError, ConnectionError):
-    """The Dask cluster cannot finish the work: its scheduler is gone, or its workers die again and again."""
+    """The Dask cluster cannot finish the work: its scheduler is gone, or its workers die repeatedly."""
 
 
 class ClusterVersionError(NystromError, RuntimeError):
@@ -81,10 +81,10 @@ class ClusterVersionError(NystromError, RuntimeError):
 
 
 class MissingDependencyError(NystromError, ImportError):
-    """An optional package is needed; the message holds the command that installs it."""
+    """An optional package is needed; the message gives the command that installs it."""
 
     def __init__(self, package: str, extra: str | None, purpose: str, *, install: str | None = None) -> None:
-        # The package itself comes first: asking for an extra by the library's name does not work from a clone.
+        # The package itself comes first: requesting an extra by the library's name does not work from a clone.
         super().__init__(
             f"{purpose} needs the package {package!r}, which is not installed. "
             f"Install it with: pip install {install or package}"
@@ -101,18 +101,18 @@ class ApproximationWarning(UserWarning):
 
 
 class FewerLandmarksWarning(UserWarning):
-    """Fewer landmarks than asked for could be found, because the rows are not distinct enough."""
+    """Fewer landmarks than requested could be found, because the rows are not distinct enough."""
 
 
 class TableWarning(UserWarning):
-    """Something about a table that a fit goes on without: a column or rows left out, numbers taken as text."""
+    """A problem in a table that does not stop a fit: a column or rows left out, numbers treated as text."""
 
 
 class ConvergenceWarning(UserWarning):
     """An iteration stopped at its limit before it reached its tolerance."""
 
 
-# Of this thread or task alone; `warnings.catch_warnings` would change the filters of all threads.
+# Per thread or task; `warnings.catch_warnings` would change the filters of all threads.
 _silenced: ContextVar[tuple[type[Warning], ...]] = ContextVar("silenced", default=())
 
 
@@ -128,7 +128,7 @@ def warn_caller(message: str, category: type[Warning]) -> None:
 
 @contextmanager
 def silenced(*categories: type[Warning]) -> Iterator[None]:
-    """Suppress this library's warnings of these categories inside the ``with`` block, in this thread alone.
+    """Suppress this library's warnings of these categories inside the ``with`` block, in this thread only.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""The cores and the memory that this process may use: of the machine, or of the container it runs in.
+"""The cores and the memory available to this process: those of the machine, or of its container.
 
-``joblib.cpu_count`` is not enough: it reads the quota of the outermost control group only, knows nothing of memory, and
-leaves OMP_NUM_THREADS aside.
+``joblib.cpu_count`` is not enough: it reads the quota of the outermost control group only, does not cover memory, and
+ignores OMP_NUM_THREADS.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-# Where /proc and /sys are; a parameter below, so that a test can make its own.
+# Parent of /proc and /sys; a parameter below, so that tests can replace it.
 _SYSTEM = Path("/")
-# With these users tell numerical libraries how many threads to start.
+# Environment variables by which users limit the threads of numerical libraries.
 _THREAD_SETTINGS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 def available_cores() -> int:
-    """Return the cores this process may use: by its affinity, its container's quota, and the user's OMP_NUM_THREADS."""
+    """Return the cores available to this process: by affinity, container quota, and the user's OMP_NUM_THREADS."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     settings = (os.environ.get(name, "").partition(",")[0].strip() for name in _THREAD_SETTINGS)
     limits = [int(setting) for setting in settings if setting.isdecimal() and int(setting) > 0]
@@ -27,14 +27,14 @@ def available_cores() -> int:
 
 
 def machine_memory() -> float | None:
-    """Return the bytes of memory of this machine, or of this container; None where the system does not tell."""
+    """Return the bytes of memory of this machine or container; None if the system does not report it."""
     limits = [_pages("SC_PHYS_PAGES"), container_memory(_SYSTEM)]
     known = [limit for limit in limits if limit is not None and limit < math.inf]
     return min(known) if known else None
 
 
 def free_memory() -> float | None:
-    """Return the bytes of memory that nobody uses; None where the system does not tell."""
+    """Return the bytes of free memory; None if the system does not report it."""
     free = _pages("SC_AVPHYS_PAGES")
     return None if free is None else max(0.0, min(free, container_free_memory(_SYSTEM)))
 
@@ -68,12 +68,12 @@ def container_memory(system: Path) -> float:
 
 
 def container_free_memory(system: Path) -> float:
-    """Return the bytes that the control groups allow and nobody uses; infinity without a limit."""
+    """Return the free bytes within the limits of the control groups; infinity without a limit."""
     return min((limit - used for limit, used in _memory_limits(system)), default=math.inf)
 
 
 def _memory_limits(system: Path) -> Iterator[tuple[float, float]]:
-    """Yield the limit and the use of each control group."""
+    """Yield the limit and the usage of each control group."""
     for group in _groups(system, "memory"):
         for limit, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
             found = _numbers(group / limit, 1)
@@ -82,9 +82,9 @@ def _memory_limits(system: Path) -> Iterator[tuple[float, float]]:
 
 
 def _groups(system: Path, controller: str) -> Iterator[Path]:
-    """Yield the folders of this process's control groups and of those around them, which limit it too.
+    """Yield the folders of this process's control groups and of their parents, which limit it too.
 
-    Inside a container the path may be that of the host and missing here; the folder at the top is then the container's.
+    Inside a container the path may be the host's and missing here; the top folder is then that of the container.
     """
     try:
         lines = (system / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()

@@ -1,6 +1,6 @@
-"""Sketches: a linear map from the p columns of the rows to a few, p', that keeps distances.
+"""Sketches: linear maps from the p columns of the rows to a few columns, p', that preserve distances.
 
-A recipe (a frozen dataclass) says which kind; ``fit`` draws the map and returns a :class:`Sketch`, which
+A recipe (a frozen dataclass) sets the kind; ``fit`` draws the map and returns a :class:`Sketch`, which
 turns a block of rows, dense or CSR, into a dense block of p' columns of the same dtype. Sketches hold plain
 arrays, so they can be pickled and sent to where the rows are.
 """
@@ -22,10 +22,10 @@ from nystrom.rows.sparse import native
 from nystrom.types import Array, Matrix, SparseMatrix, issparse, to_dense
 
 _DEFAULT_DIM = 10
-# A sign matrix of up to this many bytes (in float32) is kept; of a larger one, blocks make what they use.
+# Largest size in bytes (in float32) of a sign matrix that is stored; of a larger one, blocks generate what they use.
 _STORED_BYTES = 64 * 2**20
 _DENSE_COLUMNS = 2**16
-# Where a column of a basis is nearer to those before than this share of the largest, reflections make it orthonormal.
+# Relative distance of a column from the span of the earlier ones below which Householder QR replaces Cholesky.
 _INDEPENDENT = 1e-3
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -42,16 +42,16 @@ class Sketch(Protocol):
 
 @runtime_checkable
 class SketchRecipe(Protocol):
-    """What draws a sketch. ``sample`` holds rows of the data, for the recipes that look at them."""
+    """Draws a sketch. ``sample`` holds rows of the data, for recipes that depend on them."""
 
     def fit(self, n_features: int, dim: int, rng: np.random.Generator, sample: Matrix | None = None) -> Sketch: ...
 
 
 def sketch_dimension(n_features: int, sketch_dim: int | None = None, compression: float | None = None) -> int:
-    """Return p', the columns of a sketch of ``n_features`` columns.
+    """Return p', the number of columns of a sketch of ``n_features`` columns.
 
-    Given ``sketch_dim`` it is that number; given ``compression``, the paper's γ, it is γ p rounded to the
-    nearest integer (Algorithm 3, step 1); given neither it is 10. Never below 1, never above p.
+    This is ``sketch_dim`` if given; with ``compression``, the paper's γ, it is γ p rounded to the nearest integer
+    (Algorithm 3, step 1); with neither it is 10. Never below 1, never above p.
 
     Examples
     --------
@@ -80,14 +80,14 @@ def sketch_dimension(n_features: int, sketch_dim: int | None = None, compression
 
 @dataclass(frozen=True, eq=False)
 class LinearSketch:
-    """The sketch ``X @ matrix - offset``, with the matrix kept.
+    """The sketch ``X @ matrix - offset`` with a stored matrix.
 
     Attributes
     ----------
     matrix : ndarray or CSR of shape (p, dim)
         The paper's Hᵀ.
     offset : ndarray of shape (dim,), optional
-        What to take away from every sketched row.
+        Subtracted from every sketched row.
     """
 
     matrix: Matrix
@@ -107,7 +107,7 @@ class LinearSketch:
         key = (X.dtype, issparse(X))
         if key not in self._ways:
             H = self.matrix.astype(X.dtype)
-            # Two threads may both cast; they store the same values, so it does not matter which one stays.
+            # Two threads may both cast; they store the same values, so either may stay.
             if issparse(X):
                 self._ways[key] = loops.SparseProduct(H.T, X.dtype)
             else:
@@ -124,7 +124,7 @@ def _product(X: Array, H: Matrix) -> Array:
 
 @dataclass(frozen=True)
 class GeneratedSigns:
-    """The sketch by ±1/√dim whose signs are made from ``key`` for the columns at hand, and never stored.
+    """The sketch by ±1/√dim whose signs are generated from ``key`` for the columns of a block, and never stored.
 
     The sign of column j in output i is bit ``i mod 64`` of a 64-bit hash (the finaliser of splitmix64) of
     ``key``, j and ``i // 64``: any set of columns costs about 10 ns each, in any order and on any machine.
@@ -173,7 +173,7 @@ def _splitmix64(counter: Array, seed: np.uint64) -> Array:
 class SignSketch:
     """The paper's H: independent entries ±1/√p' with probability one half each (Equation for H, Section 5).
 
-    Squared distances are kept in expectation, with relative variance at most 2/p'. Time O(n p p') and memory
+    Squared distances are preserved in expectation, with relative variance at most 2/p'. Time O(n p p') and memory
     O(p p') up to 64 MiB; with more columns the signs are generated for the columns of each block instead.
 
     Examples
@@ -197,10 +197,10 @@ class SignSketch:
 
 @dataclass(frozen=True)
 class SparseSign:
-    """Sparse signs: each column goes to ``nonzeros`` of the p' outputs, chosen at random, by ±1/√nonzeros.
+    """Sparse signs: each column contributes to ``nonzeros`` of the p' outputs, chosen at random, by ±1/√nonzeros.
 
-    Squared distances are kept in expectation as by :class:`SignSketch`. It is the cheaper one for sparse rows
-    with very many columns, where memory is O(p · nonzeros).
+    Squared distances are preserved in expectation as by :class:`SignSketch`. It is cheaper for sparse rows
+    with very many columns; memory is O(p · nonzeros).
 
     Examples
     --------
@@ -219,7 +219,7 @@ class SparseSign:
             )
 
     def fit(self, n_features: int, dim: int, rng: np.random.Generator, sample: Matrix | None = None) -> Sketch:
-        """Draw the places and the signs."""
+        """Draw the positions and the signs."""
         per_column = min(self.nonzeros, dim)
         places = np.empty((n_features, per_column), dtype=np.int32)
         for start in range(0, n_features, _DENSE_COLUMNS):
@@ -235,7 +235,7 @@ class SparseSign:
 
 @dataclass(frozen=True)
 class GaussianSketch:
-    """Independent normal entries with variance 1/p': the sketch that does not prefer any direction.
+    """Independent normal entries with variance 1/p': a sketch without preferred directions.
 
     Time O(n p p'), memory O(p p').
 
@@ -256,9 +256,9 @@ class PCASketch:
     """The leading principal directions of a sample of rows, found by a randomised SVD (few sparse rows: exactly).
 
     It never lengthens a distance, and keeps as much of the sample's variance as p' directions can. Time
-    O(s p p') for s sampled rows (at most ``max_rows``; the rest are not used), and memory O(p p'). Of sparse rows with
-    very many columns, those ``max_columns`` that vary most in the sample are looked at.
-    Where the sample has fewer than p' directions, the last columns are 0.
+    O(s p p') for s sampled rows (at most ``max_rows``; the rest are not used), and memory O(p p'). For sparse rows with
+    very many columns, only the ``max_columns`` that vary most in the sample are used.
+    If the sample has fewer than p' directions, the last columns are 0.
 
     Examples
     --------
@@ -317,14 +317,14 @@ def _principal_directions(X: Matrix, mean: Array, dim: int, rng: np.random.Gener
 
 
 def _thin_qr(Y: Array) -> tuple[Array, Array]:
-    """Return Q with orthonormal columns and R with ``Y = Q R``, in float64, for a Y of a few columns.
+    """Return Q with orthonormal columns and R with ``Y = Q R``, in float64, for a Y with few columns.
 
-    By Cholesky of the Gram matrix, in a fraction of the time of reflections, unless columns are nearly dependent: Q is
-    then orthonormal to ε/_INDEPENDENT².
+    Cholesky of the Gram matrix is much faster than Householder reflections and gives a Q orthonormal to
+    ε/_INDEPENDENT². Reflections are used only if columns are nearly dependent.
     """
     Y = Y.astype(np.float64, copy=False)
     try:
-        # Squares beyond the range make R infinite or NaN, and its columns are taken for dependent.
+        # Squares that overflow make R infinite or NaN, and its columns count as dependent.
         with np.errstate(over="ignore", invalid="ignore"):
             R = np.linalg.cholesky(Y.T @ Y).T
     except np.linalg.LinAlgError:
@@ -351,17 +351,17 @@ def _directions_from_rows(X: SparseMatrix, mean: Array, dim: int) -> Array:
 def _sketch_of_columns(
     X: SparseMatrix, n_columns: int, dim: int, rng: np.random.Generator, n_power: int
 ) -> LinearSketch:
-    """Return the same as a sketch of sparse rows, of the columns that vary most."""
+    """Return the same as a sketch of sparse rows, using the columns that vary most."""
     n, p = X.shape
     sums, _ = loops.column_sums(X)
     squared = sp.csr_matrix((X.data.astype(np.float64) ** 2, X.indices, X.indptr), shape=X.shape, copy=False)
     varies = loops.column_sums(squared)[0] - sums**2 / n
-    # Most columns may be empty, and selection among equal numbers is slow.
+    # Most columns may be empty, and selecting among equal numbers is slow.
     columns = np.flatnonzero(varies > 0)
     if columns.size > n_columns:
         columns = np.sort(columns[np.argpartition(-varies[columns], n_columns - 1)[:n_columns]])
     n_columns = columns.size
-    # The product with unit vectors picks columns.
+    # The product with unit vectors selects columns.
     picked = (np.ones(n_columns, X.dtype), columns, np.arange(n_columns + 1))
     dense = loops.SparseProduct(sp.csr_matrix(picked, shape=(n_columns, p)), X.dtype)(X)
     mean = dense.mean(axis=0, dtype=np.float64)

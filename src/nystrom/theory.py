@@ -1,13 +1,13 @@
-"""The paper's bounds as numbers, beside the error that they bound.
+"""The paper's bounds as numbers, together with the error that they bound.
 
 With ``E(X, S) = Σ ‖x − μ(x)‖²``, the quantisation error of the rows by their nearest landmarks, Proposition 1 says
 ``‖K − C W⁺ Cᵀ‖_F ≤ η₁ √E + η₂ E``. The constants here come from writing ``K − P W Pᵀ`` and ``C − P W``, for the n × m
-matrix P that names each row's landmark. Where ``(k(a, b) − k(c, d))² ≤ η (‖a − c‖² + ‖b − d‖²)``, their Frobenius norms
-are at most ``√(2nηE)`` and ``√(mηE)``, and ``‖P‖₂`` is the root of the rows T of the largest cell. Hence
+matrix P that marks each row's landmark. If ``(k(a, b) − k(c, d))² ≤ η (‖a − c‖² + ‖b − d‖²)``, their Frobenius norms
+are at most ``√(2nηE)`` and ``√(mηE)``, and ``‖P‖₂`` is the root of the number of rows T of the largest cell. Hence
 ``η₁ = √η (√(2n) + 2 √(mT))`` and ``η₂ = η m ‖W⁺‖₂``.
 
-A tighter bound needs no W⁺: what the landmarks leave of a row is at most the squared distance of its feature to its
-landmark's. So the trace of the error, and with it the Frobenius norm, is at most ``L E``, where the feature map
+A tighter bound needs no W⁺: the residual of a row is at most the squared distance of its feature to that of its
+landmark. So the trace of the error, and hence its Frobenius norm, is at most ``L E``, where the feature map
 stretches squared distances at most L times.
 """
 
@@ -43,13 +43,13 @@ class Bounds:
     proposition : float
         ``η₁ √E + η₂ E``.
     theorem : float
-        The same with ``(2 + ε) E``: Theorem 1, with E of these landmarks in place of the optimum's, which is smaller.
+        The same with ``(2 + ε) E``: Theorem 1, with E of these landmarks in place of the smaller one of the optimum.
     trace : float
         ``L E``: the tighter bound.
     error, error_high : float
-        The error as measured, and the upper end of its 95 % interval; smaller than the bounds where no rank was cut.
+        The measured error, and the upper end of its 95 % interval; below the bounds if no rank was cut.
     kernel_norm : float
-        ``‖K‖_F``, to make the others relative.
+        ``‖K‖_F``, for relative values.
     """
 
     quantization: float
@@ -73,13 +73,13 @@ class Bounds:
 
 
 def bounds(estimator: Any, X: RowsLike, *, epsilon: float = 0.25, random_state: RandomState = 0) -> Bounds:
-    """Return the bounds of Proposition 1 and Theorem 1 for a fitted estimator, beside the measured error.
+    """Return the bounds of Proposition 1 and Theorem 1 for a fitted estimator, and the measured error.
 
     Parameters
     ----------
     estimator : fitted estimator
-        With a Gaussian, linear or polynomial kernel, dense rows, and no rank cut (``n_components=None``) if the error
-        is to be below the bounds for sure.
+        With a Gaussian, linear or polynomial kernel and dense rows. The error is certain to be below the bounds only
+        without a rank cut (``n_components=None``).
     X : rows
         Any dense rows.
     epsilon : float
@@ -153,9 +153,9 @@ def constants(kernel: Kernel, radius: float, n_features: int = 1) -> tuple[float
 
 
 def sketch_sizes(n_landmarks: int, epsilon: float) -> tuple[int, int]:
-    """Return the columns of a sketch that Theorem 1 asks for, m/ε², and those of the newer result, log(m/ε)/ε².
+    """Return the number of columns of a sketch by Theorem 1, m/ε², and by a newer result, log(m/ε)/ε².
 
-    Both are orders of growth: their constants are taken to be 1. The newer is by Makarychev, Makarychev and
+    Both are orders of growth, with constants set to 1. The newer result is by Makarychev, Makarychev and
     Razenshteyn, "Performance of Johnson-Lindenstrauss transform for k-means and k-medians clustering", 2019.
 
     Examples
@@ -170,14 +170,14 @@ def sketch_sizes(n_landmarks: int, epsilon: float) -> tuple[int, int]:
 
 
 def _quantize(rows: RowBlocks, Z: Array, engine: Engine) -> tuple[float, float, Array]:
-    """Return E(X, S), the largest norm of a row, and the rows of each landmark's cell: one pass."""
+    """Return E(X, S), the largest norm of a row, and the number of rows in each landmark's cell: one pass."""
     name, m = rows.name, len(Z)
 
     def step(block: Block) -> tuple[Sums, float]:
         require_finite(block.X, name, block.start)
         X = np.asarray(block.X, dtype=np.float64)
         nearest = assign(X, Z)
-        # By subtraction: the fast way to distances loses digits where rows lie on landmarks.
+        # By subtraction: distances from products lose digits for rows that are near landmarks.
         exact = float(np.sum((X - Z[nearest]) ** 2))
         return Sums(exact, np.bincount(nearest, minlength=m)), float(np.linalg.norm(X, axis=1).max(initial=0.0))
 

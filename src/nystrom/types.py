@@ -1,4 +1,4 @@
-"""Type aliases that every room shares."""
+"""Type aliases used throughout the library."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array: TypeAlias = NDArray[Any]
 
 
 class SparseMatrix(Protocol):
-    """What the library uses of a SciPy CSR matrix; SciPy ships no types of its own."""
+    """The part of a SciPy CSR matrix that the library uses; SciPy ships no types."""
 
     data: Array
     indices: Array
@@ -64,24 +64,24 @@ class SparseMatrix(Protocol):
 # Rows as one array: dense, or sparse in CSR form.
 Matrix: TypeAlias = Array | SparseMatrix
 
-# What a user passes as rows, targets or weights: looked at in `rows/gate.py` and `estimators/supervised.py`, not here.
+# What a user passes as rows, targets or weights: checked in `rows/validation.py` and `estimators/targets.py`.
 RowsLike: TypeAlias = object
 TargetLike: TypeAlias = object
-# One number, some to choose from, or "auto".
+# One number, several candidates, or "auto".
 Candidates: TypeAlias = float | str | Sequence[float] | Array
 ClassWeight: TypeAlias = Mapping[Any, float] | str | None
 # Where results are written; None for memory.
 OutPath: TypeAlias = str | PathLike[str] | None
-# Results for the caller: an array, a Dask array where the rows are a Dask collection, or the path that `out` names.
+# Results for the caller: an array, a Dask array if the rows are a Dask collection, or the path given as `out`.
 Emitted: TypeAlias = Any
 
 
 def issparse(X: object) -> TypeIs[SparseMatrix]:
-    """Return whether X is a SciPy sparse matrix, in words that a type checker understands."""
-    # SciPy's look takes many times as long, and arrays are looked at a hundred times in a fit.
+    """Return whether X is a SciPy sparse matrix, in a form that a type checker understands."""
+    # SciPy's check takes many times as long, and a fit makes about a hundred such checks.
     return not isinstance(X, np.ndarray) and bool(sp.issparse(X))
 
 
 def to_dense(X: Matrix) -> Array:
-    """Return the matrix as a dense array; an array itself comes back as it is."""
+    """Return the matrix as a dense array; an array is returned as it is."""
     return X.toarray() if issparse(X) else X

@@ -1,4 +1,4 @@
-"""Arrays of other namespaces and on other devices: where they are, and how NumPy computes with them there."""
+"""Arrays of other namespaces and on other devices: where they are, and how NumPy's functions work on them."""
 
 from nystrom.devices.array import DeviceArray, Sent, host, on_device, put, to_host, to_values
 from nystrom.devices.place import (

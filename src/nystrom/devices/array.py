@@ -1,8 +1,8 @@
-"""Rows on a device, with the face of a NumPy array.
+"""Rows on a device, with the interface of a NumPy array.
 
-The steps of a pass are written with NumPy. NumPy hands a call whose arguments are :class:`DeviceArray` to the methods
-``__array_ufunc__`` and ``__array_function__`` below, which do it with functions of the array API, on the device.
-Nothing leaves the device but by :func:`to_host`: ``np.asarray`` of a :class:`DeviceArray` is an error.
+The steps of a pass are written with NumPy. NumPy passes a call whose arguments are :class:`DeviceArray` to the methods
+``__array_ufunc__`` and ``__array_function__`` below, which compute it with functions of the array API, on the device.
+Data leaves the device only by :func:`to_host`: ``np.asarray`` of a :class:`DeviceArray` is an error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike
 from nystrom.devices.place import Place, fetch, numpy_dtype
 from nystrom.types import Array
 
-# NumPy's names of functions that the array API calls otherwise.
+# NumPy's names of functions that have other names in the array API.
 _NAMES = {
     "absolute": "abs",
     "power": "pow",
@@ -25,12 +25,12 @@ _NAMES = {
     "float_power": "pow",
     "invert": "bitwise_invert",
 }
-# Functions of whole numbers that give fractions.
+# Functions that return fractions for integers.
 _FRACTIONS = {"divide", "exp", "sqrt", "tanh", "log", "log1p", "expm1", "reciprocal"}
 
 
 class DeviceArray(NDArrayOperatorsMixin):
-    """An array of another namespace that NumPy's functions compute with where it is.
+    """An array of another namespace; NumPy's functions compute with it on its device.
 
     Attributes
     ----------
@@ -90,13 +90,13 @@ class DeviceArray(NDArrayOperatorsMixin):
         return DeviceArray(values, self.place)
 
     def _inner(self, other: Any, dtype: DTypeLike | None = None) -> Any:
-        """Return another operand as an array of this namespace, here."""
+        """Return another operand as an array of this namespace and device."""
         if not isinstance(other, DeviceArray):
             return self.place.send(other, dtype)
         return other.values if dtype is None else self.place.send(other.values, dtype)
 
     def beside(self, A: Any, dtype: DTypeLike | None = None) -> DeviceArray:
-        """Return an array of the host where this one is."""
+        """Return a host array on the device of this one."""
         return self._new(self._inner(A, dtype))
 
     def __getitem__(self, key: Any) -> DeviceArray:
@@ -170,7 +170,7 @@ class DeviceArray(NDArrayOperatorsMixin):
 
 
 class Sent:
-    """An array of the host that is sent to the device of some rows once. Copies that were sent are not pickled."""
+    """A host array that is sent once to each device of rows. Copies on devices are not pickled."""
 
     def __init__(self, values: Array) -> None:
         self.values = values
@@ -180,29 +180,29 @@ class Sent:
         return vars(self) | {"_sent": {}}
 
     def beside(self, X: DeviceArray) -> DeviceArray:
-        """Return the array where X is."""
+        """Return the array on the device of X."""
         if X.place not in self._sent:
             self._sent[X.place] = X.beside(self.values)
         return self._sent[X.place]
 
 
 def on_device(X: object) -> TypeGuard[Any]:
-    """Whether X is on a device. To a type checker it is then anything: code is written for arrays of NumPy."""
+    """Whether X is on a device. A type checker then sees Any: the code is written for NumPy arrays."""
     return isinstance(X, DeviceArray)
 
 
 def put(A: Any, place: Place) -> Any:
-    """Return an array of the host, or of the namespace of a place, as one on its device."""
+    """Return a host array, or an array of a place's namespace, as one on its device."""
     return DeviceArray(place.send(A), place)
 
 
 def to_values(values: Any) -> Any:
-    """Return the array of the namespace inside; what is on the host comes back as it is."""
+    """Return the array of the namespace inside; a host array is returned as it is."""
     return values.values if isinstance(values, DeviceArray) else values
 
 
 def to_host(values: Any) -> Any:
-    """Return an array as NumPy has it; what is on the host already comes back as it is."""
+    """Return an array as a NumPy array; a host array is returned as it is."""
     return fetch(values.values) if isinstance(values, DeviceArray) else values
 
 
@@ -243,20 +243,20 @@ def _item(values: Any, key: Any, place: Place) -> Any:
 
 
 def _bounded(key: Any, size: int) -> Any:
-    """Return a slice or a number within an axis: the array API leaves open what is beyond it."""
+    """Return a slice or a number within an axis: the array API leaves indices beyond it undefined."""
     return slice(*key.indices(size)) if isinstance(key, slice) and (key.step or 1) > 0 else int(key)
 
 
 def _set(values: Any, key: Any, new: Any, place: Place) -> Any:
-    """Return the array with a part replaced: in place where the namespace writes, else as a new array."""
-    if hasattr(values, "at"):  # arrays of JAX never change
+    """Return the array with a part replaced: in place if the namespace can write, else as a new array."""
+    if hasattr(values, "at"):  # JAX arrays are immutable
         return values.at[key].set(new)
     values[key] = new
     return values
 
 
 def _einsum(place: Place, pattern: str, *operands: Any, **kwargs: Any) -> DeviceArray:
-    """Do the products of rows that the library writes as einsum."""
+    """Compute the products of rows that the library writes as einsum."""
     first, second = (_values(each, place, kwargs.get("dtype")) for each in operands)
     axis = {"ij,ij->i": 1, "ij,ij->j": 0, "ij,ij->": None}[pattern]
     return DeviceArray(place.xp.sum(first * second, axis=axis), place)

@@ -1,7 +1,7 @@
 """Namespaces of the array API and their devices: the one file that knows torch, CuPy and JAX by name.
 
-An array of another namespace is looked at only where ``sklearn.set_config(array_api_dispatch=True)`` allows it, or
-where ``engine="torch"`` asks for it. Everything that moves between host and device goes through :class:`Place`.
+An array of another namespace is used only if ``sklearn.set_config(array_api_dispatch=True)`` allows it, or
+if ``engine="torch"`` requests it. All transfers between host and device go through :class:`Place`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from numpy.typing import DTypeLike
 from nystrom.exceptions import MissingDependencyError
 from nystrom.types import Array
 
-# What ``engine=`` may name, beside "auto", "local" and "dask": the package, and what installs it.
+# Values of ``engine=`` in addition to "auto", "local" and "dask": the package, and what installs it.
 ENGINES = {"torch": "torch", "cupy": "cupy-cuda12x", "jax": "jax"}
 
 
 def _compat() -> Any:
-    """Return array-api-compat: as it is installed, or as scikit-learn brings it."""
+    """Return array-api-compat: the installed one, or the one inside scikit-learn."""
     for name in ("array_api_compat", "sklearn.externals.array_api_compat"):
         try:
             return importlib.import_module(name)
@@ -32,7 +32,7 @@ def _compat() -> Any:
 
 
 def is_foreign_array(X: object) -> bool:
-    """Whether X is an array of another namespace, and scikit-learn's configuration says to compute with it as it is."""
+    """Whether X is an array of another namespace, and scikit-learn's configuration allows computing with it."""
     if isinstance(X, np.ndarray) or not (hasattr(X, "__array_namespace__") or hasattr(X, "__dlpack__")):
         return False
     return dispatches() and bool(_compat().is_array_api_obj(X))
@@ -60,12 +60,12 @@ class Place:
         try:
             return "float64" in self.xp.__array_namespace_info__().dtypes(device=self.device)
         except (TypeError, ValueError):
-            # Namespaces that list dtypes for their default device alone.
+            # Some namespaces list dtypes only for their default device.
             return "mps" not in str(self.device)
 
     @cached_property
     def has_int64(self) -> bool:
-        """Whether the device has integers of 64 bits."""
+        """Whether the device has 64-bit integers."""
         try:
             return "int64" in self.xp.__array_namespace_info__().dtypes(device=self.device)
         except (TypeError, ValueError):
@@ -77,18 +77,18 @@ class Place:
         return "cpu" in str(self.device).lower()
 
     def dtype(self, dtype: DTypeLike) -> Any:
-        """Return the namespace's dtype for one of NumPy's; half of the bits where the device has no more."""
+        """Return the namespace's dtype for a NumPy dtype; half the bits if the device does not have it."""
         name = np.dtype(dtype).name
         if (name == "float64" and not self.has_float64) or (name in ("int64", "uint64") and not self.has_int64):
             name = name.replace("64", "32")
         return getattr(self.xp, name)
 
     def send(self, A: Any, dtype: DTypeLike | None = None) -> Any:
-        """Return a host array, a number or an array of this place as an array of the namespace, here."""
+        """Return a host array, a number or an array of this place as an array of the namespace on this device."""
         if isinstance(A, (np.ndarray, np.generic, int, float, bool, list, tuple)):
             A = np.asarray(A, dtype=dtype)
             if A.dtype.kind in "fiub":
-                # Some namespaces share the memory of the host, and refuse what cannot be written or has odd strides.
+                # Some namespaces share the host's memory and refuse read-only arrays or unusual strides.
                 A = np.require(A, A.dtype.newbyteorder("="), ["C", "A", "W"])
             return self.xp.asarray(A, dtype=self.dtype(A.dtype), device=self.device)
         return A if dtype is None else self.xp.astype(A, self.dtype(dtype), copy=False)
@@ -100,7 +100,7 @@ class Place:
 
 
 def fetch(values: Any) -> Array:
-    """Return an array of any namespace as one of NumPy that owns its memory: the only way from a device to the host."""
+    """Return an array of any namespace as a NumPy array that owns its memory: the only transfer to the host."""
     if isinstance(values, np.ndarray):
         return values
     if hasattr(values, "detach"):  # a tensor that takes part in a gradient
@@ -108,13 +108,13 @@ def fetch(values: Any) -> Array:
     compat = _compat()
     if compat.is_torch_array(values) or compat.is_cupy_array(values):
         values = compat.to_device(values, "cpu")
-    # CuPy moves to an array of NumPy; JAX lends its memory.
+    # CuPy copies to a NumPy array; JAX lends its memory.
     on_host = isinstance(values, np.ndarray) or compat.is_jax_array(values)
     return np.array(values if on_host else np.from_dlpack(values))
 
 
 def dispatches() -> bool:
-    """Whether scikit-learn's configuration says to compute with arrays of other namespaces as they are."""
+    """Whether scikit-learn's configuration allows computing with arrays of other namespaces."""
     from sklearn import get_config
 
     return bool(get_config()["array_api_dispatch"])
@@ -126,7 +126,7 @@ def place_of(values: Any) -> Place | None:
 
 
 def beside(values: Any, made: Array) -> Any:
-    """Return an array of the host where ``values`` is; text stays on the host."""
+    """Return a host array on the device of ``values``; text stays on the host."""
     place = place_of(values)
     return made if place is None or made.dtype.kind not in "fiub" else place.send(made)
 
@@ -137,7 +137,7 @@ def numpy_dtype(values: Any) -> np.dtype:
 
 
 def named_place(engine: str) -> Place:
-    """Return the place that ``engine="torch:cuda"`` and its like name."""
+    """Return the place for an engine name such as ``engine="torch:cuda"``."""
     package, _, device = engine.partition(":")
     try:
         found = importlib.import_module(package)

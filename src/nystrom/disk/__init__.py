@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, temporary folders, locks, and the process that made each."""
+"""Files that appear complete or not at all, temporary folders, locks, and the process that owns each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PATTERN = re.compile(r"([0-9a-f]{8})-(\d+)-(\d+)")
 
 @dataclass(frozen=True)
 class Owner:
-    """A process: its machine, its number and when it began, in ticks since the machine did (0 where unknown)."""
+    """A process: its machine, its number and its start time, in ticks since the machine's start (0 if unknown)."""
 
     machine: str
     pid: int
@@ -38,7 +38,7 @@ class Owner:
 
     @classmethod
     def in_name(cls, name: str) -> Owner | None:
-        """Return the owner that a file's name holds, or None."""
+        """Return the owner encoded in a file's name, or None."""
         found = _PATTERN.search(name)
         return None if found is None else cls(found[1], int(found[2]), int(found[3]))
 
@@ -46,7 +46,7 @@ class Owner:
         return f"{self.machine}-{self.pid}-{self.began}"
 
     def is_gone(self) -> bool:
-        """Return whether the process has ended for certain; False where that cannot be known from here."""
+        """Return whether the process has certainly ended; False if that cannot be determined from here."""
         if self.machine != machine_mark() or os.name != "posix":
             return False
         try:
@@ -55,14 +55,14 @@ class Owner:
             return True
         except PermissionError:
             pass
-        # A number is given again to later processes, which began at another time.
+        # Process numbers are reused, by processes with another start time.
         began = _began(self.pid)
         return bool(self.began) and began is not None and began != self.began
 
 
 @functools.cache
 def machine_mark() -> str:
-    """Return a mark of this machine and of the container that numbers its processes."""
+    """Return an identifier of this machine and of the container that numbers its processes."""
     try:
         namespace = os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -76,12 +76,12 @@ def _began(pid: int) -> int | None:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return None
-    # A zombie has ended; only its parent has not yet taken note.
+    # A zombie has ended; only its parent has not yet collected it.
     return -1 if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
 def remove_left_behind(folder: Path, prefix: str, suffix: str = "") -> None:
-    """Remove what processes that have ended left in ``folder`` under such names; only this user's, no links."""
+    """Remove files of such names that ended processes left in ``folder``; only this user's, and no links."""
     try:
         found = [entry for entry in os.scandir(folder) if entry.name.startswith(prefix) and entry.name.endswith(suffix)]
     except OSError:
@@ -104,9 +104,9 @@ def _is_ours(entry: os.DirEntry[str]) -> bool:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give the name of a new file to write; it takes the place of ``path`` if the block ends without an error.
+    """Give the name of a new file to write; it replaces ``path`` if the block ends without an error.
 
-    What an earlier process left when it was killed is removed. The data are on the disk before the name is.
+    Leftovers of killed processes are removed. The data are on the disk before the name is.
 
     Examples
     --------
@@ -130,14 +130,14 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def move(source: Path, path: Path) -> None:
-    """Give a finished file its name, replacing what was there: its data first, then the name."""
+    """Give a finished file its name, replacing an existing file: its data first, then the name."""
     flush(source)
     os.replace(source, path)
     flush(path.parent)
 
 
 def flush(path: Path) -> None:
-    """Make sure that a file's data, or a folder's names, are on the disk; folders only where the system can."""
+    """Make sure that a file's data, or a folder's names, are on the disk; folders only if the system supports it."""
     try:
         handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     except OSError:
@@ -158,7 +158,7 @@ _swept: set[tuple[int, str]] = set()
 class Scratch:
     """A new folder, removed with this object or, at the latest, at the end of the process.
 
-    A process that is killed leaves it; the next one that makes or opens anything removes it.
+    A killed process leaves it behind; the next process that creates or opens anything removes it.
     """
 
     def __init__(self, purpose: str, folder: Path | None = None) -> None:
@@ -176,7 +176,7 @@ class Scratch:
 
 
 def sweep(folder: Path | None = None) -> None:
-    """Remove the temporary folders of processes that have ended; once per process and place."""
+    """Remove the temporary folders of ended processes; once per process and place."""
     place = Path(tempfile.gettempdir() if folder is None else folder)
     key = (os.getpid(), str(place))
     if key not in _swept:
@@ -185,14 +185,14 @@ def sweep(folder: Path | None = None) -> None:
 
 
 def _remove(path: Path, pid: int) -> None:
-    # A forked child inherits the object, but the folder is still its parent's.
+    # A forked child inherits the object, but the folder still belongs to its parent.
     if os.getpid() == pid:
         shutil.rmtree(path, ignore_errors=True)
 
 
 try:
     import fcntl
-except ImportError:  # not on Windows: there the file's existence and its process are the lock
+except ImportError:  # not on Windows, where the existing file and its process are the lock
     fcntl = None  # type: ignore[assignment]
 
 _UNSUPPORTED = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
@@ -200,12 +200,12 @@ _ATTEMPTS = 100
 
 
 class FolderLock:
-    """Holds ``folder/lock``, making the folder; raises :class:`OutputBusyError` if another does.
+    """Holds ``folder/lock``, creating the folder; raises :class:`OutputBusyError` if it is held already.
 
     Parameters
     ----------
     folder : Path
-        What is locked. Its last user removes it with :meth:`remove`.
+        The folder to lock. Its last user removes it with :meth:`remove`.
     purpose : str
         What is being written, for the message.
     """
@@ -223,9 +223,9 @@ class FolderLock:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             try:
                 handle = self._take()
-            except FileNotFoundError:  # the one before has just removed its folder
+            except FileNotFoundError:  # the previous holder has just removed its folder
                 continue
-            # The one before may have removed the file between our opening it and our locking it.
+            # The previous holder may have removed the file after we opened it and before we locked it.
             if self._is_current(handle):
                 return handle
             os.close(handle)
@@ -279,26 +279,26 @@ class FolderLock:
         )
 
     def release(self) -> None:
-        """Free the lock and leave the folder."""
+        """Release the lock and keep the folder."""
         if self._handle < 0:
             return
         handle, self._handle = self._handle, -1
         if fcntl is None:
-            # Windows removes no file that is open.
+            # Windows cannot remove an open file.
             os.close(handle)
             self.path.unlink(missing_ok=True)
             return
         self.path.unlink(missing_ok=True)
-        # A forked child may hold the same open file; closing ours would not free it.
+        # A forked child may hold the same open file; closing ours would not release it.
         fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)
 
     def remove(self) -> None:
-        """Free the lock and remove the folder if it is empty."""
+        """Release the lock and remove the folder if it is empty."""
         self.release()
         try:
             self.path.parent.rmdir()
-        except OSError:  # the next one has begun in it
+        except OSError:  # the next holder has started in it
             return
 
     def __enter__(self) -> FolderLock:

@@ -1,4 +1,4 @@
-"""Results larger than memory: formats that write block after block, locked, resumed, moved into place when whole."""
+"""Results larger than memory: formats written block by block, locked, resumable, moved into place when complete."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from nystrom.types import Array, Matrix, issparse
 class Writer(ABC):
     """One format of output, written in order, block by block, into the folder ``partial``.
 
-    Beside the data a journal holds a checksum of each block, written after it: only blocks that still have theirs are
-    taken up.
+    In addition to the data, a journal holds a checksum of each block, written after it: only blocks that match theirs
+    are reused.
     """
 
     def __init__(self, partial: Path, shape: tuple[int, int], dtype: np.dtype, block_rows: int) -> None:
@@ -51,14 +51,14 @@ class Writer(ABC):
         return self.partial / "journal"
 
     def add(self, index: int, values: Array) -> None:
-        """Write block ``index`` and note it."""
+        """Write block ``index`` and record it."""
         values = np.ascontiguousarray(values, dtype=self.dtype).reshape(-1, self.shape[1])
         self._write(index, values)
         with self._journal.open("a") as stream:
             stream.write(f"{index} {_checksum(values)}\n")
 
     def resume(self) -> int:
-        """Return how many blocks, counted from the first, are there and whole; what follows them is removed."""
+        """Return the number of complete blocks, counted from the first; what follows them is removed."""
         whole = 0
         try:
             lines = self._journal.read_text().splitlines()
@@ -68,19 +68,19 @@ class Writer(ABC):
                     break
                 whole += 1
             self._cut(whole)
-        except Exception:  # whatever is wrong with what is there, it can be made again
+        except Exception:  # whatever is wrong with the existing blocks, they can be computed again
             return 0
         self._journal.write_text("".join(f"{line}\n" for line in lines[:whole]))
         return whole
 
     def restore(self, path: Path) -> None:
-        """Undo the first half of a move into place that was interrupted."""
+        """Undo the first half of an interrupted move into place."""
         old = self.partial / "old"
         if old.exists() and not path.exists():
             os.replace(old, path)
 
     def finish(self, path: Path) -> None:
-        """Move the output to its name, once it is found to be complete."""
+        """Move the output to its name after checking that it is complete."""
         complete = self._complete()
         if complete is None:
             raise NystromError(
@@ -91,14 +91,14 @@ class Writer(ABC):
 
     @abstractmethod
     def create(self) -> None:
-        """Begin in the empty folder."""
+        """Start in the empty folder."""
 
     @abstractmethod
     def _write(self, index: int, values: Array) -> None: ...
 
     @abstractmethod
     def _read(self, index: int) -> Array | None:
-        """Return block ``index`` as it is stored; None, or an error, if it is not whole."""
+        """Return block ``index`` as stored; None, or an error, if it is not complete."""
 
     @abstractmethod
     def _cut(self, count: int) -> None:
@@ -120,7 +120,7 @@ def _checksum(values: Array) -> str:
 
 
 class NpyWriter(Writer):
-    """Appends to a ``.npy`` file."""
+    """Append to a ``.npy`` file."""
 
     @property
     def _file(self) -> Path:
@@ -158,7 +158,7 @@ class NpyWriter(Writer):
 
 
 class ZarrWriter(Writer):
-    """Writes one chunk per block."""
+    """Write one chunk per block."""
 
     @property
     def _store(self) -> Path:
@@ -177,7 +177,7 @@ class ZarrWriter(Writer):
         return read_zarr_rows(self._store, start, start + self._rows_of(index))
 
     def _cut(self, count: int) -> None:
-        # Zarr writes a chunk under another name first; a kill at that moment leaves it behind.
+        # Zarr first writes a chunk under another name; a process killed at that moment leaves it behind.
         for orphan in self._store.rglob("*.partial"):
             orphan.unlink()
 
@@ -187,14 +187,14 @@ class ZarrWriter(Writer):
     def _place(self, complete: Path, path: Path) -> None:
         for file in complete.rglob("*"):
             flush(file)
-        # A folder cannot be replaced at once; restore() undoes the first step if the second was not made.
+        # A folder cannot be replaced atomically; restore() undoes the first step if the second was not made.
         if path.exists():
             os.replace(path, self.partial / "old")
         move(complete, path)
 
 
 class ParquetWriter(Writer):
-    """Writes a file per block, and joins them at the end: a Parquet file that was cut short cannot be continued."""
+    """Write one file per block and join them at the end: a truncated Parquet file cannot be continued."""
 
     def _part(self, index: int) -> Path:
         return self.partial / f"{index:09d}.parquet"
@@ -246,28 +246,28 @@ def write_rows(
     job: str | None,
     label: str,
 ) -> RowBlocks:
-    """Write what ``step`` makes of each block to ``out`` and return it, opened: one pass.
+    """Write the results of ``step`` for each block to ``out`` and return it, opened: one pass.
 
     Parameters
     ----------
     out : path
-        ``.npy``, ``.zarr`` or ``.parquet``. An earlier output of that kind is replaced, at the end and at once.
+        ``.npy``, ``.zarr`` or ``.parquet``. An earlier output of that kind is replaced at the end, in one step.
     rows, engine, step
         As for :meth:`~nystrom.engine.base.Engine.map`.
     n_columns, dtype
-        Of the result.
+        Number of columns and dtype of the result.
     job : str or None
-        Tells this work from other work with the same output: unfinished output is taken up only if it and the content
-        of the rows are equal. None is never taken up.
+        Identifies this work among others with the same output: unfinished output is resumed only if it and the content
+        of the rows are equal. With None it is never resumed.
     label : str
-        Of the pass.
+        The label of the pass.
 
     Raises
     ------
     OutputBusyError
         Another process or thread is writing the same output.
     FileExistsError
-        ``out`` is something else than an output of its kind.
+        ``out`` exists and is not an output of its kind.
     """
     if not engine.reads_here(rows):
         from nystrom.engine import dask
@@ -304,10 +304,10 @@ def write_rows(
 
 
 def describe_job(fitted: NystromMap, label: str, results: Mapping[str, object]) -> str | None:
-    """Return a fingerprint of a fitted machine, equal only for machines that give the same numbers.
+    """Return a fingerprint of a fitted machine, equal only for machines that compute the same numbers.
 
-    ``results`` are what it stores by name; of these, arrays and numbers count, beside the map itself.
-    None for a kernel that holds a function: what that does may change from one process to the next.
+    ``results`` are its stored attributes by name; arrays and numbers among them count, in addition to the map itself.
+    None for a kernel that holds a function, which may do something else in another process.
     """
     content = io.BytesIO()
     try:
@@ -318,7 +318,7 @@ def describe_job(fitted: NystromMap, label: str, results: Mapping[str, object]) 
     Z: Matrix = fitted.landmarks.points
     named = [(name, part) for name, part in sorted(results.items()) if isinstance(part, (np.ndarray, float, int))]
     places = enumerate((Z.data, Z.indices, Z.indptr) if issparse(Z) else (Z,))
-    if "projection_" not in results:  # where it is, a loaded map may lack its own
+    if "projection_" not in results:  # if it is there, a loaded map may lack its own
         named.append(("projection_", fitted.projection))
     for name, part in (*places, *named):
         array = np.asarray(part)
@@ -336,7 +336,7 @@ class _WithoutFunctions(pickle.Pickler):
 
 
 def _check_place(path: Path) -> None:
-    """Raise if the output could not take its place at the end, or would take the place of something else."""
+    """Raise if the output could not be moved into place at the end, or would replace something else."""
     if path.suffix not in WRITERS:
         raise ValueError(f"out must end in one of {sorted(WRITERS)}; got {str(path)!r}.")
     if not os.path.lexists(path):
@@ -350,7 +350,7 @@ def _check_place(path: Path) -> None:
 
 
 def _describe(rows: RowBlocks, job: str | None, shape: tuple[int, int], dtype: np.dtype) -> str:
-    """Return the text by which unfinished output is known again; new every time for what has no identity."""
+    """Return the text that identifies unfinished output; new every time for work without an identity."""
     identity = None if job is None else rows.identity()
     return json.dumps(
         {
@@ -364,7 +364,7 @@ def _describe(rows: RowBlocks, job: str | None, shape: tuple[int, int], dtype: n
 
 
 def _begin(writer: Writer, text: str) -> int:
-    """Return the first block to write: after those of the same job, else 0 with everything else cleared away."""
+    """Return the first block to write: after those of the same job, else 0 with everything else removed."""
     described = writer.partial / "job.json"
     if described.exists() and described.read_text() == text:
         whole = writer.resume()
@@ -372,12 +372,12 @@ def _begin(writer: Writer, text: str) -> int:
             return whole
     _clear(writer.partial)
     writer.create()
-    described.write_text(text)  # last: a folder without it is not taken up
+    described.write_text(text)  # last: a folder without it is not resumed
     return 0
 
 
 def _clear(partial: Path) -> None:
-    """Remove all but the lock; the job's description first, so that what is half removed is not taken up."""
+    """Remove all but the lock; the job's description first, so that a half-removed folder is not resumed."""
     (partial / "job.json").unlink(missing_ok=True)
     for place in partial.iterdir():
         if place.name == "lock":
@@ -389,7 +389,7 @@ def _clear(partial: Path) -> None:
 
 
 class _Rest(WrappedRows):
-    """The rows from some block on."""
+    """The rows from a given block on."""
 
     def __init__(self, rows: RowBlocks, first: int) -> None:
         super().__init__(rows)
