@@ -195,7 +195,7 @@ def test_without_a_metric_there_is_none_to_look_at():
 def test_noise_keeps_the_plain_metric_and_says_so():
     model = KernelRidge(metric="diagonal", **SETTINGS).fit(X, np.random.default_rng(5).normal(size=900))
     assert model.kernel_ == Gaussian(model.kernel_.gamma)
-    np.testing.assert_array_equal(model.feature_importances_, np.full(8, 1 / 8))
+    np.testing.assert_array_equal(model.metric_, np.ones(8))
 
 
 def test_wrong_metrics_are_named():

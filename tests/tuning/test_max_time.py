@@ -13,6 +13,7 @@ from nystrom.checks import check_seconds
 from nystrom.kernels import Gaussian, InMetric, Polynomial
 from nystrom.solvers.ridge import fit_operations
 from nystrom.tuning import search
+from nystrom.tuning.judge import HeldOutLosses
 from nystrom.tuning.search import OutOfTimeError, TimeLimit
 
 RNG = np.random.default_rng(0)
@@ -94,6 +95,27 @@ def test_when_the_time_is_spent_the_best_so_far_is_fitted(monkeypatch):
     model = KernelLogisticRegression(max_time=60, random_state=0).fit(X, Y > 0)
     assert len(model.search_) == 7
     assert model.score(X, Y > 0) > 0.8
+
+
+def test_a_process_that_chooses_its_kernel_keeps_a_width_for_the_likelihood():
+    y = X[:, 0] + 0.1 * Y
+    model = nystrom.GaussianProcessRegressor(kernel="auto", n_landmarks=50, random_state=0).fit(X[:600], y[:600])
+    assert "Linear" not in repr(model.kernel_)
+    assert model.score(X[600:], y[600:]) > 0.9
+
+
+def test_a_saved_model_has_the_same_bytes_after_the_same_fit(tmp_path):
+    paths = [tmp_path / name for name in ("one", "two")]
+    for path in paths:
+        KernelRidge(kernel="auto", n_landmarks=20, random_state=0).fit(X[:200], Y[:200]).save(path)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+def test_a_gain_within_a_tie_is_none_though_no_chance():
+    losses, none, weight = np.linspace(0.5, 1.5, 400), np.zeros(400, bool), np.ones(400)
+    plain = HeldOutLosses(losses, none, weight)
+    assert not search._gains(HeldOutLosses(losses - 1e-5, none, weight), plain, 1.5)
+    assert search._gains(HeldOutLosses(losses - 1e-2, none, weight), plain, 1.5)
 
 
 def test_verbose_tells_of_each_new_best(capsys):

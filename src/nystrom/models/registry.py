@@ -197,7 +197,7 @@ _SCIKIT_KERNELS = (
 )
 # One value for each training row; kept where predictions are made of them.
 _DUAL = ("_dual_coef", "dual_coef_")
-_NEVER = ("_metadata_request", "_stages", "stages", "_like")
+_NEVER = ("_metadata_request", "_stages", "stages", "_like", "search_")
 _RESULT = re.compile(r"_?[A-Za-z][A-Za-z0-9_]*_|_[A-Za-z][A-Za-z0-9_]*")
 
 

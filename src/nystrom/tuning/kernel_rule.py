@@ -126,7 +126,8 @@ class KernelRule:
             [each for each in kernels if not (mixed and isinstance(each, Laplacian))],
             kinds,
             any_width=self.any_width,
-            linear=self.several,
+            # A likelihood searches one width.
+            linear=self.several and self.likelihood is None,
             classes=self.classes,
             fit_intercept=self.fit_intercept,
             reach=self.reach,

@@ -487,9 +487,9 @@ def _loss(one: Candidate) -> float:
 
 
 def _gains(one: HeldOutLosses, other: HeldOutLosses, n_errors: float) -> bool:
-    """Return whether the loss of ``one`` is lower than the other's by more than ``n_errors`` standard errors."""
+    """Return whether the loss of ``one`` is lower by more than ``n_errors`` standard errors, and than a tie."""
     gain, error = one.gain_over(other)
-    return gain > (1.0 if gain > _LARGE_GAIN * other.mean else n_errors) * error
+    return is_lower(one.mean, other.mean) and gain > (1.0 if gain > _LARGE_GAIN * other.mean else n_errors) * error
 
 
 def _is_better(one: HeldOutLosses, other: HeldOutLosses, n_errors: float) -> bool:
