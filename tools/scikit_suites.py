@@ -1,11 +1,12 @@
-"""Run scikit-learn's own tests against this library's classes, and count what passes, and what fails on purpose or not.
+"""Run scikit-learn's own tests against this library's classes, and count passes, expected and unexpected failures.
 
     python tools/scikit_suites.py            # all classes
     python tools/scikit_suites.py SVC SVR    # some
 
-The tests are those of the installed scikit-learn. Each class of theirs is replaced by ours before the test file is
-imported; tests that do not mention the class are left out. ``scikit_suites.json`` has the tests that fail on purpose,
-under their reasons. The script ends with an error if any other test fails, or if one of those passes.
+The tests are those of the installed scikit-learn. Each class is replaced by ours before the test file is
+imported; tests that do not mention the class are left out.
+``scikit_suites.json`` lists the tests that fail on purpose, by reason. The script ends with an error if any other test
+fails, or if one of those passes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import pytest
 
 
 class Suite(NamedTuple):
-    """Where the tests of a class are, where they find it, and what takes its place."""
+    """The test files of a class, the module that they import it from, and its replacement."""
 
     tests: str
     package: str
@@ -47,7 +48,7 @@ REASONS = Path(__file__).with_name("scikit_suites.json")
 
 
 class Recorder:
-    """Keeps the tests that mention a class, and notes how each of them ends."""
+    """Keeps the tests that mention a class, and records their outcomes."""
 
     def __init__(self, name: str) -> None:
         self.word = re.compile(rf"\b{name}\b")
@@ -70,7 +71,7 @@ class Recorder:
 
 
 def run_here(name: str) -> dict[str, str]:
-    """Return how each test of a class has ended, with ours in its place."""
+    """Return the outcome of each test of a class, with our class in its place."""
     import nystrom
 
     suite = SUITES[name]
@@ -82,7 +83,7 @@ def run_here(name: str) -> dict[str, str]:
 
 
 def _is_of(test: str, listed: str) -> bool:
-    """Whether a test is one that is listed: by its name, or with the first of its parameters."""
+    """Whether a test is listed, by its name or by its name and first parameter."""
     return test.partition("[")[0] == listed or ("[" in listed and test.startswith(listed))
 
 
@@ -93,7 +94,7 @@ def purposes(name: str) -> dict[str, str]:
 
 
 def judge(name: str) -> bool:
-    """Run the tests of a class in a process of its own, print the counts, and return whether all is as it should be."""
+    """Run the tests of a class in its own process, print the counts, and return whether all results are as expected."""
     command = [sys.executable, __file__, "--here", name]
     done = subprocess.run(command, capture_output=True, text=True)
     ended = json.loads(done.stdout.splitlines()[-1])
@@ -112,7 +113,7 @@ def judge(name: str) -> bool:
 
 
 def main() -> None:
-    """Judge the classes that are named."""
+    """Test the named classes."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("classes", nargs="*", choices=[[], *SUITES], help="default: all")
     parser.add_argument("--here", choices=SUITES, help=argparse.SUPPRESS)

@@ -1,4 +1,4 @@
-"""An extension of the documentation site: an attribute is not described by the docstring of its value's type."""
+"""An extension of the documentation site: do not show the docstring of a value's type as that of an attribute."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import griffe
 
 
 class Attributes(griffe.Extension):
-    """Drop what inspection takes for the docstring of a class attribute: that of ``bool`` or ``dict``."""
+    """Drop the docstring that inspection finds for a class attribute if it is that of its type, as ``bool``."""
 
     def on_attribute_instance(self, *, node: Any, attr: griffe.Attribute, **_: Any) -> None:
-        """Drop the docstring of an attribute that is no property, if it is its type's."""
+        """Drop the docstring of an attribute that is not a property, if it belongs to its type."""
         value = getattr(node, "obj", None)
         if attr.docstring is not None and not isinstance(value, property):
             inherited = type(value).__doc__

@@ -1,4 +1,4 @@
-"""A hook of the documentation site: the start page's picture of two panels, one above the other for narrow screens."""
+"""A hook of the documentation site: for narrow screens, stack the two panels of the start page's picture."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ WIDE, NARROW = "images/demo.png", "images/demo-narrow.png"
 
 
 def on_post_build(config: Any) -> None:
-    """Write the narrow picture beside the wide one."""
+    """Write the narrow picture to the folder of the wide one."""
     site = Path(config["site_dir"])
     if not (site / WIDE).is_file() or NARROW not in (site / "index.html").read_text(encoding="utf-8"):
         raise ValueError(f"the start page should show {WIDE}, and {NARROW} on narrow screens")

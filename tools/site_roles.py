@@ -17,7 +17,7 @@ def on_page_content(html: str, page: Any, config: Any, **_: Any) -> str:
     def link(found: re.Match[str]) -> str:
         dotted = found[1].lstrip("~")
         package, _, last = dotted.rpartition(".")
-        # Names of other packages may be those of ours.
+        # Other packages may have names equal to ours.
         ours = last in names and package.partition(".")[0] in ("", "nystrom")
         shown = last if found[1].startswith("~") or ours else dotted
         return f'<a href="{up}api/{last}/"><code>{shown}</code></a>' if ours else f"<code>{shown}</code>"

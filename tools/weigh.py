@@ -1,6 +1,6 @@
 """Weigh the library: what a fit runs, how large the classes are, and how much code there is.
 
-python tools/weigh.py                  # all figures beside their goals; --json for programs
+python tools/weigh.py                  # all figures with their goals; --json for programs
 python tools/weigh.py --trace fit      # the files and functions that a fit runs; also predict, nystroem
 python tools/weigh.py --constants      # module-level numbers: file, line, value, comment
 """
@@ -37,7 +37,7 @@ GOALS = {
 
 
 class Trace:
-    """Notes the functions that run. Made before the first fit, so that the threads of a pool are seen as well."""
+    """Records the functions that run. Create it before the first fit, so that it also sees the threads of a pool."""
 
     def __init__(self):
         self.seen = set()
@@ -48,7 +48,7 @@ class Trace:
             self.seen.add(frame.f_code)
 
     def of(self, action):
-        """Return the functions of ours that an action runs: their names by file."""
+        """Return the names of our functions that an action runs, by file."""
         self.seen.clear()
         sys.setprofile(self.note)
         action()
@@ -63,7 +63,7 @@ class Trace:
 
 
 def traces():
-    """Return what the second fit of a process runs, the second predict, and the second fit to a tolerance."""
+    """Return the functions that the second fit in a process runs, the second predict, and the second fit to ``tol``."""
     import numpy as np
 
     import nystrom
@@ -81,7 +81,7 @@ def traces():
 
 
 def weigh_machine(name):
-    """Return the number of our classes that a machine inherits from, and of names that these define."""
+    """Return the number of our classes that a machine inherits from, and of the names that they define."""
     import nystrom
 
     ours = [cls for cls in getattr(nystrom, name).__mro__ if cls.__module__.partition(".")[0] == "nystrom"]
@@ -92,7 +92,7 @@ def weigh_machine(name):
 
 
 def code_lines(text):
-    """Return how many lines of a source hold code: not blank, no comment, no docstring."""
+    """Return the number of lines of code: without blank lines, comments and docstrings."""
     skip = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     held = {line for t in tokens if t.type not in skip for line in range(t.start[0], t.end[0] + 1)}
@@ -131,7 +131,7 @@ def constants(sources):
 
 
 def importers(sources):
-    """Return which of our modules import each of our modules, at the top or on use."""
+    """Return, for each of our modules, the modules of ours that import it, at the top or on use."""
     names = {"nystrom." + p.removesuffix(".py").removesuffix("/__init__").replace("/", "."): p for p in sources}
     found = defaultdict(set)
     for importer, path in names.items():

@@ -54,8 +54,8 @@ __all__ = [
     "select_landmarks",
 ]
 
-# All are imported when they are first used: scikit-learn alone takes about a second, which `import nystrom` and the
-# command line need not wait for.
+# All are imported on first use. scikit-learn alone takes about a second to import, and neither `import nystrom` nor
+# the command line has to wait for it.
 _MODULES = (
     "datasets",
     "estimators",

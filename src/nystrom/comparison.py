@@ -1,4 +1,4 @@
-"""Selectors, sizes and metrics on the user's own rows: score, error, time and memory, and which to take."""
+"""Compare selectors, sizes and metrics on the user's rows by score, error, time and memory, and recommend one."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ SIZES = (50, 100, 200, 400)
 METRICS = ("auto", "diagonal", "full")
 # More rows change the figures little, and would take long.
 MOST_ROWS = 100_000
-# Held out, as by ``nystrom fit``: a fit of the recommendation from the shell shows the same score.
+# The held-out share of ``nystrom fit``, so that fitting the recommendation from the shell shows the same score.
 HELD_OUT = 0.2
-# A metric is learned by default for at most this many dense columns, which takes seconds.
+# Maximum number of dense columns for which a metric is learned by default; this takes seconds.
 _METRIC_COLUMNS = 300
 _MOST_CLASSES = 20
-# Sizes grow by themselves up to this many landmarks; time grows with their square.
+# Maximum number of landmarks when sizes are doubled automatically; time grows with their square.
 _MOST_LANDMARKS = 1600
-# With fewer rows a score says nothing.
+# Minimum number of rows for a score to be meaningful.
 _LEAST_ROWS = 8
-# Errors within this factor of the best are as good.
+# Errors within this factor of the best count as equal to it.
 _AS_GOOD = 1.1
 
 
 def default_metric(kernel: KernelLike, gamma: GammaLike, n_columns: int, *, is_sparse: bool) -> str | None:
-    """Return the metric that ``nystrom fit`` takes: learned where the kernel allows it and it is cheap, or None."""
+    """Return the metric that ``nystrom fit`` uses: "auto" where the kernel allows it and it is cheap, else None."""
     learned = isinstance(gamma, str) and gamma == "scale" and not is_sparse and n_columns <= _METRIC_COLUMNS
     if isinstance(kernel, str) and kernel == "auto":
         return "auto" if learned else None
@@ -62,17 +62,17 @@ class Compared:
     Attributes
     ----------
     selector, n_landmarks : str, int
-        What was tried, a selector object as it prints; the landmarks found may be fewer than asked for.
+        The selector (an object by its repr) and the landmarks found, which may be fewer than requested.
     error : ErrorEstimate
-        Relative Frobenius error with its interval, every direction kept.
+        Relative Frobenius error with its interval, with all directions kept.
     seconds : float
-        Of the fit.
+        Time of the fit.
     memory : int
         Bytes that a fit adds to the process, with one thread.
     score, noise : float or None
-        On held-out rows, R² or accuracy, and its standard error; None without a target.
+        R² or accuracy on held-out rows, and its standard error; None without a target.
     metric : str or None
-        That was asked for.
+        The metric requested.
     is_default : bool
         Whether this is the fit that ``nystrom fit`` makes by default.
     """
@@ -89,16 +89,16 @@ class Compared:
 
     @property
     def name(self) -> str:
-        """The selector, with the metric where one was learned."""
+        """The selector, and the metric if one was learned."""
         default = " (default)" if self.is_default else ""
         return self.selector + (f", metric {self.metric}" if self.metric else "") + default
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What :func:`compare` found: ``rows``, the ``best`` of them with a ``reason``, and how many rows were used.
+    """The result of :func:`compare`: ``rows``, the ``best`` of them with a ``reason``, and the number of rows used.
 
-    ``settings`` are the parameters of the best that differ from those of ``nystrom fit``, ``machine`` is its estimator.
+    ``settings`` are the parameters of the best that differ from those of ``nystrom fit``; ``machine`` is its estimator.
     """
 
     rows: tuple[Compared, ...]
@@ -137,7 +137,7 @@ class Comparison:
         fixed = {"KernelRidge": ["alpha='auto'", "fit_intercept=True"], "KernelRidgeClassifier": ["alpha='auto'"]}
         given = dict(self.settings)
         if self.score_name and "metric" not in given:
-            given["metric"] = self.best.metric  # of the default
+            given["metric"] = self.best.metric  # the default's metric
         shown = [
             f"{name}={_quoted(value) if name == 'landmarks' else repr(value)}"
             for name, value in given.items()
@@ -146,7 +146,7 @@ class Comparison:
         return f"{self.machine}({', '.join([*fixed.get(self.machine, []), *shown, 'random_state=0'])})"
 
     def command(self, data: str, target: str | None = None, more: Sequence[str] = ()) -> str:
-        """Return the recommendation as a command for the shell; ``more`` are options for the table."""
+        """Return the recommendation as a shell command; ``more`` are options for the table."""
         words = ["nystrom", "fit", data, *(["--target", target] if target else ["--model", "features"]), *more]
         for name, value in self.settings.items():
             words += [f"--{name.replace('_', '-')}", "none" if value is None else str(value)]
@@ -199,8 +199,8 @@ def compare(
     X : rows
         Any rows; more than ``most_rows`` are represented by a sample.
     y : array of shape (n,), optional
-        A target: numbers (kernel ridge regression, R²), or classes (kernel ridge classifier, accuracy). Each is scored
-        on the fifth of the rows that its fit has not seen, and more landmarks than ``sizes`` are tried while they help.
+        A target: numbers (kernel ridge regression, R²), or classes (kernel ridge classifier, accuracy). Each fit is
+        scored on the fifth of the rows that it has not seen; larger sizes are tried while the score improves.
         Rows from a file may hold their target.
     selectors : sequence of str or selector
         Ways to choose landmarks.
@@ -244,7 +244,7 @@ def compare(
     seed = random_state if isinstance(random_state, (int, np.integer)) else int(rng.integers(2**31))
     found = _Search(X, y, {"kernel": kernel, "gamma": gamma, "n_jobs": n_jobs}, int(seed), pairwise)
     counts = sorted({min(size, found.n_train) for size in counts})
-    # The table already says what these warnings would.
+    # The table already shows what these warnings would say.
     with silenced(ApproximationWarning, FewerLandmarksWarning):
         default = default_metric(kernel, gamma, X.shape[1], is_sparse=issparse(X))
         if y is not None:
@@ -271,7 +271,7 @@ def compare(
 
 
 class _Search:
-    """Fits that were made, each with the loss of every held-out row where there is a target."""
+    """The fits made so far; with a target, also the loss of every held-out row."""
 
     def __init__(self, X: Matrix, y: Array | None, params: dict[str, Any], seed: int, pairwise: bool) -> None:
         self.X, self.y, self.params, self.seed, self.pairwise = X, y, params, seed, pairwise
@@ -291,10 +291,10 @@ class _Search:
     def add(
         self, name: str, way: Selector, size: int | None, metric: str | None = None, *, is_default: bool = False
     ) -> None:
-        """Make one fit; without a size, with as many landmarks as the machine takes by itself."""
+        """Make one fit; without a size, use the machine's default number of landmarks."""
         params = {**self.params, "landmarks": way, "n_landmarks": size, "random_state": self.seed}
         seen, held = np.flatnonzero(~self._held), np.flatnonzero(self._held)
-        # The columns of a kernel matrix are rows too.
+        # The columns of a kernel matrix correspond to rows too.
         columns = seen if self.pairwise else slice(None)
         X = self.X[seen][:, columns]
         began = time.perf_counter()
@@ -318,7 +318,7 @@ class _Search:
         self.rows.append(Compared(name, m, error, seconds, memory, **score, metric=metric, is_default=is_default))
 
     def grow(self) -> None:
-        """Double the size of the best selector without a metric while its score gets better beyond chance."""
+        """Double the size of the best selector without a metric while its score clearly improves."""
         plain = [i for i, row in enumerate(self.rows) if row.metric is None and not row.is_default]
         while plain:
             at = max(plain, key=lambda i: (self.rows[i].score or 0.0, -self.rows[i].n_landmarks))
@@ -335,7 +335,7 @@ class _Search:
 
 
 def _clearly_less(losses: Array, others: Array) -> bool:
-    """Whether losses of the same rows are lower by more than one standard error of the difference."""
+    """Whether the losses on the same rows are lower by more than one standard error of the difference."""
     change = others - losses
     return bool(change.mean() > change.std() / np.sqrt(len(change)))
 
@@ -346,7 +346,7 @@ def recommend(
     n_rows: float = float("inf"),
     losses: Sequence[Array] | None = None,
 ) -> tuple[Compared, str]:
-    """Return the cheapest of those that are as good as the best, and why; there are at most ``n_rows`` landmarks.
+    """Return the cheapest fit that is as good as the best, and the reason; sizes are at most ``n_rows``.
 
     With the losses of all held-out rows, the standard error is that of the difference to the best on the same rows.
     """
@@ -377,7 +377,7 @@ def recommend(
 
 
 def _name(selector: LandmarksLike) -> str:
-    """Return what a selector is called in the table."""
+    """Return the name of a selector in the table."""
     if isinstance(selector, str):
         return selector
     if isinstance(selector, (np.ndarray, list, tuple)):
@@ -386,17 +386,17 @@ def _name(selector: LandmarksLike) -> str:
 
 
 def _quoted(name: str) -> str:
-    """Return the name as a value of ``landmarks``: only words need quotes."""
+    """Return the name as a value of ``landmarks``, quoted if it is a word."""
     return repr(name) if name in WORDS else name
 
 
 def _figure(error: float) -> str:
-    """Return an error with four decimals; a small one with two digits."""
+    """Return an error with four decimals, or with two significant digits if it is small."""
     return f"{error:.4f}" if error == 0 or error >= 1e-3 else f"{error:.1e}"
 
 
 def _is_classes(y: Array) -> bool:
-    """Return whether a target names classes: text, truths, or few whole numbers."""
+    """Return whether a target holds classes: text, booleans, or few distinct whole numbers."""
     if y.dtype.kind not in "fiu":
         return True
     return len(np.unique(y)) <= _MOST_CLASSES and bool(np.all(y == np.round(y)))
@@ -429,7 +429,7 @@ def _check_target(y: Array, n_rows: int) -> None:
 def _in_memory(
     X: RowsLike, y: TargetLike, most_rows: int, n_jobs: int | None, rng: np.random.Generator, *, pairwise: bool
 ) -> tuple[Matrix, Array | None]:
-    """Return at most so many rows as one matrix, with their target; of a kernel matrix also as many columns."""
+    """Return at most ``most_rows`` rows as one matrix, with their target; of a kernel matrix, take the same columns."""
     rows = as_blocks(X)
     passes = Passes(rows, make_engine(rows, n_jobs))
     numbers, _ = draw_rows(rows.shape[0], most_rows, None, rng)

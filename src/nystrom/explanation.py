@@ -1,7 +1,7 @@
-"""Reasons for predictions: importances and dependence by original column, and the nearest rows.
+"""Explain predictions: importances and partial dependence by original column, and the nearest rows.
 
-All look at a fitted machine, alone or as the last step of a pipeline. Behind a ``TableEncoder`` the encoded columns of
-one column of the table (categories, gaps, cycles of a date) count as one. Behind other transformers the columns are
+All functions take a fitted machine, alone or as the last step of a pipeline. After a ``TableEncoder``, the encoded
+columns of one table column (categories, gaps, cycles of a date) count as one. After other transformers, the columns are
 those that the machine sees.
 """
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 # More rows change a mean over rows little.
 MOST_ROWS = 10_000
-# Columns whose pairs are looked at, unless some are named.
+# Number of columns whose pairs are examined by default.
 _MOST_PAIRED = 8
-# Of a normal distribution, for intervals of 95 %.
+# Normal quantile for 95 % intervals.
 _DEVIATIONS = 1.96
 
 
 class Span(NamedTuple):
-    """The columns of the rows that one original column became."""
+    """The encoded columns of one original column."""
 
     name: str
     start: int
@@ -51,7 +51,7 @@ class Span(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """A machine and a sample of the rows that it sees, with their numbers, and their targets where these were given."""
+    """A machine and a sample of the rows that it sees, with their row numbers, and their targets if given."""
 
     machine: Any
     X: Array
@@ -72,7 +72,7 @@ def open_model(
 ) -> Opened:
     """Return the machine of a model and at most ``max_rows`` rows as it sees them: one pass.
 
-    Where a target is needed, it is y, or that of the rows or of the table; rows of a table without one are left out.
+    If a target is needed, it is y, or else that of the rows or the table; table rows without a target are left out.
     """
     machine, rows = model, X
     if hasattr(model, "steps"):
@@ -113,12 +113,12 @@ def spans_of(model: Any) -> tuple[Span, ...]:
 
 
 def answer(machine: Any, X: Array, *, probabilities: bool = False) -> Array:
-    """Return predictions of shape (n, t): numbers; of classes their scores, or probabilities where asked."""
+    """Return predictions of shape (n, t): numbers, or for classifiers scores, or probabilities if requested."""
     if not hasattr(machine, "predict"):
         raise TypeError(
             f"{type(machine).__name__} predicts nothing that could be explained; give a machine with predict."
         )
-    # Blocks, because an array without names would be warned of where the fit had names.
+    # Blocks, because an array without column names warns if the fit had names.
     rows = array_rows(X)
     if probabilities and hasattr(machine, "predict_proba"):
         values = np.asarray(machine.predict_proba(rows))
@@ -128,7 +128,7 @@ def answer(machine: Any, X: Array, *, probabilities: bool = False) -> Array:
 
 
 def metric_shares(machine: Any, spans: Sequence[Span]) -> Array | None:
-    """Return the share of each original column in the metric of a machine; None without a metric, or a plain one."""
+    """Return the share of each original column in the metric of a machine; None if it has none or a plain one."""
     if not (isinstance(machine.map_.kernel, InMetric) and hasattr(machine, "feature_importances_")):
         return None
     shares = np.asarray(machine.feature_importances_)
@@ -144,14 +144,14 @@ class Importance:
     columns : tuple of str
         The original columns.
     values, low, high : arrays of shape (columns,)
-        The loss of score, and an interval of 95 % over the rows.
+        The loss of score, and its 95 % interval over the rows.
     score, score_name : float, str
-        Of the rows as they are: "R²" or "accuracy".
+        The score on the unshuffled rows, and its name: "R²" or "accuracy".
     metric : array of shape (columns,) or None
-        The share of each column in the metric of the machine, where it has one. It follows units: with metres in the
-        place of kilometres it is a million times smaller. Compare shares only among columns of one scale.
+        The share of each column in the metric of the machine, if it has one. It depends on units: in metres instead of
+        kilometres it is a million times smaller. Compare shares only among columns of the same scale.
     n_rows : int
-        Rows looked at.
+        Number of rows used.
     """
 
     columns: tuple[str, ...]
@@ -165,7 +165,7 @@ class Importance:
 
     @property
     def order(self) -> Array:
-        """The numbers of the columns, the most important first."""
+        """The column numbers, most important first."""
         return np.argsort(-self.values, kind="stable")
 
     def __repr__(self) -> str:
@@ -202,13 +202,13 @@ def permutation_importance(
 ) -> Importance:
     """Return how much worse a model scores when the values of one original column are shuffled among the rows.
 
-    Columns that say the same share their importance: each can then stand in for the other. Use held-out rows.
+    Columns with the same information share their importance, because each can replace the other. Use held-out rows.
 
     Parameters
     ----------
     model : fitted machine with a target, or a pipeline that ends with one
     X, y : rows and their target
-        y may be left out where the rows hold it.
+        y may be omitted if the rows hold it.
     n_repeats : int
         Shuffles per column; their losses are averaged.
     max_rows : int
@@ -233,7 +233,7 @@ def permutation_importance(
 def importance_of(
     opened: Opened, n_repeats: int, rng: np.random.Generator, advance: Callable[[int], None] = lambda rows: None
 ) -> Importance:
-    """Return the permutation importance of a model that is open; ``advance`` is told of rows that were predicted."""
+    """Return the permutation importance of an opened model; ``advance`` is called with the number of rows predicted."""
     machine, rows, spans = opened.machine, opened.X, opened.spans
     lose, name = _losses(machine, np.asarray(opened.y))
     plain = lose(rows)
@@ -253,10 +253,10 @@ def importance_of(
 
 
 def leading_columns(model: Any, *, n_repeats: int = 5, random_state: RandomState = 0) -> list[tuple[str, float]]:
-    """Return the original columns of a model, the leading first, each with its share; no rows are needed.
+    """Return the original columns of a model with their shares, largest first; no rows are needed.
 
-    A share is that in the mean squared change of the predictions for the landmarks when the values of the column are
-    shuffled among these. It says what the model uses, not what is worth using: for that, see
+    The share is that of the mean squared change of the predictions for the landmarks when the values of the column are
+    shuffled among the landmarks. It shows what the model uses, not what improves its score: for that, see
     :func:`permutation_importance`. Empty for machines without a target or whose rows have no coordinates.
     """
     machine = model.steps[-1][1] if hasattr(model, "steps") else model
@@ -293,13 +293,13 @@ class Dependence:
     ----------
     column : str
     grid : array of shape (g,)
-        Values of the column that rows have: numbers, dates, or texts for categories.
+        Values of the column that occur in the rows: numbers, dates, or text for categories.
     values : array of shape (g, t)
-        Mean predictions: numbers; of classes their probabilities, or scores where the machine has none.
+        Mean predictions: numbers, or for classifiers probabilities, or scores if the machine has no probabilities.
     lines : array of shape (rows, g, t)
         The prediction for each row.
     outputs : tuple of str
-        What the t values are of.
+        Names of the t outputs.
     """
 
     column: str
@@ -329,17 +329,18 @@ def partial_dependence(
 ) -> Dependence:
     """Return how the predictions for some rows change when one original column is set to each of several values.
 
-    The values are quantiles of the column's values in X, or its categories. Where columns depend on each other, some of
-    the rows so made may be unlike any real one. Each point of a date is one day, with its place in year and week.
+    The values are quantiles of the column's values in X, or its categories. If columns
+    depend on each other, some of the rows made this way may be unlike any real row. Each grid point of a date is one
+    day, with its position in the year and the week.
 
     Parameters
     ----------
     model : fitted machine with a target, or a pipeline that ends with one
     X : rows
     column : str
-        Its name; "x0", "x1", … where columns have none.
+        Its name; "x0", "x1", … if columns have no names.
     n_points, max_rows : int
-        Values and rows, at most. The cost is a prediction for each pair.
+        Maximum numbers of values and rows. The cost is one prediction for each pair of them.
     random_state : int, Generator, RandomState or None
     """
     rng = make_generator(random_state)
@@ -352,7 +353,7 @@ def partial_dependence(
 
 
 def dependence_of(opened: Opened, span: Span, n_points: int, max_rows: int, rng: np.random.Generator) -> Dependence:
-    """Return the partial dependence on one column of a model that is open."""
+    """Return the partial dependence of an opened model on one column."""
     machine = opened.machine
     grid, parts = _grid(opened.X[:, span.at], span, n_points)
     rows = opened.X[draw_rows(len(opened.X), max_rows, None, rng)[0]]
@@ -369,7 +370,7 @@ def dependence_of(opened: Opened, span: Span, n_points: int, max_rows: int, rng:
 
 
 def _grid(rows: Array, span: Span, n_points: int) -> tuple[Array, Array]:
-    """Return values of a column and the encoded columns that stand for them, both taken from rows."""
+    """Return values of a column and their encoded columns, both taken from rows."""
     column = span.column
     if column is not None and column.kind == "category":
         names = np.array([*column.categories, *["(other)"] * column.other, *["(missing)"] * column.missing])
@@ -384,7 +385,7 @@ def _grid(rows: Array, span: Span, n_points: int) -> tuple[Array, Array]:
     # np.unique sorts: ``first`` lists one row per distinct value, in ascending order.
     if len(first) > n_points:
         order = np.argsort(rows[:, 0], kind="stable")
-        # Both tails hold few rows, and what is said there rests on these alone.
+        # Both tails hold few rows, so estimates there would be unreliable.
         places = np.quantile(np.arange(len(rows)), np.linspace(0.01, 0.99, n_points), method="nearest")
         first = order[np.unique(places.astype(int))]
         first = first[np.unique(rows[first, 0], return_index=True)[1]]
@@ -397,7 +398,7 @@ def _grid(rows: Array, span: Span, n_points: int) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class Interactions:
-    """How much pairs of columns act together.
+    """How strongly pairs of columns interact.
 
     Attributes
     ----------
@@ -420,7 +421,7 @@ class Interactions:
         return make_frame({"first": list(first), "second": list(second), "interaction": self.values})
 
     def plot(self, *, most: int = 15, ax: Axes | None = None) -> Axes:
-        """Draw them as bars, the strongest first, and return the Axes."""
+        """Draw the values as bars, strongest first, and return the Axes."""
         from nystrom.plotting import plot_shapley
 
         names = [f"{a} × {b}" for a, b in self.pairs]
@@ -437,21 +438,21 @@ def interactions(
     max_rows: int = 50,
     random_state: RandomState = 0,
 ) -> Interactions:
-    """Return how much each pair of original columns acts together, by partial dependence.
+    """Return how strongly each pair of original columns interacts, by partial dependence.
 
     Parameters
     ----------
     model : fitted machine with a target, or a pipeline that ends with one
     X : rows
     columns : sequence of str, optional
-        Those that pairs are made of; by default the eight that predictions depend on most.
+        The columns to pair; by default the eight that predictions depend on most.
     max_rows : int
-        Rows drawn from X. The cost is a prediction for each two of them and each pair of columns.
+        Rows drawn from X. The cost is one prediction for every two rows and every pair of columns.
     random_state : int, Generator, RandomState or None
 
     Notes
     -----
-    An effect smaller than a tenth of the deviation of the predictions counts as none, since H of it is noise.
+    An effect smaller than a tenth of the deviation of the predictions counts as zero, since its H is noise.
     """
     rng = make_generator(random_state)
     opened = open_model(model, X, max_rows=check_count(max_rows, "max_rows", least=2), rng=rng)
@@ -463,7 +464,7 @@ def interactions(
     n = len(rows)
 
     def effect(*spans: Span) -> Array:
-        """Return the mean prediction with the columns of each row in all rows, centred, (n, t)."""
+        """Return, for each row, the centred mean prediction if all rows had its values in these columns, (n, t)."""
         mixed = np.repeat(rows[None], n, axis=0)
         for span in spans:
             mixed[:, :, span.at] = rows[:, None, span.at]
@@ -493,9 +494,9 @@ class Nearest:
     Attributes
     ----------
     indices : int array of shape (n, count)
-        Numbers of the landmarks, or of the rows given; the most similar first.
+        Numbers of the landmarks, or of the rows in ``among``; most similar first.
     similarities : array of shape (n, count)
-        ``k(x, z) / √(k(x, x) k(z, z))``, as the kernel of the machine sees them: 1 for equal rows.
+        ``k(x, z) / √(k(x, x) k(z, z))``, with the kernel of the machine: 1 for equal rows.
     """
 
     indices: Array
@@ -509,16 +510,16 @@ class Nearest:
 
 
 def nearest(model: Any, X: RowsLike, among: RowsLike = None, *, count: int = 5) -> Nearest:
-    """Return which rows the machine holds most similar to those of X; a prediction rests on such rows.
+    """Return the rows that the kernel considers most similar to each row of X; its prediction depends on them most.
 
     Parameters
     ----------
     model : fitted machine, or a pipeline that ends with one
     X : rows
     among : rows, optional
-        Where to look, such as the training rows; by default the landmarks (``landmarks_``).
+        The rows to search, such as the training rows; by default the landmarks (``landmarks_``).
     count : int
-        How many for each row.
+        Number of neighbours per row.
 
     Examples
     --------

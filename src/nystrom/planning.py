@@ -1,8 +1,8 @@
 """What a fit will cost, before it starts: passes, bytes, memory and time.
 
-Passes and bytes follow by counting, memory from the footprints that a fit itself compares with ``max_memory``. Times
-are those of this machine: the passes are run on a few synthetic blocks of the shape asked for, and the time per row is
-that of the passes alone, since the algebra between them does not grow with the rows.
+Passes and bytes are counted. Memory comes from the footprints that a fit itself compares with ``max_memory``. Times are
+measured on this machine: the passes are run on a few synthetic blocks of the requested shape. The time per row covers
+the passes only, since the algebra between them does not grow with the number of rows.
 """
 
 from __future__ import annotations
@@ -78,9 +78,9 @@ class Plan:
     n_blocks : int
         Blocks of a pass.
     notes : tuple of str
-        What was assumed, what lies outside of what was measured here, and whether the memory will do.
+        What was assumed, what was extrapolated, and whether the memory suffices.
     workers : int or None
-        Worker processes; None where the fit is made in this process.
+        Number of worker processes; None for a fit in this process.
     """
 
     stages: tuple[Stage, ...]
@@ -135,9 +135,9 @@ def plan(
     Parameters
     ----------
     n_rows, n_features, n_landmarks : int
-        n, p and m. The rank does not matter: all directions are summed, and cut at the end.
+        n, p and m. The rank does not matter: all directions are summed, and the rank is cut at the end.
     nnz : int, optional
-        Entries that are not zero, for sparse rows; None for dense ones.
+        Number of nonzero entries of sparse rows; None for dense rows.
     dtype : dtype
         float64 or float32.
     block_rows : int, optional
@@ -147,16 +147,16 @@ def plan(
     threads : int, optional
         Threads of each worker; 1 by default, and all cores for a fit in this process.
     worker_memory : float or str, optional
-        Bytes that each worker has, or an amount such as "16GB"; a plan that needs more says so.
+        Memory of each worker in bytes, or as text such as "16GB"; a plan that needs more says so.
     read_bandwidth : float, optional
         Bytes per second at which each process reads rows; None if they are in memory.
     network_bandwidth : float
         Bytes per second into each worker.
     solver : {"factor", "cg", "auto"}
-        Of :class:`nystrom.KernelRidge`: the closed form, which is also what every other fit costs; conjugate gradients,
-        for one regularisation; or whichever it would take itself.
+        The solver of :class:`nystrom.KernelRidge`: the closed form, whose cost is also that of all other fits;
+        conjugate gradients, for one regularisation; or the one that it would choose.
     calibration : Calibration, optional
-        Of the same p, m, dtype and block; measured here, in some seconds, if None.
+        For the same p, m, dtype and block; if None, measured here in a few seconds.
 
     Returns
     -------
@@ -211,7 +211,7 @@ def plan_file(path: str | Path, n_landmarks: int, **options: Any) -> Plan:
         What :func:`nystrom.open_rows` reads.
     n_landmarks : int
     **options
-        Of :func:`plan`, such as ``workers``, ``threads``, ``worker_memory`` and ``solver``.
+        Options of :func:`plan`, such as ``workers``, ``threads``, ``worker_memory`` and ``solver``.
     """
     rows = open_rows(path)
     n, p = rows.shape
@@ -222,7 +222,7 @@ def plan_file(path: str | Path, n_landmarks: int, **options: Any) -> Plan:
 
 
 def _read_bandwidth(rows: RowBlocks) -> float:
-    """Return the bytes per second at which blocks come from their source, from the first of them."""
+    """Return the bytes per second at which blocks are read, measured on the first blocks."""
     began, n_rows = time.perf_counter(), 0
     for block in rows.iterate():
         n_rows = block.stop
@@ -233,7 +233,7 @@ def _read_bandwidth(rows: RowBlocks) -> float:
 
 @dataclass(frozen=True)
 class _Job:
-    """The fit that is planned; it has the shape of its rows, from which footprints follow."""
+    """The planned fit; its shape determines the footprints."""
 
     shape: tuple[int, int]
     m: int
@@ -261,7 +261,7 @@ class _Job:
 
     @property
     def holds_values(self) -> bool:
-        """Whether kernel values are held from step to step, as the solver "cg" does where there is room."""
+        """Whether kernel values are kept between steps, as the solver "cg" does if memory allows."""
         return not self.workers and self.n * self.m * self.dtype.itemsize <= room_for_values(None)
 
     @property
@@ -274,7 +274,7 @@ class _Job:
 
     @property
     def footprint(self) -> Footprint:
-        """What the fit itself asks ``max_memory`` for."""
+        """Bytes that the fit itself requests from ``max_memory``."""
         selection = Auto().held_bytes(cast(RowBlocks, self), self.m)
         if self.solver == "cg":
             return cg_footprint(self, self.m, selection_bytes=selection)
@@ -302,9 +302,9 @@ def _stages(job: _Job, measured: Calibration, read_bandwidth: float | None, netw
     overhead = _SECONDS_A_BLOCK * job.n_blocks / W if job.workers else 0.0
 
     def one_pass(name: str, fixed: float, a_row: float, result_bytes: float, shipped: float) -> Stage:
-        # Of the merges a share of 1 - 1/W meets a result that is on another worker.
+        # A share 1 - 1/W of the merges needs a result from another worker.
         sent = (job.n_blocks * result_bytes * (W - 1) / W + W * shipped) if job.workers else 0.0
-        # The last blocks leave some threads idle: the slowest thread has the ceiling of its share.
+        # The last blocks leave some threads idle: the slowest thread has its share of blocks, rounded up.
         a_thread = -(-job.n_blocks // (W * job.n_jobs)) * job.block_rows * job.n_jobs
         rows = max(min(a_thread, job.n), job.n / W)
         work = max(rows * a_row, reading) if reading else rows * a_row
@@ -340,7 +340,7 @@ def _memory(job: _Job, measured: Calibration) -> tuple[float, float]:
         values = job.n * job.m * job.dtype.itemsize if job.solver == "cg" and job.holds_values else 0
         total = measured.base_bytes + held + values + work.fixed + min(job.n_jobs, job.n_blocks) * work.per_thread
         return total, total
-    # A worker has a chunk and its work for each thread, and two sums that wait to be merged; the client has no others.
+    # A worker holds one chunk and its work arrays per thread, and two sums waiting to be merged; the client does not.
     tree = 8.0 * job.m**2 * int(np.log2(job.n_blocks + 1)) if job.solver == "factor" else 0.0
     chunks = job.n_jobs * (work.per_thread + job.block_bytes) + job.block_bytes
     waiting = 2 * 8.0 * job.m * (job.m if job.solver == "factor" else 1)
@@ -370,7 +370,7 @@ def _notes(
 
 
 def _local_verdict(job: _Job, memory: float, limit: float | None) -> str:
-    """Return whether a fit in this process has the memory that it needs, and what to do if not."""
+    """Return whether this process has enough memory for the fit, and what to do if not."""
     has = limit or machine_memory()
     if has is None:
         return "whether it fits is not known: this system does not tell its memory"
@@ -388,7 +388,7 @@ def _local_verdict(job: _Job, memory: float, limit: float | None) -> str:
 
 
 def format_bytes(count: float) -> str:
-    """Return a number of bytes as a person would say it.
+    """Return a number of bytes in readable units.
 
     Examples
     --------
@@ -403,19 +403,19 @@ def format_bytes(count: float) -> str:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was measured here, for one shape of problem.
+    """Measured times for one problem shape.
 
     Attributes
     ----------
     moments, factor : tuple of float
-        Seconds that do not depend on the rows, and seconds per row, of the two passes, with ``n_jobs`` threads. For
+        Constant seconds, and seconds per row, of the two passes with ``n_jobs`` threads. For
         solver "cg", ``factor`` is the pass of one step that computes the kernel values.
     clustering : float
         Seconds of k-means on the sample.
     base_bytes : float
-        Bytes of a process that has done nothing yet.
+        Bytes of a process before any work.
     n_rows, n_jobs : int
-        Most rows that were timed, and threads.
+        Largest number of rows timed, and number of threads.
     held_step, preconditioner, solves : float
         For solver "cg": seconds per row of a step whose kernel values are held, of the preconditioner, and of the four
         triangular solves of a step.
@@ -445,7 +445,7 @@ def calibrate(
 ) -> Calibration:
     """Time the passes of a fit by solver "factor" or "cg" on synthetic rows of this shape: some seconds.
 
-    With ``clock=time.process_time`` the plan is in seconds of processor, whatever else the machine is doing.
+    With ``clock=time.process_time`` the plan is in processor seconds, which other load on the machine hardly changes.
     """
     dtype = np.dtype(dtype)
     rng = np.random.default_rng(0)
@@ -483,7 +483,7 @@ def calibrate(
 
 
 class _TimedEngine(LocalEngine):
-    """An engine that knows how long its folds took: the algebra between them does not grow with the rows."""
+    """An engine that times its folds separately, because the algebra between them does not grow with the rows."""
 
     def __init__(self, n_jobs: int, clock: Callable[[], float]) -> None:
         super().__init__(n_jobs)
@@ -499,7 +499,7 @@ class _TimedEngine(LocalEngine):
 
 
 def _held_step_seconds(m: int, dtype: np.dtype, engine: LocalEngine, clock: Callable[[], float]) -> float:
-    """Return the seconds per row of a step whose kernel values are held."""
+    """Return the seconds per row of a step with kernel values kept in memory."""
     n = max(engine.n_jobs * 64, min(8192, 2**27 // m))
     held = ArrayRows(np.ones((n, m), dtype), block_rows=-(-n // (4 * engine.n_jobs)))
 
@@ -510,7 +510,7 @@ def _held_step_seconds(m: int, dtype: np.dtype, engine: LocalEngine, clock: Call
 
 
 def _preconditioner_seconds(kernel: Gaussian, Z: Matrix, clock: Callable[[], float]) -> tuple[float, float]:
-    """Return the seconds of the preconditioner for the landmarks Z and of a step's solves, from fewer of them."""
+    """Return the seconds of the preconditioner for landmarks Z and of the solves of a step, from fewer landmarks."""
     m = Z.shape[0]
     order = min(m, _MAX_ORDER)
     square = np.ones((order, order))
@@ -528,16 +528,16 @@ def _preconditioner_seconds(kernel: Gaussian, Z: Matrix, clock: Callable[[], flo
         inner.scale(inner.whiten(inner.unwhiten(inner.unscale(square[:, :1]))))
 
     with blas_threads(1):
-        # Of three parts, two factors and a product, each takes a sixth of the operations of a full product.
+        # Two factorisations and a triangular product: each takes a sixth of the operations of a full product.
         formed, products = _best(form, 1, 2, clock), 0.5 * _best(multiply, 1, 2, clock)
         solved = _best(solve, 1, 3, clock)
-    # What is not products grows with the square: kernel values, copies, and blocks too small for BLAS at full speed.
+    # The rest grows with m²: kernel values, copies, and blocks too small for BLAS to reach full speed.
     scale = m / order
     return products * scale**3 + max(formed - products, 0.0) * scale**2, solved * scale**2
 
 
 def _rates(run: Callable[[int], None], engine: _TimedEngine, block_rows: int) -> tuple[tuple[float, float], int]:
-    """Return (seconds beside the passes, seconds per row) of the better of two runs, and their rows."""
+    """Return (seconds outside the passes, seconds per row) of the faster of two runs, and the number of rows."""
     n_blocks = engine.n_jobs
     found: list[tuple[float, float]] = []
     while True:
@@ -570,7 +570,7 @@ def _clustering_seconds(
     engine: LocalEngine,
     clock: Callable[[], float],
 ) -> float:
-    """Return the seconds of k-means on the sample of m landmarks, from fewer of both where they are many."""
+    """Return the seconds of k-means on the sample for m landmarks, extrapolated from smaller sizes if m is large."""
     few = min(m, _MAX_CALIBRATION_LANDMARKS)
     dim = sketch_columns(p)
     sample = ArrayRows(rng.normal(size=(sample_size(few), dim)).astype(dtype))
@@ -584,7 +584,7 @@ def _clustering_seconds(
 
 def _make_rows(n: int, p: int, density: float | None, dtype: np.dtype, rng: np.random.Generator) -> Matrix:
     if density is None:
-        # A falling spectrum, as data have: the kernel is smooth, so the pass pays for whitening as it mostly does.
+        # A decaying spectrum, as in real data: the kernel is smooth, so the pass includes whitening, as usual.
         return (rng.normal(size=(n, p)) / np.arange(1, p + 1)).astype(dtype)
     return sp.random(n, p, density=density, format="csr", dtype=dtype, random_state=np.random.RandomState(0))
 
@@ -595,5 +595,5 @@ def _resident_bytes() -> float:
         with open("/proc/self/statm") as file:
             pages = int(file.read().split()[1])
     except OSError:
-        return 150e6  # what the interpreter, NumPy, SciPy and scikit-learn take on Linux
+        return 150e6  # the interpreter, NumPy, SciPy and scikit-learn on Linux
     return pages * 4096.0

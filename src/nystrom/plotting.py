@@ -32,14 +32,14 @@ _INK, _GREY, _PALE, _GRID = "#222222", "#6b6b6b", "#d9d9d9", "#ececec"
 def plot_spectrum(estimator: Any, *, best: Array | None = None, ax: Axes | None = None) -> Axes:
     """Plot the eigenvalues of the approximate kernel matrix, largest first, on a logarithmic axis.
 
-    Those that a cut of the rank leaves out are drawn pale, where the fit knows them.
+    Eigenvalues beyond the rank are drawn pale if the fit has kept them.
 
     Parameters
     ----------
     estimator : fitted estimator
         Anything with ``eigenvalues_``.
     best : array, optional
-        The exact eigenvalues of K, or better estimates of them, drawn as a dashed line: the best possible.
+        The exact eigenvalues of K, or better estimates of them, drawn as a dashed line.
     ax : matplotlib Axes, optional
 
     Returns
@@ -104,7 +104,7 @@ def plot_comparison(comparison: Any, *, score: bool = False, ax: Axes | None = N
     ax.set_xticks(sizes, [f"{size:,}" for size in sizes])
     ax.set_xticks([], minor=True)
     if not score:
-        # Errors often lie within one power of ten, where the ticks between are the only ones.
+        # Errors often lie within one power of ten, where only minor ticks appear.
         ax.yaxis.set_major_formatter("{x:g}")
         ax.yaxis.set_minor_formatter(lambda at, _: f"{at:g}" if f"{at:e}"[0] in "25" else "")
     ax.legend(frameon=False)
@@ -112,14 +112,14 @@ def plot_comparison(comparison: Any, *, score: bool = False, ax: Axes | None = N
 
 
 def plot_residuals(estimator: Any, X: RowsLike, *, ax: Axes | None = None) -> Axes:
-    """Plot how much of each row the landmarks leave, largest first: one pass over X.
+    """Plot the share of each row that the landmarks leave unexplained, largest first: one pass over X.
 
-    A row above the dotted line is explained by less than a tenth: it is rare, or far from all others.
+    Less than a tenth of a row above the dotted line is explained: the row is rare, or far from all others.
 
     Parameters
     ----------
     estimator : fitted estimator
-        With :meth:`residual`.
+        It has the method :meth:`residual`.
     X : rows
         Any rows.
     ax : matplotlib Axes, optional
@@ -157,11 +157,11 @@ def plot_error(
     ----------
     rows : iterable of mappings
         One per run, with the keys ``x``, ``by`` and ``"error"``: a number, or an error with its interval
-        (``approximation_error``), whose mean ends are then the band. Nothing else is computed.
+        (``approximation_error``), in which case the band is between the mean ends. Nothing else is computed.
     x, by : str
-        The key along the axis, and the key that tells methods apart.
+        The key of the horizontal axis, and the key that names the method.
     best : float, optional
-        The best error possible, drawn as a dashed line.
+        The best possible error, drawn as a dashed line.
     ax : matplotlib Axes, optional
 
     Returns
@@ -189,8 +189,8 @@ def plot_error(
 
 
 def _band(errors: list[Any]) -> Array:
-    """Return the mean of some errors between the ends of their band."""
-    # Not by its type: the shell imports this file before it knows its command.
+    """Return the lower end of the band, the mean, and the upper end of some errors."""
+    # No isinstance check: the command line imports this file on every call, and the type is slow to import.
     if all(hasattr(error, "high") for error in errors):
         return np.mean([(error.low, error.value, error.high) for error in errors], axis=0)
     return np.mean(errors) + np.std(errors) * np.array([-1.0, 0.0, 1.0])
@@ -206,7 +206,7 @@ def plot_band(
     n_points: int = 300,
     ax: Axes | None = None,
 ) -> Axes:
-    """Plot the mean of a Gaussian process of one input, and a band of some deviations around it.
+    """Plot the mean of a Gaussian process with one input, and a band of ``n_std`` deviations around it.
 
     Parameters
     ----------
@@ -251,12 +251,12 @@ def plot_band(
 
 
 def plot_alpha_path(estimator: Any, *, ax: Axes | None = None) -> Axes:
-    """Plot the score of every regularisation that a ridge tried, and mark the one it took.
+    """Plot the score of every regularisation that a ridge tried, and mark the one chosen.
 
     Parameters
     ----------
     estimator : fitted KernelRidge
-        Its ``alpha`` was a list or "auto": it has ``alphas_``, ``alpha_scores_`` and ``alpha_``.
+        With ``alpha`` a list or "auto", so that it has ``alphas_``, ``alpha_scores_`` and ``alpha_``.
     ax : matplotlib Axes, optional
     """
     alphas, scores = _fitted(estimator, "alphas_"), _fitted(estimator, "alpha_scores_")
@@ -293,9 +293,9 @@ def plot_metric(
     estimator : fitted machine with a metric
         It has ``metric_`` and ``feature_importances_``.
     matrix : bool
-        Whether to draw the matrix M, which also shows which columns count together.
+        Whether to draw the matrix M, which also shows the columns that are combined.
     names : iterable of str, optional
-        Of all columns; by default those that the estimator saw in the fit, or numbers.
+        Names of all columns; by default those seen in the fit, or numbers.
     most : int
         Columns shown at most.
     ax : matplotlib Axes, optional
@@ -329,7 +329,7 @@ def plot_metric(
 
 
 def plot_importance(importance: Any, *, most: int = 20, ax: Axes | None = None) -> Axes:
-    """Plot what shuffling each column costs, with intervals; see :class:`nystrom.explanation.Importance`.
+    """Plot the loss of score from shuffling each column, with intervals; see :class:`nystrom.explanation.Importance`.
 
     Parameters
     ----------
@@ -402,7 +402,7 @@ def plot_shapley(
     most: int = 15,
     ax: Axes | None = None,
 ) -> Axes:
-    """Plot the mean size of each column's Shapley values; or for one row, the way from the base to its prediction.
+    """Plot the mean size of each column's Shapley values, or for one row the steps from the base to its prediction.
 
     Parameters
     ----------
@@ -462,7 +462,7 @@ def plot_swarm(
     ax.axvline(0.0, color=_GREY, linewidth=1.0)
     for place, j in enumerate(order):
         column, known = values[:, j], data is not None and np.isfinite(data[:, j]).all()
-        # Points of one of 40 bins are spread evenly about the line, as far as the fullest bin reaches.
+        # Points in each of 40 bins are spread evenly about the line; the fullest bin has the full width.
         bins = np.digitize(column, np.linspace(column.min(), column.max(), 40))
         rank = np.array([np.count_nonzero(bins[:i] == at) for i, at in enumerate(bins)])
         count = np.bincount(bins)
@@ -481,12 +481,12 @@ def plot_swarm(
 
 
 def plot_calibration(calibration: Array, *, ax: Axes | None = None) -> Axes:
-    """Plot how often predicted classes are right against the probability that was given for them.
+    """Plot how often predicted classes are right against their predicted probability.
 
     Parameters
     ----------
     calibration : array of shape (3, bins)
-        Rows, sum of the probability, rows that were right, by bin; see :class:`nystrom.scoring.ClassScores`.
+        Rows, sum of probabilities, and correct rows per bin; see :class:`nystrom.scoring.ClassScores`.
     ax : matplotlib Axes, optional
 
     Returns
@@ -503,7 +503,7 @@ def plot_calibration(calibration: Array, *, ax: Axes | None = None) -> Axes:
 
 
 def plot_errors(truth: Array, guess: Array, *, ax: Axes | None = None) -> Axes:
-    """Plot what is missing from each prediction, truth − prediction, against the prediction.
+    """Plot the residuals, truth − prediction, against the predictions.
 
     Parameters
     ----------
@@ -528,7 +528,7 @@ def plot_scores(sizes: Sequence[int], scores: Sequence[float], name: str, *, ax:
     ----------
     sizes, scores : sequences of numbers
     name : str
-        Of the score.
+        Name of the score.
     ax : matplotlib Axes, optional
 
     Returns
@@ -537,7 +537,7 @@ def plot_scores(sizes: Sequence[int], scores: Sequence[float], name: str, *, ax:
     """
     ax = _axes(ax)
     ax.plot(sizes, scores, color=PALETTE[0], marker="o", linewidth=1.8)
-    # At least 0.05 high: a smaller change would look large, and is mostly chance.
+    # The axis spans at least 0.05, so that small random changes do not look large.
     middle, half = (max(scores) + min(scores)) / 2, max(0.025, 0.6 * (max(scores) - min(scores)))
     ax.set(xscale="log", xlabel="number of landmarks", ylabel=f"{name} on held-out rows")
     ax.set_ylim(middle - half, middle + half)
@@ -551,18 +551,18 @@ def plot_landmarks(
 ) -> Axes:
     """Plot rows and landmarks in the plane.
 
-    Rows of two columns are drawn as they are; others by two columns of the estimator's features.
+    Rows with two columns are drawn directly, others by two columns of the estimator's features.
 
     Parameters
     ----------
     estimator : fitted estimator
-        With ``landmarks_``, and ``transform`` if X has other than two columns.
+        With ``landmarks_``, and ``transform`` unless X has two columns.
     X : array or CSR matrix (n, p)
         The rows to show.
     y : array (n,), optional
         Classes, which give the rows their colours.
     components : pair of int
-        The two columns of the features, where X has other than two columns.
+        The two feature columns to draw, unless X has two columns.
     ax : matplotlib Axes, optional
 
     Returns
@@ -585,7 +585,7 @@ def plot_landmarks(
 
 
 def new_figure(width: float, height: float, n_panels: int = 1, **layout: Any) -> tuple[Figure, list[Axes]]:
-    """Return a figure, apart from any window, and its panels side by side."""
+    """Return a figure that belongs to no window, and its panels side by side."""
     figure = _matplotlib("matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
     return figure, list(np.atleast_1d(figure.subplots(1, n_panels, **layout)))
 
@@ -607,7 +607,7 @@ def to_svg(figure: Figure, name: str) -> str:
 
 
 def save_figure(figure: Figure, path: str | Path, *, dpi: int = 120) -> Path:
-    """Write a figure so that ``path`` holds either the whole picture or what it held before."""
+    """Write a figure so that ``path`` holds either the complete picture or its previous content."""
     path = check_picture_path(path)
     with replacing(path) as unfinished:
         figure.savefig(unfinished, format=path.suffix[1:].lower(), dpi=dpi)
@@ -615,7 +615,7 @@ def save_figure(figure: Figure, path: str | Path, *, dpi: int = 120) -> Path:
 
 
 def check_picture_path(path: str | Path) -> Path:
-    """Return ``path`` if a picture can go there, before any work is spent on it."""
+    """Return ``path`` if a picture can be written there, or raise before any work is done."""
     path = Path(path)
     if path.suffix[1:].lower() not in PICTURE_FORMATS:
         allowed = ", ".join(f".{name}" for name in PICTURE_FORMATS)
@@ -647,7 +647,7 @@ def _fitted(estimator: Any, name: str) -> Any:
 
 
 def _spanned_eigenvalues(estimator: Any) -> Array:
-    """Return all eigenvalues that the landmarks span; none where the fit has not kept what they follow from."""
+    """Return all eigenvalues that the landmarks span; none if the fit has not kept the required statistics."""
     statistics = getattr(getattr(estimator, "map_", None), "statistics", None)
     gram = getattr(statistics, "gram", None)
     if gram is None or len(gram) <= estimator.n_components_:
@@ -676,17 +676,17 @@ def _to_plane(estimator: Any, points: Matrix, components: tuple[int, int]) -> Ar
 
 
 def _short(name: object) -> str:
-    """Return a name that leaves room for the picture."""
+    """Return a name, shortened to leave room for the picture."""
     text = str(name)
-    # A dollar sign would begin a formula.
+    # Matplotlib would read a dollar sign as the start of a formula.
     return (text if len(text) <= 24 else f"{text[:23]}…").replace("$", r"\$")
 
 
 def _class_colour(index: int, count: int) -> Any:
     if count < len(PALETTE):
         return PALETTE[index]
-    # More classes than the palette has colours: an ordered map that keeps its order to the colour-blind,
-    # without its lightest end, which white paper swallows.
+    # More classes than colours in the palette: a colour map whose order the colour-blind can see,
+    # without its lightest end, which is invisible on white paper.
     return _matplotlib("matplotlib").colormaps["viridis"](0.93 * index / (count - 1))
 
 

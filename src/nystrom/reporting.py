@@ -1,4 +1,4 @@
-"""``report``: one page on a fitted model, which works offline. Only this file imports jinja2, on use."""
+"""``report``: one offline page on a fitted model. Only this file imports jinja2, on use."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ from nystrom.scoring import ClassScores, make_scores
 from nystrom.types import Array, RowsLike, TargetLike
 
 BESIDE = ("boosting",)
-# Columns with a picture of their own, points of a scatter plot, rows and classes in tables.
+# Maximum numbers of columns with their own picture, points of a scatter plot, rows and classes in tables.
 _DRAWN, _POINTS, _LISTED, _MOST_CLASSES = 6, 1_000, 10, 12
-# Entries of the rows that are held, at most.
+# Maximum number of entries of the rows held in memory.
 _MOST_ENTRIES = 20_000_000
-# Rows and sizes of the refits with fewer landmarks, and the share that is held out from them.
+# Rows and sizes of the refits with fewer landmarks, and the held-out share of these rows.
 _REFIT_ROWS, _REFIT_SIZES, _HELD_OUT = 4_000, (25, 50, 100, 200, 400, 800), 0.25
 _FOLDS = 5
 _COVERAGES = (0.5, 0.8, 0.9, 0.95)
-# Names of scores as the page shows them, and how.
+# Names and formats of the scores on the page.
 _SHOWN = {
     "R2": ("R²", "{:.4f}"),
     "root mean square error": ("root mean square error", "{:.5g}"),
@@ -68,7 +68,7 @@ def report(
     verbose: bool | int = 0,
     random_state: RandomState = 0,
 ) -> Path:
-    """Write one self-contained page on a fitted model: how good it is beside a baseline, why, and where it fails.
+    """Write one self-contained page on a fitted model: its scores against a baseline, the reasons, and where it fails.
 
     Scores, importances by original column, partial dependence of the leading columns; calibration and confusion of
     classes, errors and the coverage of intervals of numbers; the score with fewer landmarks; rows unlike any landmark.
@@ -77,11 +77,12 @@ def report(
     ----------
     model : fitted machine with a target, or a pipeline that ends with one
     X, y : rows and their target
-        Rows that the model was not fitted to, or its scores are too good. y may be left out where the rows hold it.
+        Use rows that the model was not fitted to; otherwise the scores are too good. y may be omitted if the rows
+        hold it.
     out : path
         The page.
     beside : "boosting" or None
-        Also compare, in five folds of these rows, with scikit-learn's gradient boosting on the same columns.
+        Whether to compare with scikit-learn's gradient boosting on the same columns, in five folds of these rows.
     max_rows : int
         Rows drawn from X, at most.
     verbose : bool or int
@@ -91,7 +92,7 @@ def report(
     Returns
     -------
     Path
-        Of the page.
+        The path of the page.
 
     Examples
     --------
@@ -131,7 +132,7 @@ def _jinja() -> Any:
 
 @dataclass(frozen=True)
 class _Page:
-    """What is known of a model on a sample of rows, section by section."""
+    """The contents of the page on a model and a sample of rows, section by section."""
 
     opened: Opened
     rng: np.random.Generator
@@ -171,7 +172,7 @@ class _Page:
 
     @contextmanager
     def _stage(self, label: str, total: int) -> Iterator[Callable[[int], None]]:
-        """Tell of the progress of a stage by the function that is given."""
+        """Report the progress of a stage through the function that is yielded."""
         self.progress.start(label, total)
         yield self.progress.advance
         self.progress.stop()
@@ -213,7 +214,7 @@ class _Page:
         return scores.result()
 
     def _in_folds(self) -> list[tuple[str, dict[str, Any]]]:
-        """Return the scores of this machine and of boosting, each refitted without the fold that it predicts."""
+        """Return the cross-validated scores of this machine and of boosting."""
         from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
         X, y, machine = self.opened.X, self.y, self.opened.machine
@@ -223,7 +224,7 @@ class _Page:
         boosting = (HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor)(random_state=0)
         folds = (StratifiedKFold if classes else KFold)(_FOLDS, shuffle=True, random_state=0)
         lines = []
-        # Threads of OpenMP wait for each other: on busy cores, boosting took 30 times as long with two.
+        # OpenMP threads wait for each other: on busy cores, boosting with two threads took 30 times as long.
         with self._stage("folds", 2 * len(y)) as advance, threadpool_limits(1, "openmp"):
             for label, estimator in (("this machine, refitted", machine), ("boosting, refitted", boosting)):
                 scores = make_scores(machine)
@@ -258,13 +259,13 @@ class _Page:
         return {"importance": bars, "metric": shares, "dependence": pictures}
 
     def _residuals(self) -> str:
-        """Return the errors of the first target, of at most some rows."""
+        """Return the errors of the first target, for a limited number of rows."""
         few = self.rng.permutation(len(self.y))[:_POINTS]
         truth, guess = self.y.reshape(len(self.y), -1)[few, 0], answer(self.opened.machine, self.opened.X[few])[:, 0]
         return _picture("residuals", lambda ax: plot_errors(truth, guess, ax=ax))
 
     def _coverages(self) -> list[tuple[str, str, str]]:
-        """Return the share of targets in intervals of some coverages, and their mean width; empty without intervals."""
+        """Return the share of targets inside intervals of several coverages, and the mean width; empty if none."""
         machine, rows, truth = self.opened.machine, array_rows(self.opened.X), self.y.reshape(len(self.y), -1)
         if truth.shape[1] > 1:
             return []
@@ -283,14 +284,14 @@ class _Page:
         return [(f"{c:.0%}", f"{i:.1%}", f"{w:.4g}") for c, i, w in zip(_COVERAGES, inside, widths, strict=True)]
 
     def _sizes(self) -> str:
-        """Return the score of refits with fewer landmarks, on a sample of the rows; nothing if they are few."""
+        """Return the score of refits with fewer landmarks on a sample of the rows; nothing if there are few rows."""
         machine, n = self.opened.machine, min(_REFIT_ROWS, len(self.y))
         test, train = np.split(self.rng.permutation(len(self.y))[:n], [int(_HELD_OUT * n)])
         most = min(len(train) // 2, machine.landmarks_.shape[0])
         sizes = [size for size in _REFIT_SIZES if size < most] + [most]
         if len(sizes) < 2 or not (machine.map_.kernel.has_coordinates and isinstance(machine.landmarks, str)):
             return ""
-        # As the kernel was found: neither its width nor a metric is searched again.
+        # Use the fitted kernel: do not search its width or metric again.
         fixed = {"kernel": machine.map_.kernel, "gamma": "scale", "metric": None, "verbose": 0, "n_components": None}
         fixed = {name: value for name, value in fixed.items() if name in machine.get_params()}
         found = []
@@ -338,7 +339,7 @@ def _verdict(found: dict[str, Any]) -> str:
 
 
 def _held_out(score: dict[str, Any] | None) -> str:
-    """Return what the command ``fit`` found on rows that it held out; empty where it is not known."""
+    """Return the scores of the command ``fit`` on its held-out rows; empty if unknown."""
     if score is None:
         return ""
     name = score["name"].replace("R2", "R²")
@@ -355,7 +356,7 @@ def _calibration(scores: ClassScores) -> str:
 
 
 def _confusion(scores: ClassScores) -> dict[str, Any] | None:
-    """Return the rows of the confusion matrix with recall and precision; None of too many classes for a table."""
+    """Return the rows of the confusion matrix with recall and precision; None for too many classes."""
     figures = scores.per_class()
     if len(figures) > _MOST_CLASSES:
         return None

@@ -1,4 +1,4 @@
-"""What is drawn in a terminal by rich: the only file that imports it, on use; its absence is an ``ImportError``."""
+"""Terminal output drawn by rich. Only this file imports rich, on use; without it, it raises ``ImportError``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def make_bar(console: Any) -> Any:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None) -> None:
-    """Print a table on standard output, its first column to the left and the others to the right."""
+    """Print a table on standard output, the first column aligned left and the others right."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -38,6 +38,6 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: st
     for i, column in enumerate(columns):
         table.add_column(Text(column), justify="left" if i == 0 else "right", no_wrap=True)
     for row in rows:
-        # Text, not str: a name with square brackets is no markup.
+        # Text, not str: rich would read square brackets in a str as markup.
         table.add_row(*map(Text, row))
     make_console().print(table)

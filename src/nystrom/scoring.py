@@ -1,4 +1,4 @@
-"""How predictions agree with the truth: summed chunk by chunk, or on held-out rows with an interval."""
+"""Scores of predictions: summed chunk by chunk, or on held-out rows with an interval."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 
 from nystrom.types import Array
 
-# Bins of the scores, whose ties count half in the AUC: it is off by at most the pairs of rows that share a bin.
+# Number of score bins. Ties count half in the AUC, so its error is at most the share of pairs within one bin.
 _RANKS = 2**16
 _CALIBRATION_BINS = 10
 _EPSILON = float(np.finfo(np.float64).eps)
-# Standard deviations of a normal distribution on each side of an interval of 95 %.
+# Half-width of a 95 % interval in standard deviations of a normal distribution.
 DEVIATIONS = 1.96
 
 
@@ -27,7 +27,7 @@ class HeldOut:
     name : str
         "R²" or "accuracy".
     value, low, high : float
-        The score and its interval of 95 %: of an accuracy Wilson's, of R² by the delta method.
+        The score and its 95 % interval: Wilson's for accuracy, the delta method for R².
     losses : array
         The loss of each row; their mean is 1 minus the score.
     """
@@ -64,7 +64,7 @@ def judge(truth: Array, guess: Array, *, classes: bool) -> HeldOut:
     deviations = np.square(truth - truth.mean(axis=0)).sum(axis=1)
     spread = float(deviations.mean())
     if spread == 0:
-        # R² of a constant, as scikit-learn has it.
+        # R² of a constant target, as in scikit-learn.
         value = float(not losses.any())
         return HeldOut("R²", value, value, value, losses)
     value = 1 - float(losses.mean()) / spread
@@ -78,7 +78,7 @@ def hold_out(codes: Array, share: float, rng: np.random.Generator) -> Array:
     Parameters
     ----------
     codes : array
-        The class of each row; zeros where there are none.
+        The class of each row; zeros if there are no classes.
     share : float
         Between 0 and 1.
 
@@ -100,38 +100,38 @@ class Scores(Protocol):
     """Sums over rows whose target is known."""
 
     def add(self, truth: Array, guess: Array) -> None:
-        """Take some rows in."""
+        """Add some rows."""
 
     def judge(self, machine: Any, X: Any, truth: Array) -> None:
-        """Take some rows in as a machine predicts them, with all that it says of them."""
+        """Add some rows with all outputs of a machine for them: predictions, scores, probabilities."""
 
     def result(self) -> dict[str, Any]:
-        """Return the scores by name; the first one after ``rows`` is the one to be told alone."""
+        """Return the scores by name; the first after ``rows`` is the main score."""
 
 
 def make_scores(machine: Any) -> Scores:
-    """Return empty sums of the kind that a machine is judged by."""
+    """Return empty sums of the scores that suit a machine."""
     return ClassScores(machine.classes_) if hasattr(machine, "classes_") else NumberScores()
 
 
 class ClassScores:
-    """Accuracy and figures per class; of scores the AUC, of probabilities log-loss and calibration too.
+    """Accuracy and figures per class; AUC if there are scores; log-loss and calibration if there are probabilities.
 
     Parameters
     ----------
     classes : array
-        Those that are known, sorted; rows of others count as wrong, and not for the AUC and the log-loss.
+        The known classes, sorted. Rows of other classes count as wrong, and are ignored by the AUC and the log-loss.
     """
 
     def __init__(self, classes: Array) -> None:
         self.classes = np.asarray(classes)
         self.pairs: Counter[tuple[Any, Any]] = Counter()
         c = len(self.classes)
-        # Rows by class, by whether they are of it, and by bin of the class's score.
+        # Number of rows by class, by membership in it, and by bin of the class's score.
         self._ranks = np.zeros((c, 2, _RANKS), dtype=np.int64) if c <= 100 else None
         self._likely = 0
         self._log_loss = 0.0
-        # By bin of the probability of the predicted class: rows, sum of it, rows that were right.
+        # Per bin of the probability of the predicted class: rows, sum of probabilities, correct rows.
         self.calibration = np.zeros((3, _CALIBRATION_BINS))
 
     def add(self, truth: Array, guess: Array) -> None:
@@ -173,7 +173,7 @@ class ClassScores:
                 counts[inside] += np.bincount(places[(codes == k) == inside, k], minlength=_RANKS)
 
     def _areas(self) -> Array:
-        """Return the AUC of each class against the others; NaN where the rows are all of it, or none."""
+        """Return the AUC of each class against the others; NaN if all rows or none belong to it."""
         ranks = np.zeros((0, 2, 1)) if self._ranks is None else self._ranks.astype(float)
         outside, inside = ranks[:, 0], ranks[:, 1]
         below = np.cumsum(outside, axis=1) - outside / 2
@@ -181,7 +181,7 @@ class ClassScores:
         return np.divide((inside * below).sum(axis=1), pairs, out=np.full(len(pairs), np.nan), where=pairs > 0)
 
     def per_class(self) -> dict[Any, dict[str, Any]]:
-        """Return rows, recall and precision of each class that is true or predicted in some row; NaN of no rows."""
+        """Return rows, recall and precision of each class that occurs as truth or prediction; NaN for 0 / 0."""
         found = {}
         for label in sorted({label for pair in self.pairs for label in pair}):
             right = self.pairs[label, label]
@@ -209,7 +209,7 @@ class ClassScores:
 
 
 class NumberScores:
-    """R², root mean square and mean absolute error; of several targets, over all of them together."""
+    """R², root mean square error and mean absolute error; several targets are pooled."""
 
     def __init__(self) -> None:
         self._rows = 0
@@ -222,7 +222,7 @@ class NumberScores:
         total = self._rows + count
         mean = truth.mean(axis=0)
         gap = mean - self._mean
-        # Deviations from the mean of all rows, from those of the parts.
+        # Combine the squared deviations of the parts into those from the mean of all rows.
         self._spread += float(np.square(truth - mean).sum() + np.sum(gap * gap) * self._rows * (count / total))
         self._mean = self._mean + gap * (count / total)
         self._rows = total

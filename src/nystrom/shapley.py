@@ -34,15 +34,15 @@ class Explanation:
     Attributes
     ----------
     values : array of shape (n, columns) or (n, columns, t)
-        Of t outputs: several targets, or the scores of three or more classes.
+        t is the number of outputs: several targets, or the scores of three or more classes.
     base_values : float or array of shape (t,)
-        The mean prediction for the background; with the values of a row it sums to that row's prediction.
+        The mean prediction for the background. Added to the values of a row, it gives that row's prediction.
     columns : tuple of str
         The original columns.
     errors : array like values, or None
         Standard errors where the values were sampled; None where they are exact.
     data : array of shape (n, columns) or None
-        The columns as the machine sees them; NaN for those that are not one number.
+        The columns as the machine sees them; NaN for columns that are not a single number.
     """
 
     values: Array
@@ -64,7 +64,7 @@ class Explanation:
         return np.abs(self.values).reshape(*self.values.shape[:2], -1).mean(axis=(0, 2))
 
     def to_frame(self) -> Any:
-        """Return a pandas frame with a row per row and a column per column; of one output."""
+        """Return a pandas frame of the values with a row per explained row, for a single output."""
         if self.values.ndim == 3:
             raise ValueError("a frame holds one output; take values[:, :, k].")
         return make_frame(dict(zip(self.columns, self.values.T, strict=True)))
@@ -78,7 +78,7 @@ class Explanation:
         most: int = 15,
         ax: Axes | None = None,
     ) -> Axes:
-        """Draw mean sizes as bars, or what led from the base value to the prediction for one ``row``.
+        """Draw mean sizes as bars, or for one ``row`` the steps from the base value to its prediction.
 
         With ``kind="swarm"``, draw a point per row and column instead, coloured by the value of the column.
         """
@@ -91,7 +91,7 @@ class Explanation:
         return plot_shapley(values, base, self.columns, row=row, most=most, ax=ax)
 
     def to_shap(self) -> Any:
-        """Return the same as a :class:`shap.Explanation`, for the plots of the package ``shap``."""
+        """Return a :class:`shap.Explanation` for the plots of the package ``shap``."""
         try:
             kind = import_module("shap").Explanation
         except ImportError as error:
@@ -101,13 +101,13 @@ class Explanation:
 
 
 def explain(model: Any, X: RowsLike, background: RowsLike = None, *, random_state: RandomState = 0) -> Explanation:
-    """Return the Shapley values of predictions: what each original column adds, against rows of a background.
+    """Return the Shapley values of predictions: what each original column adds, relative to background rows.
 
     A coalition's value is the mean prediction over the background rows with the coalition's columns set to those of the
     row. Predictions are numbers, or scores of classes (for logistic regression, log-odds). For products over columns
     (the Gaussian, the Laplacian and the overlap kernel, with one bandwidth or one per column, of all or some columns,
     their sums and products) the values are exact: sums over all subsets are integrals of polynomials, which
-    Gauss–Legendre nodes give without error, in O(m p²) per row and background row for m landmarks and p columns. For
+    Gauss–Legendre nodes integrate exactly, in O(m p²) per row and background row for m landmarks and p columns. For
     other kernels they are sampled over orders of the columns, two for each background row, with standard errors.
 
     Parameters
@@ -116,9 +116,9 @@ def explain(model: Any, X: RowsLike, background: RowsLike = None, *, random_stat
     X : rows
         The rows to explain.
     background : rows, optional
-        What a row is compared with, such as training rows; at most 50 are drawn. Without it, from X, if it has 50.
+        The rows to compare with, such as training rows; at most 50 are drawn. By default drawn from X, if it has 50.
     random_state : int, Generator, RandomState or None
-        Of the draws.
+        Seed of the draws.
 
     Examples
     --------
@@ -155,9 +155,9 @@ def explain(model: Any, X: RowsLike, background: RowsLike = None, *, random_stat
     return Explanation(values, base, tuple(span.name for span in spans), errors, data)
 
 
-# From rows (n, p) and one landmark axis (m, p) to the factor of each original column, (n, columns, m).
+# Function of rows (n, p) and landmarks (m, p) that returns the factor of each original column, (n, columns, m).
 _Factors = Callable[[Array, Array], Array]
-# Kernels exp(-gamma · a sum over columns), and what they sum.
+# Kernels exp(-gamma · a sum over columns), with the summand of each.
 _DISTANCES: dict[type, Callable[[Array, Array], Array]] = {
     Gaussian: lambda x, z: np.square(x - z),
     Laplacian: lambda x, z: np.abs(x - z),
@@ -166,7 +166,7 @@ _DISTANCES: dict[type, Callable[[Array, Array], Array]] = {
 
 
 def _product_terms(kernel: Kernel, starts: Array, n_columns: int) -> list[_Factors] | None:
-    """Return functions whose results, multiplied over columns and then added, are the kernel; None without any."""
+    """Return functions whose results, multiplied over columns and then added, give the kernel; None if none exist."""
     if isinstance(kernel, Sum):
         left, right = (_product_terms(part, starts, n_columns) for part in (kernel.left, kernel.right))
         return None if left is None or right is None else [*left, *right]
@@ -185,7 +185,7 @@ def _product_terms(kernel: Kernel, starts: Array, n_columns: int) -> list[_Facto
     if isinstance(kernel, OnColumns):
         owner = np.repeat(np.arange(len(starts)), np.diff([*starts, n_columns]))
         numbers = np.array(kernel.numbers(n_columns))
-        # A factor for each column of the inner kernel: those of one original column need not be neighbours there.
+        # One factor per column of the inner kernel: columns of one original column need not be adjacent there.
         inner = _product_terms(kernel.kernel, np.arange(len(numbers)), len(numbers))
         return None if inner is None else [partial(_gather, f, numbers, owner[numbers], len(starts)) for f in inner]
     if not isinstance(kernel, GammaKernel) or type(kernel) not in _DISTANCES:
@@ -204,7 +204,7 @@ def _product_terms(kernel: Kernel, starts: Array, n_columns: int) -> list[_Facto
 
 
 def _gather(factors: _Factors, numbers: Array, owners: Array, count: int, X: Array, Z: Array) -> Array:
-    """Return the product of the factors of the columns of each original column; 1 for those without any."""
+    """Return for each original column the product of the factors of its columns; 1 if it has none."""
     found = factors(X[:, numbers], Z[:, numbers])
     out = np.ones((len(X), count, len(Z)))
     for j, owner in enumerate(owners):
@@ -213,9 +213,9 @@ def _gather(factors: _Factors, numbers: Array, owners: Array, count: int, X: Arr
 
 
 def _exact(parts: dict[str, Any], terms: list[_Factors], rows: Array, beside: Array, n_columns: int) -> Array:
-    """Return the Shapley values of machines of product kernels, shape (n, columns, t)."""
+    """Return the Shapley values of a machine with a product kernel, shape (n, columns, t)."""
     Z, coef = parts["landmarks"], parts["coef"]
-    # As many nodes as integrate a polynomial of degree columns - 1.
+    # Enough nodes to integrate a polynomial of degree columns - 1 exactly.
     nodes, shares = np.polynomial.legendre.leggauss((n_columns + 1) // 2)
     nodes, shares = (nodes + 1) / 2, shares / 2
     weights = np.full(len(beside), 1 / len(beside))
@@ -235,7 +235,7 @@ def _exact(parts: dict[str, Any], terms: list[_Factors], rows: Array, beside: Ar
 def _sampled(
     machine: Any, rows: Array, beside: Array, spans: Sequence[Span], rng: np.random.Generator
 ) -> tuple[Array, Array]:
-    """Return Shapley values and standard errors, from an order of the columns and its reverse per background row."""
+    """Return sampled Shapley values and standard errors: one column order and its reverse per background row."""
     sums = squares = np.zeros(())
     for row in beside:
         order = rng.permutation(len(spans))

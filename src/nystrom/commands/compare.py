@@ -1,4 +1,4 @@
-"""``nystrom compare``: ways to choose landmarks, and numbers of them, on the user's own rows."""
+"""``nystrom compare``: compare selectors and numbers of landmarks on the user's own rows."""
 
 from __future__ import annotations
 

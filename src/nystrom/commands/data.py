@@ -1,4 +1,4 @@
-"""``nystrom data``: list the sets that can be loaded, and fetch some."""
+"""``nystrom data``: list the data sets that can be loaded, and download some."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry the subcommand out; return the exit code."""
+    """Run the subcommand and return the exit code."""
     if arguments.name:
         found = {name: load(info(name).name)[0].shape for name in arguments.name}
         if arguments.json:

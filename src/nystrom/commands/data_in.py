@@ -1,4 +1,4 @@
-"""The data that a command is given: a table or a matrix, from a file or from standard input."""
+"""The input data of a command: a table or a matrix, from a file or from standard input."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _MAGIC = {b"PAR1": ".parquet", b"ARRO": ".feather", b"\x93NUM": ".npy", b"\x1f\x
 
 @dataclass(frozen=True)
 class Source:
-    """Data to be read, maybe several times.
+    """Input data, which may be read several times.
 
     Attributes
     ----------
     path : str
-        The file; of standard input a copy.
+        The file, or a temporary copy of standard input.
     name : str
-        For messages.
+        The name shown in messages.
     is_table : bool
-        Whether it has named columns of any kind, as CSV and Parquet files do, or is a matrix of numbers.
+        Whether it is a table with named columns of any kind (CSV, Parquet), and not a matrix of numbers.
     """
 
     path: str
@@ -51,7 +51,7 @@ class Source:
 
 @contextmanager
 def open_source(text: str) -> Iterator[Source]:
-    """Give the data that an argument names; "-" is standard input, copied to a temporary file for several passes."""
+    """Yield the data that an argument names; "-" is standard input, copied to a temporary file for several passes."""
     from nystrom.rows.reading import require_file
     from nystrom.tables.source import is_table_file
 
@@ -79,7 +79,7 @@ def open_source(text: str) -> Iterator[Source]:
 
 
 def add_table_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say what a table does not say itself."""
+    """Add the options that describe how to read a table."""
     table = parser.add_argument_group("the table")
     table.add_argument("--drop", type=parse_names, default=[], metavar="COLS", help="columns to leave out: a,b,c")
     table.add_argument(
@@ -103,7 +103,7 @@ def add_table_options(parser: argparse.ArgumentParser) -> None:
 
 
 def given_table_options(args: argparse.Namespace) -> list[str]:
-    """Return the words of the table's options that were given, for another command."""
+    """Return the given table options as command-line words, for another command."""
     given = []
     for name in ("drop", "category", "missing"):
         given += [f"--{name}", ",".join(getattr(args, name))] if getattr(args, name) else []
@@ -114,7 +114,7 @@ def given_table_options(args: argparse.Namespace) -> list[str]:
 
 
 def make_encoder(args: argparse.Namespace) -> Any:
-    """Return the encoder that the options of a table ask for."""
+    """Return an encoder configured by the table options."""
     from nystrom.rows.arrow import MISSING
     from nystrom.tables import TableEncoder
 
@@ -145,7 +145,7 @@ def split_model(model: Any) -> tuple[Any, Any]:
 
 
 def matrix_rows(source: Source, target: str | None = None) -> RowBlocks:
-    """Return the rows of a source without text: all its columns but the target, as numbers."""
+    """Return the rows of a numeric source: all columns except the target."""
     from nystrom import open_rows
 
     chosen: Any = target
@@ -155,7 +155,7 @@ def matrix_rows(source: Source, target: str | None = None) -> RowBlocks:
 
 
 def open_table_of(source: Source, encoder: Any) -> Any:
-    """Return the table of a source as an encoder reads it, under the name that the user knows it by."""
+    """Return the table of a source as an encoder reads it, under the user's name for it."""
     if not source.is_table:
         raise ValueError(f"{source.name} has no column names, but the model was fitted to a table; give a table.")
     return replace(encoder.open(source.path), name=source.name)
@@ -163,14 +163,14 @@ def open_table_of(source: Source, encoder: Any) -> Any:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some consecutive rows: as numbers, and the record batch that they came from where there is one."""
+    """Consecutive rows as numbers, with the record batch that they came from, if any."""
 
     X: Any
     batch: Any = None
 
 
 def chunks(source: Source, encoder: Any, *, keep: bool = False) -> Iterator[Chunk]:
-    """Yield the rows of a source, encoded, in order; with ``keep`` their batches hold every column."""
+    """Yield the encoded rows of a source in order; with ``keep``, their batches hold all columns."""
     if encoder is None:
         for block in matrix_rows(source).iterate():
             yield Chunk(block.X)
@@ -191,19 +191,19 @@ def chunks(source: Source, encoder: Any, *, keep: bool = False) -> Iterator[Chun
 
 
 def of_rows(function: Callable[[Any], Sequence[Any]], X: Any) -> list[Array]:
-    """Return the arrays that a function makes of rows; of no rows, empty ones of the same kind."""
+    """Return the arrays that a function computes from rows; for no rows, empty arrays of the same kind."""
     if X.shape[0]:
         return [np.asarray(values) for values in function(X)]
     return [np.asarray(values)[:0] for values in function(np.zeros((1, X.shape[1])))]
 
 
 class Unseen:
-    """Counts the rows whose category in some column was not there in the fit and has no column of its own."""
+    """Counts the rows with a category that did not occur in the fit and has no column."""
 
     def __init__(self, encoder: Any) -> None:
         from nystrom.tables.columns import UNSEEN
 
-        # Where its columns are, and what they sum to where the category is unknown.
+        # The positions of its columns, and their sum if the category is unknown.
         self._places: dict[str, tuple[slice, float]] = {}
         start = 0
         for column in () if encoder is None else encoder.columns_:
@@ -215,13 +215,13 @@ class Unseen:
         self._rows = 0
 
     def look(self, chunk: Chunk) -> None:
-        """Take some rows in."""
+        """Add some rows."""
         self._rows += chunk.X.shape[0]
         for name, (place, unknown) in self._places.items():
             self._counts[name] += int((chunk.X[:, place].sum(axis=1) == unknown).sum())
 
     def warn(self, source: str) -> None:
-        """Say which columns had such rows."""
+        """Warn about the columns with such rows."""
         found = [f"{name!r} in {count:,} rows" for name, count in self._counts.items() if count]
         if found:
             warn_caller(

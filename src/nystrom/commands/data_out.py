@@ -1,4 +1,4 @@
-"""Results of a command: CSV, JSON Lines, Parquet or .npy; a file appears under its name when it is complete."""
+"""Output of a command: CSV, JSON Lines, Parquet or .npy; a file appears under its name only when complete."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from nystrom.commands.options import require_package
 from nystrom.disk import replacing
 
 TABLE_SUFFIXES = (".csv", ".jsonl", ".parquet", ".npy")
-# Room for any header that is written here; NumPy pads to a multiple of 64.
+# Bytes reserved for the header, enough for any written here; NumPy pads to a multiple of 64.
 _NPY_HEADER_BYTES = 128
 
 
 class _Writer(Protocol):
-    """Appends equally long columns to a file."""
+    """Appends columns of equal length to a file."""
 
     def write(self, columns: dict[str, Any]) -> None: ...
 
@@ -31,7 +31,7 @@ class _Writer(Protocol):
 
 
 class _Csv:
-    """Python's own writer quotes only what needs it, and writes numbers so that they read back the same."""
+    """Python's own CSV writer quotes only where needed, and writes numbers that read back exactly."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -86,7 +86,7 @@ class _Parquet:
 
 
 class _Npy:
-    """The header, which says how many rows there are, is written last."""
+    """The header contains the number of rows, so it is written last."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -124,7 +124,7 @@ class TableOut:
         self.n_rows = 0
 
     def write(self, columns: dict[str, Any]) -> None:
-        """Append rows: equally long columns, by name."""
+        """Append rows, as columns of equal length by name."""
         self.n_rows += len(next(iter(columns.values())))
         self._writer.write(columns)
 
@@ -135,9 +135,9 @@ class TableOut:
 
 @contextmanager
 def open_output(path: str, *, lines: bool = False) -> Iterator[TableOut]:
-    """Give a place to write columns to: a file that appears when it is complete, or standard output.
+    """Yield a writer of columns: a file that appears when it is complete, or standard output.
 
-    Standard output takes CSV, or one JSON object per row with ``lines``.
+    Standard output gets CSV, or with ``lines`` one JSON object per row.
     """
     suffix = (".jsonl" if lines else ".csv") if path == "-" else Path(path).suffix.lower()
     if suffix == ".parquet":
@@ -156,7 +156,7 @@ def open_output(path: str, *, lines: bool = False) -> Iterator[TableOut]:
 
 
 def tell_written(out: TableOut, what: str, path: str, *, as_json: bool) -> None:
-    """Say how many rows went to a file: on standard error, or as JSON on standard output."""
+    """Report how many rows were written to a file: on standard error, or as JSON on standard output."""
     if path == "-":
         return
     if as_json:
@@ -171,7 +171,7 @@ def print_json(value: Any) -> None:
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """Return plain values and NumPy's as JSON; numbers that JSON lacks (NaN, infinity) are null."""
+    """Return Python and NumPy values as JSON; NaN and infinity, which JSON lacks, become null."""
     return json.dumps(_plain(value), indent=indent, ensure_ascii=False, allow_nan=False)
 
 

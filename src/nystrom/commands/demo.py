@@ -1,4 +1,4 @@
-"""``nystrom demo``: landmarks on the digits that scikit-learn carries, how good they are, and one picture."""
+"""``nystrom demo``: landmarks on scikit-learn's digits, their errors, and one picture."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TRIALS = 3
 
 @dataclass(frozen=True)
 class Run:
-    """One fit: what was asked, how far K ≈ L Lᵀ is off in Frobenius norm, and how long it took."""
+    """One fit: its settings, its error ‖K − L Lᵀ‖ in Frobenius norm, and its time."""
 
     selector: str
     n_landmarks: int
@@ -113,7 +113,7 @@ def compare(X: Array, K: Array) -> Iterator[Run]:
 def relative_error(K: Array, L: Array) -> float:
     """Return ‖K − L Lᵀ‖ / ‖K‖ in Frobenius norm from ‖K‖² − 2 tr(Lᵀ K L) + ‖Lᵀ L‖².
 
-    This form makes no second n × n matrix; cancellation leaves it eight digits, and the table shows four.
+    This form needs no second n × n matrix; after cancellation eight digits remain, and the table shows four.
     """
     total = np.vdot(K, K)
     residual = total - 2 * np.vdot(K @ L, L) + np.linalg.norm(L.T @ L) ** 2
@@ -134,18 +134,18 @@ def draw(runs: list[Run], best: float, model: Any, X: Array, y: Array) -> Figure
     plotting.plot_error(map(asdict, runs), best=best, ax=errors)
     errors.set_title(f"The kernel matrix of {len(X):,} digits at rank {RANK}", loc="left", fontsize=11)
     errors.set(ylabel="relative error (Frobenius)", xticks=SIZES)
-    # The first feature is nearly constant (all are digits); the next two tell them apart.
+    # The first feature is nearly constant; the next two separate the digits.
     plotting.plot_landmarks(model, X, y, components=(1, 2), ax=plane)
     plane.set_title(f"Two of the {RANK} features, and the {len(model.landmarks_)} landmarks", loc="left", fontsize=11)
     plane.grid(visible=False)
     plane.tick_params(length=0, labelbottom=False, labelleft=False)
-    figure.draw_without_rendering()  # the panels take their final shape here, which square tiles depend on
+    figure.draw_without_rendering()  # fixes the shape of the panels, which square tiles depend on
     draw_tiles(plane, model.transform(model.landmarks_)[:, 1:3], model.landmarks_.reshape(-1, 8, 8))
     return figure
 
 
 def draw_tiles(ax: Axes, positions: Array, images: Array) -> None:
-    """Draw each landmark as the small image that it is, framed, at its place in the plane."""
+    """Draw each landmark as a small framed image at its position in the plane."""
     left, right, bottom, top = ax.axis()
     box = ax.get_window_extent()
     half_width = 0.026 * (right - left)

@@ -1,4 +1,4 @@
-"""``nystrom error``: how far the kernel matrix of some rows is from what the landmarks of a model make of it."""
+"""``nystrom error``: the error of a model's approximation of the kernel matrix of some rows."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check_directions(machine: Any, path: str) -> None:
-    """Raise if the rank was cut and the file does not hold what was kept."""
+    """Raise if the rank was cut and the file lacks the statistics that the error needs."""
     from nystrom.models.values import LeftOut
 
     cut = machine._cuts_map and machine.n_components is not None

@@ -60,18 +60,18 @@ MODELS = {
 }
 _UNSUPERVISED = ("pca", "cluster", "spectral", "features")
 _CLASSIFIERS = ("classifier", "logistic", "svc")
-# Tried in turn where --max-memory is too small for the default of 1,000.
+# Numbers of landmarks to try in order if --max-memory is too small for the default of 1,000.
 _FEWER_LANDMARKS = (500, 250, 100, 50)
-# Parameters of estimators that are options of their own.
+# Estimator parameters that have their own option.
 _PARAMETERS = (
     *("n_landmarks", "n_components", "n_clusters", "kernel", "gamma", "degree", "coef0", "metric", "alpha", "C"),
     *("epsilon", "class_weight", "landmarks", "solver", "tol", "max_iter"),
 )
-# Columns that the summary says lead.
+# Number of leading columns named in the summary.
 _MOST_LEADING = 5
-# Columns that are listed one by one in the summary.
+# Maximum number of columns listed individually in the summary.
 _MOST_LINES = 30
-# Encoded rows up to this many bytes (or a quarter of --max-memory) are held; more are spooled to a temporary file.
+# Keep encoded rows in memory up to this many bytes (or a quarter of --max-memory), else in a temporary file.
 _HELD_BYTES = 512 * 2**20
 
 
@@ -160,7 +160,7 @@ def run(args: argparse.Namespace) -> int:
             + "."
         )
     began = time.perf_counter()
-    # Where nobody asked for a number, fewer landmarks are no news.
+    # Fewer landmarks are worth a warning only if the user gave their number.
     quiet = silenced() if args.n_landmarks else silenced(FewerLandmarksWarning)
     with open_source(args.data) as source, tempfile.TemporaryDirectory(prefix="nystrom-") as scratch, quiet:
         job = _open_table(args, source, Path(scratch)) if source.is_table else _open_matrix(args, source)
@@ -177,7 +177,7 @@ def run(args: argparse.Namespace) -> int:
 
 @dataclass
 class _Job:
-    """Rows as a machine takes them, and the machine; ``labels`` are the classes whose numbers are the target."""
+    """Encoded rows and the machine to fit; ``labels`` are the classes that the integer target indexes."""
 
     rows: RowBlocks
     machine: Any
@@ -198,7 +198,7 @@ def _open_table(args: argparse.Namespace, source: Source, scratch: Path) -> _Job
     encoder = make_encoder(args)
     table = open_table_of(source, encoder)
     encoder.fit(table)
-    release_arrow()  # what decoding held, before the fit takes its own
+    release_arrow()  # free the memory of decoding before the fit
     choice, why = _choose(args.model, encoder.target_)
     labels = encoder.class_labels() if choice in _CLASSIFIERS else None
     if labels is not None and len(labels) == 1:
@@ -234,7 +234,7 @@ def _open_matrix(args: argparse.Namespace, source: Source) -> _Job:
 
 
 def _fit(args: argparse.Namespace, job: _Job) -> dict[str, Any]:
-    """Judge a first fit on held-out rows, fit all rows, and return the model with what is told of it."""
+    """Score a first fit on held-out rows, fit all rows, and return the model with its summary."""
     from nystrom.explanation import leading_columns
 
     said = dict.fromkeys(("score", "advice"))
@@ -248,7 +248,7 @@ def _fit(args: argparse.Namespace, job: _Job) -> dict[str, Any]:
         said = _try(args, job, fit, tell)
     tell(f"fit to all {job.rows.shape[0]:,} rows")
     machine = fit(job.machine, job.rows)
-    machine.set_params(verbose=0)  # progress is that of the fit, not of later predictions
+    machine.set_params(verbose=0)  # show progress of the fit only, not of later predictions
     if job.learns and said["score"] is None:
         said["score"] = _score(machine, job.rows)
     elif said["score"] is not None:
@@ -266,7 +266,7 @@ def _fit(args: argparse.Namespace, job: _Job) -> dict[str, Any]:
 
 
 def _try(args: argparse.Namespace, job: _Job, fit: trial.Fit, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Return the score of a first fit on rows held out from it, and what is likely to do better."""
+    """Return the score of a first fit on its held-out rows, and advice on likely improvements."""
     from sklearn.base import clone
 
     from nystrom.commands import trial
@@ -285,14 +285,14 @@ def _try(args: argparse.Namespace, job: _Job, fit: trial.Fit, tell: Callable[[st
     tell("compare with fewer landmarks and other kernels")
     m = machine.landmarks_.shape[0]
     if "n_landmarks" not in _given(args) and m < np.count_nonzero(~tried.held):
-        job.machine.set_params(n_landmarks=m)  # the fit that was judged, also where it is learned how many there are
+        job.machine.set_params(n_landmarks=m)  # the size that was scored, even if chosen by the fit
     advice = trial.advise(machine, tried, score, fit, set(_given(args)))
     hints = [column for column in job.described.get("encoding", []) if "--" in column["note"]]
     return {"score": score, "advice": [*advice, *(f"{hint['name']} {hint['note']}" for hint in hints)]}
 
 
 def _fit_machine(machine: Any, rows: Any, *, given: bool) -> Any:
-    """Fit; where nobody gave a number of landmarks and the memory allowed is too small for the default, take fewer."""
+    """Fit; if no number of landmarks is given and the memory limit is too small for the default, use fewer."""
     from nystrom.exceptions import MemoryBudgetError
 
     for fewer in () if given else _FEWER_LANDMARKS:
@@ -346,13 +346,13 @@ def _make_machine(args: argparse.Namespace, choice: str, rows: RowBlocks) -> Any
     }
     given = _given(args)
     if args.max_time is not None:
-        # A first fit that held-out rows judge takes as long as the last.
+        # A first fit for the held-out score takes as long as the final one.
         limit = check_seconds(float(args.max_time) if args.max_time.isdigit() else args.max_time, "--max-time")
         given["max_time"] = (limit or 0.0) / (2 if args.holdout else 1)
     if "alpha" in allowed and choice not in _UNSUPERVISED:
         wanted["alpha"] = "auto"
     if choice in _UNSUPERVISED:
-        # Twice the rank, the estimators' own default, is few for a table.
+        # The estimators' default, twice the rank, is too few for a table.
         wanted["n_landmarks"] = 1000
         if choice != "pca" and isinstance(args.n_landmarks, int):
             wanted["n_components"] = min(100, args.n_landmarks)
@@ -368,24 +368,24 @@ def _make_machine(args: argparse.Namespace, choice: str, rows: RowBlocks) -> Any
             raise ValueError(
                 f"--model {choice} ({kind.__name__}) has no parameter {name!r}; it has {', '.join(sorted(allowed))}."
             )
-    # "none" is what the shell says for None.
+    # "none" on the command line means None.
     return kind(**{**wanted, **{name: None if value == "none" else value for name, value in given.items()}})
 
 
 def _near(rows: Any, max_memory: Any, scratch: Path) -> Any:
-    """Return encoded rows where passes read them fast: in memory if they are small, else in a temporary file."""
+    """Return encoded rows stored for fast passes: in memory if they are small, else in a temporary file."""
     from nystrom.engine.memory import parse_memory
     from nystrom.rows import array_rows
     from nystrom.rows.binary import spool
 
     size = rows.shape[0] * (rows.shape[1] + 1) * 8
     budget = parse_memory(max_memory)
-    # The rows are there twice while their pieces are joined.
+    # Joining the pieces needs twice the memory of the rows.
     if size <= (_HELD_BYTES if budget is None else budget // 4):
         pieces = list(rows.pieces())
         release_arrow()
         held = array_rows(np.concatenate([piece.X for piece in pieces]))
-        held.held_bytes = size  # the fit takes what is left of the budget
+        held.held_bytes = size  # the fit gets the rest of the budget
         return held.with_target(np.concatenate([piece.y for piece in pieces])) if rows.has_target else held
     if shutil.disk_usage(scratch).free < 2 * size:
         return rows  # decoded again in every pass
@@ -412,7 +412,7 @@ def _describe(machine: Any, target: str | None, why: str) -> dict[str, Any]:
         "landmarks": int(machine.landmarks_.shape[0]),
         "kernel": repr(machine.kernel_),
     }
-    # Machines solved by conjugate gradients have no factor, and so neither rank nor error.
+    # Machines solved by conjugate gradients have no factor, hence neither rank nor error.
     if hasattr(machine, "certificate_"):
         described.update(rank=int(machine.n_components_), trace_error=float(machine.certificate_.trace.value))
     for name in ("alpha_", "amplitude_", "inertia_"):
@@ -424,7 +424,7 @@ def _describe(machine: Any, target: str | None, why: str) -> dict[str, Any]:
 
 
 def _column_lines(columns: list[dict[str, Any]]) -> list[str]:
-    """Return a line per column; of many columns one per kind, and one for each that has a note."""
+    """Return a line per column; for many columns, a line per kind and per column with a note."""
     odd = [column for column in columns if column["note"]] if len(columns) > _MOST_LINES else columns
     lines = [f"{c['name']}: {c['kind']}" + (f" ({c['note']})" if c["note"] else "") for c in odd[:_MOST_LINES]]
     if len(odd) > _MOST_LINES:
@@ -436,7 +436,7 @@ def _column_lines(columns: list[dict[str, Any]]) -> list[str]:
 
 
 def _rounded(text: str) -> str:
-    """Return a text with its numbers in four digits."""
+    """Return a text with its numbers rounded to four digits."""
     return re.sub(r"\d+\.\d{5,}(?:e[+-]?\d+)?", lambda found: f"{float(found[0]):.4g}", text)
 
 

@@ -70,7 +70,7 @@ def describe(path: str) -> dict[str, Any]:
         found.update(landmarks=machine.landmarks_.shape[0], inputs=machine.n_features_in_, kernel=repr(machine.kernel_))
     if hasattr(machine, "certificate_"):
         error = machine.certificate_.trace
-        # A file may have been written by hand, without a rank.
+        # A handwritten file may lack a rank.
         found.update(rank=getattr(machine, "n_components_", None), rows=machine.certificate_.n_rows, error=str(error))
     if hasattr(machine, "classes_"):
         found["classes"] = ", ".join(map(str, machine.classes_[:20])) + (", …" if len(machine.classes_) > 20 else "")

@@ -33,12 +33,12 @@ COMMANDS = (
 )
 
 USER_ERROR = 2
-INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
+INTERRUPTED = 130  # exit code that a shell reports after Ctrl-C
 BROKEN_PIPE = 141
 
 
 class _Version(argparse.Action):
-    """Print the version, and whether the compiled loops are in use: an install without them says nothing."""
+    """Print the version, and whether the compiled loops are in use, since an install without them succeeds silently."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from nystrom.loops.extension import instruction_set
@@ -71,18 +71,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     argv : sequence of str, optional
-        The words after ``nystrom``; those of this process if None.
+        The words after ``nystrom``; None for the arguments of this process.
     """
     args = argparse.Namespace(traceback=False)
     try:
-        # Inside, because it imports the commands, and Ctrl-C may come while that is under way.
+        # Inside the try block: this imports the commands, and Ctrl-C may arrive meanwhile.
         parser = make_parser()
         args = parser.parse_args(argv)
         if not hasattr(args, "run"):
             parser.print_help(sys.stderr)
             return USER_ERROR
         run: Callable[[argparse.Namespace], int | None] = args.run
-        # The program has its process to itself, so the filters of all threads are its own.
+        # The program owns its process, so it may set the warning filters of all threads.
         with warnings.catch_warnings():
             warnings.simplefilter("default", UserWarning)
             warnings.showwarning = _show_warning
@@ -104,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _message(error: Exception) -> str:
-    """Return what went wrong, in one line, without the number that the system gives it."""
+    """Return the error in one line, without the system's error number."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}"
     return " ".join(str(error).split())

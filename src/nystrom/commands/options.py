@@ -16,15 +16,15 @@ JSON_HELP = "print the summary as JSON; without --out FILE, the rows themselves,
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, and not a page of usage above it."""
+    """A parser that reports errors in one line, without the usage text."""
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong, and which command explains it."""
+        """Report the error, and the command that shows the help."""
         self.exit(2, f"nystrom: error: {message}; see {self.prog} --help\n")
 
 
 def parse_count(text: str) -> int:
-    """Return a whole number of at least 1, also from 1e9.
+    """Return a whole number of at least 1; notation such as 1e9 is accepted.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_number_or_word(text: str) -> Any:
-    """Return a number where the text is one, None for "none", or else the word."""
+    """Return the text as a number if possible, None for "none", or else the text."""
     if text.lower() == "none":
         return None
     try:
@@ -89,7 +89,7 @@ def parse_share(text: str) -> float:
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
-    """Return the name and the value of ``name=value``, the value read as JSON where it is JSON.
+    """Return the name and the value of ``name=value``, the value parsed as JSON if possible.
 
     Examples
     --------
@@ -132,7 +132,7 @@ def parse_date_format(text: str) -> tuple[str | None, str]:
 def check_output(path: str, allowed: tuple[str, ...], *, inputs: Sequence[str] = ()) -> str:
     """Return the path of an output that can be written, or raise before any work is done; "-" is standard output.
 
-    It must not be one of the files that are read, ``inputs``.
+    It must not be one of the input files, ``inputs``.
     """
     if path == "-":
         return path
@@ -156,7 +156,7 @@ def check_output(path: str, allowed: tuple[str, ...], *, inputs: Sequence[str] =
 
 
 def require_package(name: str, extra: str, purpose: str) -> None:
-    """Raise at the start of a command if a package is missing that it needs at its end."""
+    """Raise at the start of a command if a package that it needs later is missing."""
     from importlib.util import find_spec
 
     from nystrom.exceptions import MissingDependencyError

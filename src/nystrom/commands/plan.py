@@ -1,4 +1,4 @@
-"""``nystrom plan``: what a fit will cost, before it starts."""
+"""``nystrom plan``: predict the cost of a fit."""
 
 from __future__ import annotations
 

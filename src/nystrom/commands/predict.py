@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         unseen = Unseen(encoder)
         with open_output(args.out, lines=args.json) as out:
             progress = make_progress(args.out != "-" and not args.quiet)
-            progress.start("predict", 0)  # how many rows a table has is known at its end
+            progress.start("predict", 0)  # the number of rows of a table is unknown until its end
             for chunk in chunks(source, encoder, keep=args.keep):
                 unseen.look(chunk)
                 out.write(_columns(machine, chunk, name, proba=args.proba, std=args.std, interval=args.interval))
@@ -104,7 +104,7 @@ def _columns(
         if predicted.ndim == 1
         else {f"{name}_{j}": predicted[:, j] for j in range(predicted.shape[1])}
     )
-    # A column of the data with the name of a prediction stays: the prediction gets another name.
+    # If a data column has the name of a prediction, the prediction is renamed.
     while any(key in columns for key in (*added, *last)):
         added = {f"predicted_{key}": value for key, value in added.items()}
         last = {f"predicted_{key}": value for key, value in last.items()}

@@ -1,4 +1,4 @@
-"""``nystrom score``: how good a saved model is on rows whose target is known."""
+"""``nystrom score``: the score of a saved model on rows with a known target."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, tit
     Parameters
     ----------
     columns : sequence of str
-        The heads.
+        The column headings.
     rows : iterable of sequences
-        One value per column, printed with ``str``; format numbers before.
+        One value per column, printed with ``str``; format numbers beforehand.
     title : str, optional
         A line above.
 

@@ -1,4 +1,4 @@
-"""How good a fit will be: a first fit to some of the rows, judged on those held out, and what else is worth a try."""
+"""A first fit to some of the rows, its score on the held-out rows, and advice on likely improvements."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from nystrom.rows.draw import take_with_targets
 from nystrom.scoring import HeldOut, hold_out, judge, make_scores
 from nystrom.types import Array, Matrix
 
-# With fewer rows, a score on some of them says nothing.
+# Minimum number of rows for a held-out score to be meaningful.
 LEAST_ROWS = 20
-# Rows of the first fit, held in memory; more rows are represented by a sample.
+# Maximum size of the first fit's rows, which are held in memory; larger tables are sampled.
 _MOST_BYTES = 256 * 2**20
-# Rows and landmarks with which kernels are compared.
+# Numbers of rows and landmarks used to compare kernels.
 _SMALL = {"n_rows": 2_500, "n_landmarks": 500}
-# What is worth a mention: errors lower by this share, and by this many standard errors.
+# Minimum improvement to mention: as a share of the error, and in standard errors.
 _GAIN, _ERRORS = 0.02, 2.0
-# A class is missed if less than this share of its rows is found.
+# A class counts as missed if its recall is below this.
 _FOUND = 0.5
 
 Fit = Callable[[Any, RowBlocks], Any]
@@ -34,7 +34,7 @@ Fit = Callable[[Any, RowBlocks], Any]
 
 @dataclass(frozen=True)
 class Trial:
-    """Rows in memory, some of them held out from a first fit; ``n_rows`` of the table there are in all."""
+    """Rows in memory, some of them held out from a first fit; the whole table has ``n_rows``."""
 
     X: Matrix
     y: Array
@@ -43,10 +43,10 @@ class Trial:
     classes: bool
 
     def train(self, most: int | None = None) -> RowBlocks:
-        """Return the rows that are not held out, or ``most`` of them."""
+        """Return the rows that are not held out, at most ``most`` of them."""
         chosen = np.flatnonzero(~self.held)
         if most is not None and most < len(chosen):
-            # The rows may be in some order.
+            # Draw at random, because the rows may be sorted.
             chosen = chosen[np.linspace(0, len(chosen) - 1, most).astype(int)]
         rows = array_rows(self.X[chosen])
         rows.held_bytes = 2 * int(rows.block_bytes / rows.block_rows * len(self.y))
@@ -59,7 +59,7 @@ class Trial:
 
 
 def make_trial(rows: RowBlocks, share: float, *, classes: bool, max_memory: Any, seed: int) -> Trial | None:
-    """Return the rows with a share of them held out, or a sample of what is too much to hold; None of too few rows."""
+    """Return the rows with a share held out, sampled if they are too large for memory; None for too few rows."""
     n, budget, rng = rows.shape[0], parse_memory(max_memory), np.random.default_rng(seed)
     if n < LEAST_ROWS:
         return None
@@ -76,7 +76,7 @@ def make_trial(rows: RowBlocks, share: float, *, classes: bool, max_memory: Any,
 
 
 def describe(machine: Any, trial: Trial, labels: Array | None) -> dict[str, Any]:
-    """Return the scores of a machine on the held-out rows, beside those of a baseline, as plain values."""
+    """Return the scores of a machine and of a baseline on the held-out rows, as plain values."""
     judged, y = trial.judge(machine), trial.y[trial.held]
     scores = make_scores(machine)
     scores.judge(machine, trial.X[trial.held], y)
@@ -106,17 +106,17 @@ def describe(machine: Any, trial: Trial, labels: Array | None) -> dict[str, Any]
 
 
 def advise(machine: Any, trial: Trial, score: dict[str, Any], fit: Fit, given: set[str]) -> list[str]:
-    """Return what is likely to do better, as options with the reason; the first two were tried on the same rows.
+    """Return options that are likely to help, with reasons; the first two were tried on the same rows.
 
     Parameters
     ----------
     machine : fitted to the rows that are not held out
     score : dict
-        What :func:`describe` said of it.
+        The result of :func:`describe` for it.
     fit : callable
         Fits a machine to rows.
     given : set of str
-        Parameters that the user has set: these are not argued with.
+        Parameters set by the user; no other value is suggested for them.
     """
     advice = []
     with silenced(ApproximationWarning, FewerLandmarksWarning):
@@ -137,18 +137,18 @@ def advise(machine: Any, trial: Trial, score: dict[str, Any], fit: Fit, given: s
 
 
 def _gain(before: HeldOut, after: HeldOut) -> float:
-    """Return by what share errors are lower, where that is clear; else 0."""
+    """Return the share by which errors are lower if the difference is clear, else 0."""
     change = before.losses - after.losses
     clear = change.mean() > _ERRORS * change.std() / np.sqrt(len(change))
     return float(change.mean() / before.losses.mean()) if clear and before.losses.any() else 0.0
 
 
 def _landmarks(machine: Any, trial: Trial, judged: HeldOut, fit: Fit, given: set[str]) -> str:
-    """Return advice to take more landmarks, if twice as many as half of them were worth it."""
+    """Return advice to use more landmarks, if the step from half of them to all of them helped."""
     m, n = machine.landmarks_.shape[0], int((~trial.held).sum())
     if {"n_landmarks", "landmarks", "n_components"} & given or m >= n or m < 2 or not machine.kernel_.has_coordinates:
         return ""
-    # As the kernel was found: neither its width nor a metric is searched again.
+    # Use the fitted kernel: do not search its width or metric again.
     fixed = {"kernel": machine.kernel_, "gamma": "scale", "metric": None, "n_landmarks": m // 2}
     names = machine.get_params(deep=False)
     half = fit(clone(machine).set_params(**{key: value for key, value in fixed.items() if key in names}), trial.train())
@@ -160,7 +160,7 @@ def _landmarks(machine: Any, trial: Trial, judged: HeldOut, fit: Fit, given: set
 
 
 def _kernel(machine: Any, trial: Trial, fit: Fit, given: set[str]) -> str:
-    """Return advice to take another kernel, if one is better on a part of the rows."""
+    """Return advice to use another kernel, if one is better on a part of the rows."""
     if {"kernel", "gamma", "metric"} & given or not hasattr(type(machine), "metric_"):
         return ""
     small = trial.train(_SMALL["n_rows"])

@@ -1,4 +1,4 @@
-"""The sets of the LIBSVM archive by name, stand-ins marked as such, and sets that are generated."""
+"""Data sets of the LIBSVM archive by name, marked stand-ins for some of them, and generated sets."""
 
 from nystrom.datasets.loader import (
     DatasetInfo,

@@ -1,4 +1,4 @@
-"""``load``: a set by its name, from the data home, the cache of parsed files or the archive."""
+"""``load``: load a data set by name, from the data home, the cache of parsed files or the archive."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Split = Literal["train", "test"]
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What is known of a set before it is loaded; each field is explained at the top of ``registry.toml``."""
+    """The registry entry of a data set; ``registry.toml`` explains each field at its top."""
 
     name: str
     task: str
@@ -51,7 +51,7 @@ class DatasetInfo:
 
     @property
     def stand_in(self) -> bool:
-        """Whether this set only stands in for one that could not be had."""
+        """Whether this set replaces one that was not available."""
         return self.stand_in_for is not None
 
     def file_of(self, split: Split) -> str:
@@ -67,11 +67,11 @@ class DatasetInfo:
         return name
 
     def rows_of(self, split: Split) -> int | None:
-        """Return the number of rows that ``split`` should have, where it is known."""
+        """Return the number of rows that ``split`` should have, if known."""
         return self.n if split == "train" else self.n_test
 
     def address_of(self, split: Split) -> str | None:
-        """Return where the archive serves ``split``; None for sets that it does not hold."""
+        """Return the address of ``split`` in the archive; None for sets that it does not hold."""
         return f"{archive()}/{self.folder}/{self.file_of(split)}" if self.folder else None
 
 
@@ -94,7 +94,7 @@ def registry() -> dict[str, DatasetInfo]:
 
 
 def info(name: str) -> DatasetInfo:
-    """Return what is known of the set ``name``.
+    """Return the registry entry of the set ``name``.
 
     Examples
     --------
@@ -171,7 +171,7 @@ def data_homes() -> tuple[Path, ...]:
 
 
 def find_file(name: str) -> Path | None:
-    """Return the data file ``name``, under its own or another compression's suffix, or None."""
+    """Return the data file ``name``, with its own or another compression suffix, or None."""
     stem = name
     for suffix in _SUFFIXES[1:]:
         stem = stem.removesuffix(suffix)
@@ -185,10 +185,10 @@ def find_file(name: str) -> Path | None:
 
 
 def is_writable(folder: Path) -> bool:
-    """Return whether files may be put in ``folder``.
+    """Return whether files may be written to ``folder``.
 
-    The write bits count even for the superuser, who could write anyway: a folder that its owner has marked as
-    read-only is left alone.
+    The write bits count even for the superuser, who could write anyway: a folder that its owner has marked as read-only
+    is not written to.
     """
     try:
         mode = folder.stat().st_mode
@@ -198,7 +198,7 @@ def is_writable(folder: Path) -> bool:
 
 
 def download_folder() -> Path:
-    """Return the first data home that exists and can be written to, or that could be made; nothing is made here."""
+    """Return the first data home that is writable or could be created; nothing is created here."""
     for home in data_homes():
         parent = next((folder for folder in (home, *home.parents) if folder.exists()), home)
         if parent.is_dir() and is_writable(parent):
@@ -207,9 +207,9 @@ def download_folder() -> Path:
 
 
 def parsed_path(source: Path) -> Path | None:
-    """Return where the binary form of ``source`` is kept: in the user's cache, or where ``NYSTROM_CACHE`` says.
+    """Return the path of the binary form of ``source``: in the user's cache, or in ``NYSTROM_CACHE``.
 
-    The environment variable names a folder, or is ``off`` for none.
+    The environment variable names a folder, or is ``off`` for no cache.
     """
     chosen = os.environ.get("NYSTROM_CACHE", "")
     if chosen.lower() in ("off", "0", "no", "false"):
@@ -224,7 +224,7 @@ _LINE = re.compile(r"([0-9a-fA-F]{64})\s+\*?(.+)")
 
 
 def pinned(name: str, registered: str | None, given: str | None) -> str | None:
-    """Return the checksum that a file must have: the one given, else of ``NYSTROM_CHECKSUMS``, else the registry's.
+    """Return the expected checksum of a file: the given one, else from ``NYSTROM_CHECKSUMS``, else from the registry.
 
     The environment variable names a file in the form of sha256sum: a checksum and a file's name per line.
     """
@@ -237,13 +237,13 @@ def pinned(name: str, registered: str | None, given: str | None) -> str | None:
 
 
 def record(path: Path) -> None:
-    """Write the checksum of a new download beside it."""
+    """Write the checksum of a new download to a file in the same folder."""
     with replacing(_beside(path)) as temporary:
         temporary.write_text(f"{_digest(path)}  {path.name}\n")
 
 
 def verify(path: Path, expected: str | None) -> None:
-    """Raise unless the file has the checksum that is expected, or that was recorded; without either, accept it."""
+    """Raise unless the file has the expected or the recorded checksum; if there is neither, accept it."""
     recorded = _checksums_in(_beside(path)).get(path.name) if _beside(path).is_file() else None
     wanted = expected or recorded
     if wanted is None:
@@ -279,7 +279,7 @@ def fetch(address: str, folder: Path, *, sha256: str | None, progress: bool | No
     """Download ``address`` into ``folder`` and return the file.
 
     The file appears under its name only when it is complete and, where ``sha256`` is known, correct.
-    ``progress`` shows a bar (default: if standard error is a terminal and the package tqdm is there).
+    ``progress`` shows a bar (default: if standard error is a terminal and the package tqdm is installed).
     """
     try:
         import pooch
@@ -303,7 +303,7 @@ def fetch(address: str, folder: Path, *, sha256: str | None, progress: bool | No
 
 
 def missing(name: str, address: str | None, folder: Path) -> DataUnavailableError:
-    """Return the error for a file that is not here and is not to be downloaded, or cannot be."""
+    """Return the error for a missing file that may not or cannot be downloaded."""
     return DataUnavailableError(_advice(name, address, folder, "it is not in the data home"))
 
 
@@ -331,7 +331,7 @@ _VERSION = 2
 
 
 def cached(source: Path, parse: Callable[[], tuple[SparseMatrix, Array]]) -> tuple[SparseMatrix, Array]:
-    """Return what ``parse`` makes of ``source``, from the cache if the source has not changed since."""
+    """Return the result of ``parse`` for ``source``, from the cache if the source has not changed since."""
     stamp = _stamp(source)
     place = parsed_path(source)
     found = None if place is None else _read(place, stamp)
@@ -344,7 +344,7 @@ def cached(source: Path, parse: Callable[[], tuple[SparseMatrix, Array]]) -> tup
 
 
 def _stamp(source: Path) -> Array:
-    # Inodes may need all 64 bits, without a sign.
+    # Inode numbers may need 64 unsigned bits.
     return np.array([_VERSION, *Stamp.of(source).states[0]], dtype=np.uint64)
 
 
@@ -362,7 +362,7 @@ def _read(place: Path, stamp: Array) -> tuple[SparseMatrix, Array] | None:
 
 
 def _write(place: Path, X: SparseMatrix, y: Array, stamp: Array) -> None:
-    """Keep what was parsed; a cache that cannot be kept is no reason to fail."""
+    """Cache the parsed data; failure to write the cache is not an error."""
     narrow = X.data.astype(np.float32)
     data = narrow if np.array_equal(narrow, X.data) else X.data
     shape = np.array(X.shape, dtype=np.int64)
@@ -382,12 +382,12 @@ def load(
     download: bool = True,
     sha256: str | None = None,
 ) -> tuple[Matrix, Array | None]:
-    """Load a set of the LIBSVM archive, or one that is generated, by its name.
+    """Load a data set of the LIBSVM archive, or a generated one, by name.
 
     Files are looked for in the data home (the environment variable ``NYSTROM_DATA``, one folder or several;
     by default ``nystrom`` in the user's cache) and downloaded there if they are missing. Text is parsed once: its
     binary form is kept in the user's cache (or the folder ``NYSTROM_CACHE``; ``NYSTROM_CACHE=off`` keeps none).
-    A download's checksum is recorded beside it as ``FILE.sha256``, and later readings must agree with it.
+    The checksum of a download is recorded in the same folder as ``FILE.sha256``, and later reads must match it.
 
     Parameters
     ----------
@@ -398,10 +398,10 @@ def load(
     dtype : dtype
         float64 or float32.
     download : bool
-        Whether a missing file may be fetched; False raises at once.
+        Whether a missing file may be downloaded; False raises at once.
     sha256 : str, optional
-        What the file's checksum must be. The environment variable ``NYSTROM_CHECKSUMS`` names a file of such, in the
-        form of the program sha256sum.
+        The expected checksum of the file. The environment variable ``NYSTROM_CHECKSUMS`` names a file of checksums in
+        the format of the program sha256sum.
 
     Returns
     -------
@@ -434,13 +434,13 @@ def load(
     path = locate(entry, split, download=download, sha256=sha256)
     if path.suffix in (".npy", ".npz"):
         return _load_binary(entry, path, kind)
-    parsed, y = cached(path, lambda: _parse(entry, path, split))  # which looks at the recorded checksum
+    parsed, y = cached(path, lambda: _parse(entry, path, split))  # parsing checks the recorded checksum
     parsed = parsed.astype(kind, copy=False)
     return (parsed if entry.sparse else parsed.toarray()), y
 
 
 def locate(entry: DatasetInfo, split: Split = "train", *, download: bool = True, sha256: str | None = None) -> Path:
-    """Return the file that holds a split, fetching it if need be; it has the checksum that is pinned, if any is."""
+    """Return the file that holds a split, downloaded if necessary; it has the pinned checksum, if any."""
     name = entry.file_of(split)
     path = find_file(name)
     if path is not None:
@@ -464,7 +464,7 @@ def is_available(name: str, split: Split = "train") -> bool:
 
 
 def list_datasets(*, stand_ins: bool = True) -> list[DatasetInfo]:
-    """Return what is known of every set, in the order of the registry.
+    """Return the registry entries of all sets, in order.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Models in files: what predictions need, checked on loading, with no pickle. ``docs/saving.md`` has the format."""
+"""Model files: what predictions need, checked on loading, without pickle. ``docs/saving.md`` describes the format."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FORMAT_VERSION = 1
 
 
 def save(model: Any, path: str | os.PathLike[str], *, full: bool = False, imports: bool = False) -> None:
-    """Save a fitted estimator, or a pipeline of such, in one file without pickle.
+    """Save a fitted estimator, or a pipeline of estimators, in one file without pickle.
 
     Parameters
     ----------
@@ -33,13 +33,12 @@ def save(model: Any, path: str | os.PathLike[str], *, full: bool = False, import
         Any estimator of this library, :class:`nystrom.preprocessing.TableEncoder`, scikit-learn's StandardScaler,
         MinMaxScaler, MaxAbsScaler and RobustScaler, or a :class:`sklearn.pipeline.Pipeline` of these.
     path : path
-        The file to write; what was there is replaced at once, when the new file is complete.
+        The file to write; an existing file is replaced only when the new one is complete.
     full : bool, default=False
-        Whether to keep what predictions do without, such as the m × m statistics that ``partial_fit`` and ``merge``
-        need.
+        Whether to keep what predictions do not need, such as the m × m statistics for ``partial_fit`` and ``merge``.
     imports : bool, default=False
-        Whether a kernel or selector of your own is saved by where it can be imported from, ``module:name``, with the
-        fields of an object. Loading such a file runs the code of that module, and needs ``load(path, imports=True)``.
+        Whether a kernel or selector of your own is saved as its import path, ``module:name``, with the fields of an
+        object. Loading such a file runs the code of that module, and needs ``load(path, imports=True)``.
 
     Examples
     --------
@@ -80,25 +79,25 @@ def load(path: str | os.PathLike[str], *, imports: bool = False) -> Any:
     path : path
         A model file.
     imports : bool, default=False
-        Whether modules that the file names may be imported, as for a kernel of your own that was saved with
-        ``imports=True``. That runs their code: say so only of a file that you trust.
+        Whether modules named in the file may be imported, as for a kernel of your own that was saved with
+        ``imports=True``. This runs their code: allow it only for a file that you trust.
 
     Returns
     -------
     estimator
-        Of the type that was saved. What the file does not hold says so when it is used.
+        An estimator of the saved type. Using anything that the file does not hold raises an error that says so.
 
     Raises
     ------
     ModelFileError
-        If the file is damaged, or is no model file, or needs another version of this library.
+        If the file is damaged, is not a model file, or needs another version of this library.
     """
     container = Container(path)
     return unpack_model(container, imports=imports)
 
 
 def unpack_model(container: Container, *, imports: bool = False) -> Any:
-    """Return the model in a container that was read."""
+    """Return the model in a container."""
     manifest = container.manifest
     if manifest.get("format") != FORMAT:
         container.fail("not a nystrom model file.")
@@ -138,10 +137,10 @@ def to_numpy(model: Any) -> dict[str, Any]:
     -------
     dict
         ``landmarks`` (m, p), ``coef`` (m, t) and ``intercept`` (t,), float64; ``kernel``, a dict with ``name`` and its
-        parameters, where a kernel inside another is such a dict too: a kernel in a metric has ``kernel`` and the array
-        ``root``, and is the kernel of ``x * root``, or of ``x @ root`` for a matrix; one of some columns has ``kernel``
-        and the numbers ``columns``; ``classes`` of a classifier.
-        The class of a row is that of the largest value, or with one value the second class where it is positive.
+        parameters, where a kernel inside another is also a dict: a kernel in a metric has ``kernel`` and the array
+        ``root``, and is the kernel of ``x * root``, or of ``x @ root`` for a matrix; a kernel of some columns has
+        ``kernel`` and the numbers ``columns``. Classifiers also have ``classes``.
+        The class of a row is that of the largest value; with a single value, it is the second class if positive.
 
     Examples
     --------

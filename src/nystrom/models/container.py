@@ -1,10 +1,10 @@
 """The file of a saved model: one zip archive, nothing compressed, of ``.npy`` arrays and a JSON manifest.
 
 The archive holds ``manifest.json``, ``manifest.sha256`` (the digest of the manifest, in hexadecimal) and one ``.npy``
-member per array, whose SHA-256 stands in the manifest. ``numpy.load`` opens the file as it would an ``.npz``.
+member per array, whose SHA-256 is in the manifest. ``numpy.load`` opens the file as it would an ``.npz``.
 
-Reading trusts nothing: no pickle, no compression, no size that the file itself does not bear out. Whatever is wrong
-with a file is one :class:`~nystrom.exceptions.ModelFileError` that names the file.
+Reading trusts nothing: no pickle, no compression, and every size is checked against the file itself. Any defect of a
+file raises a :class:`~nystrom.exceptions.ModelFileError` that names the file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from nystrom.types import Array
 
 MANIFEST = "manifest.json"
 DIGEST = "manifest.sha256"
-# Real and whole numbers, booleans, and text for the names of classes. Objects are pickles, and are refused.
+# Real and whole numbers, booleans, and text for class names. Object arrays are pickles, so they are refused.
 _KINDS = "fiubU"
 _MEMBER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,200}\.npy")
 _HEADER_BYTES = 10_000
@@ -38,7 +38,7 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 
 
 class ArrayStore:
-    """Arrays on their way into a file, each content once."""
+    """Arrays to be written to a file; equal arrays are stored once."""
 
     def __init__(self) -> None:
         self.members: dict[str, bytes] = {}
@@ -46,7 +46,7 @@ class ArrayStore:
         self._names: dict[str, str] = {}
 
     def add(self, name: str, array: Array) -> str:
-        """Take an array in under ``name``, and return the name under which its content stands."""
+        """Add an array under ``name``, and return the name under which its content is stored."""
         if array.dtype.kind not in _KINDS or array.dtype.hasobject:
             raise TypeError(f"{name} is an array of {array.dtype}, which a model file does not hold.")
         raw = _npy_bytes(array)
@@ -66,7 +66,7 @@ def _npy_bytes(array: Array) -> bytes:
 
 
 def write_container(path: str | os.PathLike[str], manifest: Mapping[str, object], arrays: ArrayStore) -> None:
-    """Write a model file: under a temporary name in the same folder, to the disk, then moved to its name."""
+    """Write a model file under a temporary name in the same folder, flush it to the disk, then rename it."""
     described = {**manifest, "members": arrays.digests}
     text = json.dumps(described, ensure_ascii=False, allow_nan=False, indent=1).encode()
     digest = hashlib.sha256(text).hexdigest().encode()
@@ -85,7 +85,7 @@ class Container:
         self._arrays: dict[str, Array] = {}
 
     def fail(self, problem: str) -> NoReturn:
-        """Raise the error that names this file."""
+        """Raise an error that names this file."""
         raise ModelFileError(f"{self.path}: {problem}")
 
     def _read(self) -> dict[str, bytes]:
@@ -149,7 +149,7 @@ class Container:
         return manifest
 
     def array(self, name: object) -> Array:
-        """Return the array of one member; the same one each time, as the model that was saved shared it."""
+        """Return the array of one member; always the same object, because the saved model shared it."""
         if not isinstance(name, str) or name not in self.manifest["members"]:
             self.fail(f"damaged or forged: it refers to an array {name!r} that is not there.")
         try:
@@ -173,13 +173,13 @@ def _read_npy(raw: bytes) -> Array:
     if dtype.kind not in _KINDS or dtype.hasobject or dtype.names is not None or dtype.subdtype is not None:
         raise ValueError(f"it holds {dtype}; only numbers and text are allowed")
     begin = stream.tell()
-    # Python's whole numbers do not overflow, so a huge shape is only a wrong one.
+    # Python integers do not overflow, so a huge shape is merely wrong.
     if any(length < 0 for length in shape) or math.prod(shape) * dtype.itemsize != len(raw) - begin:
         raise ValueError(f"shape {shape} of {dtype} does not match its {len(raw) - begin} bytes")
     flat = np.frombuffer(raw, dtype=dtype, offset=begin) if len(raw) > begin else np.empty(0, dtype)
     array = flat.reshape(shape, order="F" if fortran else "C").astype(dtype.newbyteorder("="), order="K")
     if dtype.kind == "U":
-        array.tolist()  # raises where the bytes are no text
+        array.tolist()  # raises if the bytes are not text
     return array != 0 if dtype.kind == "b" else np.asarray(array)
 
 

@@ -1,4 +1,4 @@
-"""What model files may hold: the classes by name, and whether their parts fit together."""
+"""What model files may hold: the classes by name, and checks that their parts fit together."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def check_machine(model: Any) -> None:
 
 
 def _count_mean_landmarks(model: Any, *, default: int) -> int:
-    """Return the number of landmarks of a Gaussian process's mean, which may have more than its variance."""
+    """Return the number of landmarks of a Gaussian process's mean, which may exceed that of its variance."""
     from nystrom.solvers.landmark_cg import UnfactoredMap
 
     mean = getattr(model, "mean_map_", None)
@@ -89,13 +89,13 @@ def _count_mean_landmarks(model: Any, *, default: int) -> int:
 
 
 def check_scaler(model: Any) -> None:
-    """Raise ``ValueError`` unless one of scikit-learn's scalers gives a number for each column."""
+    """Raise ``ValueError`` unless a scikit-learn scaler has a number for each column."""
     if _scaled(model).shape != (1, model.n_features_in_):
         raise ValueError("its parts do not fit together")
 
 
 def check_steps(steps: list[Any]) -> None:
-    """Raise ``ValueError`` unless each step of a pipeline takes as many columns as the one before gives."""
+    """Raise ``ValueError`` unless each step of a pipeline takes as many columns as the previous step returns."""
     if not steps:
         raise ValueError("a pipeline without steps")
     for step in steps[:-1]:
@@ -114,7 +114,7 @@ def _scaled(step: Any) -> Array:
 
 
 def _unnamed(model: Any) -> Any:
-    """Return the model without the names of its columns: a row that is tried has none."""
+    """Return the model without its column names, since the trial row has none."""
     if not hasattr(model, "feature_names_in_"):
         return model
     trial = copy(model)
@@ -133,7 +133,7 @@ def _attempt(method: Any) -> Array:
 
 
 def _try_one_row(model: Any, row: Any) -> None:
-    """Raise ``ValueError`` unless every method that makes something of new rows gives one result for one row."""
+    """Raise ``ValueError`` unless every method for new rows returns one result for one row."""
     from nystrom.kernels import Precomputed
 
     make_progress(model.verbose)
@@ -164,8 +164,8 @@ def _check_classes(model: Any, results: dict[str, Array]) -> None:
         raise ValueError("classes_ does not fit the rest")
 
 
-# Attributes that predictions do without, for each estimator: they hold something for each training row, or for each
-# pair of landmarks. ``save(full=True)`` keeps all of them.
+# Attributes that predictions do not need, by estimator: they hold a value per training row, or per pair of landmarks.
+# ``save(full=True)`` keeps all of them.
 _STATISTICS = ("map_.whitening", "map_.rotation", "map_.statistics")
 _FEATURES = ("projection_", "map_.projection")
 ESTIMATORS: dict[str, tuple[str, ...]] = {
@@ -190,19 +190,19 @@ ESTIMATORS: dict[str, tuple[str, ...]] = {
     "sklearn.preprocessing.MaxAbsScaler": (),
     "sklearn.preprocessing.RobustScaler": (),
 }
-# Kernels of scikit-learn's Gaussian processes: their parameters are numbers, arrays, text and other such kernels.
+# Kernels of scikit-learn's Gaussian processes: their parameters are numbers, arrays, text and kernels of this kind.
 _SCIKIT_KERNELS = (
     *("RBF", "Matern", "RationalQuadratic", "ExpSineSquared", "DotProduct", "PairwiseKernel"),
     *("ConstantKernel", "WhiteKernel", "Sum", "Product", "Exponentiation"),
 )
-# One value for each training row; kept where predictions are made of them.
+# One value per training row; kept if predictions are computed from them.
 _DUAL = ("_dual_coef", "dual_coef_")
 _NEVER = ("_metadata_request", "_stages", "stages", "_like", "search_")
 _RESULT = re.compile(r"_?[A-Za-z][A-Za-z0-9_]*_|_[A-Za-z][A-Za-z0-9_]*")
 
 
 def left_out(model: Any, *, full: bool) -> frozenset[str]:
-    """Return the dotted names of what a file of this model leaves out."""
+    """Return the dotted names of the attributes that a file of this model omits."""
     if full:
         return frozenset()
     steps = model.steps if type(model).__name__ == "Pipeline" else [("", model)]
@@ -274,7 +274,7 @@ def _scikit_builder(cls: type) -> Callable[[dict[str, Any]], Any]:
 
 
 def _checked_kind(cls: type) -> Kind:
-    """Return the kind of a dataclass whose fields that are kernels, landmarks and the like must be just that."""
+    """Return the kind of a dataclass, whose fields declared as kernels, landmarks and so on must have these types."""
     plain = dataclass_kind(cls)
     hints = {
         name: hint
@@ -304,11 +304,11 @@ def _forward_names() -> dict[str, object]:
 def _estimator_kind(cls: type) -> Kind:
     def parts(model: Any) -> dict[str, object]:
         if getattr(model, "_held", None) is not None:
-            calibrate(model, "save")  # a file holds what left-out rows say, not these rows
+            calibrate(model, "save")  # a file holds the results for left-out rows, not the rows
         values = {**model.get_params(deep=False), **vars(model)}
         if isinstance(values.get("random_state"), (np.random.Generator, np.random.RandomState)):
-            values["random_state"] = None  # its state is of no use to predictions
-        # The map shares its arrays with the results that users know; those give the members their names.
+            values["random_state"] = None  # predictions do not need its state
+        # The map shares its arrays with the public attributes, whose names the members get.
         names = sorted((name for name in values if name not in _NEVER), key=lambda name: name == "map_")
         return {name: fetch(values[name]) if hasattr(values[name], "__dlpack__") else values[name] for name in names}
 

@@ -1,9 +1,9 @@
 """Python values as JSON and arrays, and back: a closed set of kinds, so that reading a file runs no code of its own.
 
-Numbers, text, booleans, None and lists stand for themselves. Everything else is an object with one key that begins with
+Numbers, text, booleans, None and lists are plain JSON. Everything else is an object with one key that begins with
 ``$``: ``$float`` (not finite), ``$scalar`` (a NumPy number), ``$tuple``, ``$slice``, ``$dict`` (pairs), ``$array`` (a
-member of the file), ``$csr``, ``$left_out``, or ``$object``, whose type is looked up by name in a fixed table. Where
-the user asks for it, ``$import`` names a function or class of the user's own, with the fields of an object of that
+member of the file), ``$csr``, ``$left_out``, or ``$object``, whose type is looked up by name in a fixed table. If
+the user requests it, ``$import`` names a function or class of the user's own, with the fields of an object of that
 class.
 """
 
@@ -24,7 +24,7 @@ from nystrom.models.container import ArrayStore, Container
 from nystrom.rows.sparse import csr_rows
 from nystrom.types import Array, SparseMatrix, issparse
 
-# What json reads and writes; an object with one key that begins with "$" stands for everything else.
+# What json reads and writes; other values are objects with one key that begins with "$".
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 Node: TypeAlias = dict[str, Any]
 
@@ -32,7 +32,7 @@ _MAX_DEPTH = 40
 
 
 class LeftOut:
-    """Stands in a loaded model for what its file does not hold; any use of it says so."""
+    """Placeholder in a loaded model for what its file does not hold; any use of it raises an error that says so."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -64,10 +64,10 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Kind:
-    """How one type of object is taken apart and put together.
+    """How one type of object is split into fields and rebuilt.
 
-    ``parts`` returns the fields of an object by name; ``build`` makes one of them, and raises ``ValueError`` or
-    ``TypeError`` where they do not fit.
+    ``parts`` returns the fields of an object by name; ``build`` makes an object from them, and raises ``ValueError`` or
+    ``TypeError`` if they do not fit.
     """
 
     type: type
@@ -93,7 +93,7 @@ def dataclass_kind(cls: type) -> Kind:
 
 
 class Packer:
-    """Turns values into JSON, their arrays into members of a file."""
+    """Turns values into JSON, and their arrays into members of a file."""
 
     def __init__(self, kinds: Mapping[str, Kind], left_out: frozenset[str], *, imports: bool = False) -> None:
         self._imports = imports
@@ -169,7 +169,7 @@ class Packer:
         }
 
     def _pack_import(self, value: Any, path: str) -> Json:
-        """Return where a function can be imported from, or the class of an object and its fields."""
+        """Return the import path of a function, or that of the class of an object with its fields."""
         if inspect.isroutine(value):
             return {"$import": _import_path(value, path)}
         named = fields(value) if is_dataclass(value) else ()
@@ -180,7 +180,7 @@ class Packer:
 
 
 def _import_path(value: Any, path: str) -> str:
-    """Return module:name of a function or class, which must be found there."""
+    """Return the path module:name of a function or class, after checking that it can be imported from there."""
     place = f"{value.__module__}:{value.__qualname__}"
     try:
         found = _import(place) if value.__module__ != "__main__" else None

@@ -1,4 +1,4 @@
-"""One column of a table: what a pass learns of it, and how its values become numbers."""
+"""One column of a table: what a pass learns about it, and how its values become numbers."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from nystrom.tables.text import (
 from nystrom.types import Array
 
 KINDS = ("number", "category", "boolean", "date", "drop")
-# The code of a category, or of a gap, that no row of the fit had.
+# Code of a category or gap that did not occur in the fit.
 UNSEEN = -1.0
-# Different values that are counted at most; beyond, the rarest are forgotten.
+# Maximum number of distinct values counted; beyond it, the rarest are dropped.
 _MOST_VALUES = 20_000
-# A note that is told, but not warned of: the numbers of the rows may stand for time.
+# A note without a warning: row numbers may represent time.
 COUNTS_ROWS = "counts the rows"
-# Names of columns that number rows, customers and the like.
+# Names of columns that hold identifiers of rows, customers and the like.
 _IDENTIFIER = re.compile(r"(^|[\W_])(id|uuid|guid|key|index)$|[a-z](ID|Id)$|^(ID|Id)$|^Unnamed: 0$", re.ASCII)
-# Text that differs in each of at least this many rows names them.
+# Text that is distinct in every row, for at least this many rows, is an identifier.
 _ALL_DIFFERENT = 20
-# Values that are counted while a column may still turn out to hold numbers.
+# Maximum number of distinct values counted while a column may still be numeric.
 _FEW_VALUES = 1_000
-# Squares of larger numbers, summed over many rows, overflow.
+# Largest number accepted: squares of larger ones overflow when summed over many rows.
 _MOST_SIZE = 1e150
-# Where values had to be forgotten, the frequent ones must cover this share of the rows to be worth their columns.
+# If rare values were dropped, the frequent ones must cover at least this share of the rows to get columns.
 _LEAST_COVERED = 0.01
-# The cycles of a date, in days, and the least span of the dates for which each is told from a trend.
+# Cycles of a date in days, and the minimum span of the dates to distinguish each from a trend.
 _CYCLES = {"year": (365.2425, 365.0), "week": (7.0, 7.0), "day": (1.0, 1.0)}
 
 
@@ -58,7 +58,7 @@ class Moments:
     high: float = -math.inf
 
     def add(self, values: Array) -> None:
-        """Take finite numbers in."""
+        """Add finite numbers."""
         if values.size:
             mean = float(values.mean())
             deviations = values - mean
@@ -66,7 +66,7 @@ class Moments:
             self.merge(Moments(values.size, mean, squares, float(values.min()), float(values.max())))
 
     def merge(self, other: Moments) -> None:
-        """Take the numbers of another in."""
+        """Add the numbers of another object."""
         total = self.count + other.count
         if total:
             gap = other.mean - self.mean
@@ -82,7 +82,7 @@ class Moments:
 
 @dataclass
 class Summary:
-    """What is known of a column so far. ``open_kinds`` are the kinds that all its values allow."""
+    """What a pass has learned about a column so far. ``open_kinds`` are the kinds that fit all its values."""
 
     name: str
     date_format: str | None = None
@@ -95,25 +95,25 @@ class Summary:
     forgot: bool = False
     whole: bool = True
     timed: bool = False
-    # The first value that was no number, and how many numbers stand beside and after it.
+    # The first value that is not a number, and how many numbers are in its batch and in later ones.
     stray: str | None = None
     numbers_after: int = 0
-    # Whether each number is the one before it plus 1, and the last one.
+    # Whether each number is the previous one plus 1, and the last number.
     counting: bool = True
     last: float | None = None
-    # Of a target: labels are counted as they are, and whether whole numbers are exact.
+    # For a target: labels are counted unchanged; whether whole numbers are exact.
     is_target: bool = False
     exact: bool = True
     # Whether dates that are not in date_format may be ISO 8601.
     iso_too: bool = False
-    # Whether no number was there twice in a batch.
+    # Whether the numbers of every batch are distinct.
     distinct: bool = True
 
     def __post_init__(self) -> None:
-        self.counts = Counter(self.counts)  # from a file it comes as a dict
+        self.counts = Counter(self.counts)  # files store it as a dict
 
     def update(self, column: ArrowColumn, decimal: str = ".") -> None:
-        """Take the values of a column, as :func:`column_of` gives them, in."""
+        """Add the values of a column, as returned by :func:`column_of`."""
         values = column.drop_null()
         count = len(values)
         if "number" in self.open_kinds and not self._add_numbers(values, decimal):
@@ -154,7 +154,7 @@ class Summary:
         return True
 
     def _look(self, numbers: Array) -> None:
-        """Refuse numbers that cannot be scaled; see whether they count the rows."""
+        """Refuse numbers that cannot be scaled; check whether they count the rows."""
         if not numbers.size:
             return
         largest = numbers[np.abs(numbers).argmax()]
@@ -170,7 +170,7 @@ class Summary:
 
     def _add_dates(self, values: ArrowColumn) -> bool:
         if self.moments["date"].count < self.rows - self.missing:
-            return False  # there were numbers before
+            return False  # earlier values were numbers
         parse = partial(as_days, date_format=self.date_format)
         if self.iso_too and not self.moments["date"].count and not self._allows(values, parse):
             self.date_format = None
@@ -203,12 +203,12 @@ class Summary:
 
     @property
     def number_hint(self) -> str:
-        """Why its text was perhaps meant to be numbers; empty if nothing says so."""
+        """Why its text may be meant as numbers; empty if there is no sign of it."""
         numbers = self.moments["number"].count + self.numbers_after
         return number_hint(self.counts, self.stray, numbers, self.present)
 
     def tells_rows_apart(self, max_categories: int) -> bool:
-        """Whether its values are names of rows and not of groups of them."""
+        """Whether its values identify single rows and not groups of rows."""
         if not self.forgot:
             return len(self.counts) > self.present / 2
         covered = sum(count for _, count in self.counts.most_common(max_categories))
@@ -216,26 +216,26 @@ class Summary:
 
     @property
     def variety(self) -> str:
-        """How many different values there are, where they are too many."""
+        """The number of distinct values, if there are too many."""
         distinct = f"more than {_MOST_VALUES:,}" if self.forgot else f"{len(self.counts):,}"
         return f"nearly every value is different ({distinct} of {self.present:,})"
 
     @property
     def is_identifier(self) -> bool:
-        """Whether the column numbers the rows, by its name and because no number is there twice."""
+        """Whether the column holds identifiers, judged by its name and by distinct numbers."""
         counted = self.counts and not self.forgot
         different = len(self.counts) == self.present if counted else self.distinct
         return self.whole and different and self.present > 2 and _IDENTIFIER.search(self.name.strip()) is not None
 
     @property
     def counts_rows(self) -> bool:
-        """Whether the column numbers the rows, one after another."""
+        """Whether the column counts the rows consecutively."""
         return self.counting and self.whole and self.missing == 0 and self.moments["number"].count == self.rows > 2
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column as it was learned, and what becomes of it.
+    """A learned column and its encoding.
 
     Attributes
     ----------
@@ -243,22 +243,22 @@ class Column:
     kind : str
         "number", "category", "boolean", "date", or "left out".
     mean, scale : float
-        Of numbers and dates (in days): ``(x − mean) / scale`` is encoded.
+        For numbers and dates (in days): the encoded value is ``(x − mean) / scale``.
     categories : tuple of str
-        Those with a column or a code of their own, the most frequent first.
+        Categories with their own column or code, most frequent first.
     other : bool
-        Whether the rest has a column or a code.
+        Whether the other categories share a column or a code.
     missing : bool
         Whether gaps have a column or a code.
     cycles : tuple of str
-        Of a date: "year", "week" and "day", each as sine and cosine.
+        For a date: "year", "week" and "day", each encoded as sine and cosine.
     date_format : str or None
-        How dates in text are read; None is ISO 8601.
+        Format of dates in text; None is ISO 8601.
     note : str
-        Why it was left out, or what is odd about it.
+        Why the column was left out, or what is unusual about it.
     codes : bool
-        Of categories: whether they are numbers in one column. The first category is 0; then come the others and the
-        gaps. What no row of the fit had is −1.
+        For categories: whether they are encoded as numbers in one column. The first category is 0; the code for the
+        other categories and the code for gaps follow. Values not seen in the fit are −1.
     """
 
     name: str
@@ -303,7 +303,7 @@ class Column:
         return [*names, *[f"{self.name}_missing"] * self.missing]
 
     def encode(self, column: ArrowColumn, out: Array, source: str, start: int, decimal: str = ".") -> None:
-        """Write the values of a column, as :func:`column_of` gives them, into ``out``; row ``start`` is the first."""
+        """Write the values of a column, as returned by :func:`column_of`, into ``out``; ``start`` is the first row."""
         if self.kind == "category":
             self._encode_category(as_text(column), out)
             return
@@ -355,7 +355,7 @@ class Column:
 
 
 def settle(summary: Summary, forced: str | None, max_categories: int, *, codes: bool = False) -> Column:
-    """Return how a column is encoded, now that all of it was seen; ``codes`` are for categories."""
+    """Return the encoding of a column after a complete pass; ``codes`` applies to categories."""
     kind = forced or summary.open_kinds[0]
     missing = summary.missing > 0
     if kind == "drop":
@@ -394,7 +394,7 @@ def _settle_category(summary: Summary, max_categories: int, *, forced: bool, cod
     distinct = len(summary.counts)
     note = "" if forced else summary.number_hint or date_hint(summary.counts)
     ordered = sorted(summary.counts.items(), key=lambda item: (-item[1], item[0]))
-    # Codes are in one column, however many they are.
+    # Codes need one column, whatever their number.
     kept = tuple(value for value, _ in ordered[: None if codes else max_categories])
     all_different = not (summary.forgot or note) and distinct == summary.present >= _ALL_DIFFERENT
     if not forced and (all_different or (distinct > max_categories and summary.tells_rows_apart(max_categories))):

@@ -22,7 +22,7 @@ from nystrom.tables.source import is_path, open_table
 from nystrom.tables.text import column_of, decimal_of, kind_of
 from nystrom.types import Array, RowsLike, TargetLike
 
-# Kinds that a column may turn out to be, by what its type says; a CSV file's columns have none.
+# Possible kinds of a column by its Arrow type; columns of a CSV file have no type.
 _OPEN_KINDS = {
     "number": ("number",),
     "boolean": ("boolean",),
@@ -30,9 +30,9 @@ _OPEN_KINDS = {
     "text": ("date", "category"),
     None: ("number", "boolean", "date", "category"),
 }
-# Columns of which the same is said are named up to so many.
+# Maximum number of columns named in one message.
 _NAMED = 10
-# Text of more different values is looked at: is it a class label, or the name of a row?
+# A text target with more distinct values than this is checked: it may hold identifiers instead of classes.
 _MANY_LABELS = 30
 
 
@@ -47,43 +47,44 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     Parameters
     ----------
     target : str or None
-        The column to be learned: left out of the rows, and put beside them by :meth:`rows` and ``fit_transform``.
+        The column to predict: excluded from the rows, and returned with them by :meth:`rows` and ``fit_transform``.
     max_categories : int, default=30
-        Values of a text column that get a column of their own; the rest shares one.
+        Maximum number of values of a text column with their own column; the others share one.
     categories : "one-hot" or "codes", default="one-hot"
-        "codes" makes one column of whole numbers of each text column, for :class:`nystrom.kernels.Overlap`. All values
-        have a code, and -1 is what the fit did not see.
+        "codes" encodes each text column as one column of whole numbers, for :class:`nystrom.kernels.Overlap`. Every
+        value has a code; values not seen in the fit are -1.
     types : dict or None
-        What columns hold, by name, where it should not be found out: "number", "category", "boolean", "date" or "drop".
+        Kinds of columns by name, instead of automatic detection: "number", "category", "boolean", "date" or "drop".
         The target may be "number", or "category" for classes.
     drop : list of str or None
         Columns to leave out.
     date_format : str, dict or None
-        How dates in text are written, such as "%d.%m.%Y"; None is ISO 8601. A string is tried on every column, and
-        ISO 8601 where it does not fit; a dict names the columns, as in ``{"born": "%d.%m.%Y"}``.
+        Format of dates in text, such as "%d.%m.%Y"; None is ISO 8601. A string is tried on every column, with ISO 8601
+        as the fallback; a dict gives formats by column, as in ``{"born": "%d.%m.%Y"}``.
     missing_values : list of str or None
-        Words of a CSV file that mean a gap; by default the empty one, NA, N/A, NaN, null, None and "?".
+        Words in a CSV file that mean a gap; by default the empty word, NA, N/A, NaN, null, None and "?".
     decimal : "." or "," or None
-        The sign before decimals in a CSV file. None is the comma in files with semicolons between the values, unless
-        their numbers show a point; else the point.
+        The decimal sign in a CSV file. None means a comma in files separated by semicolons, unless their numbers have
+        a point; otherwise a point.
 
     Attributes
     ----------
     columns_ : list of Column
-        What was learned of each column of the table: its kind, numbers, categories.
+        What was learned about each column of the table: its kind, numbers, categories.
     target_ : Target or None
-        What was learned of the target.
-    n_rows_ : int
+        What was learned about the target.
+        n_rows_ : int
         Rows seen.
     feature_names_in_ : array of str
-        The columns of the table that are encoded or were left out, the target apart.
+        All columns of the table except the target.
 
     Notes
     -----
-    Rules: a CSV column holds numbers if all its values are; else true and false, else dates; else it is text. A column
-    without two different values is left out, and so is text that differs in nearly every row; a warning says so. A date
+    Rules: a CSV column holds numbers if all its values are numbers; else booleans if all are, else dates if all are,
+    else text. A column with fewer than two distinct values is left out with a warning, and so is text that differs in
+    nearly every row. A date
     becomes days since 1970, and cycles of the year, the week and the day where the dates span them, as sine and cosine.
-    A category not seen in the fit counts as "other", or as none of those known. Infinite numbers are gaps.
+    A category not seen in the fit is encoded as "other", or as zeros without such a column. Infinite numbers are gaps.
 
     Examples
     --------
@@ -125,7 +126,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return self.partial_fit(X)
 
     def partial_fit(self, X: RowsLike, y: TargetLike = None) -> TableEncoder:
-        """Learn from more rows of the same columns: one pass over them alone."""
+        """Learn from more rows of the same columns: one pass over the new rows."""
         self._check_parameters()
         table = self.open(X)
         if getattr(self, "_summaries", None) is None:
@@ -159,7 +160,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             raise TypeError(f"drop must be a list of column names; got the string {self.drop!r}.")
 
     def open(self, X: RowsLike) -> Table:
-        """Return the table that X stands for, read as the parameters say."""
+        """Return X as a table, read according to the parameters."""
         words = MISSING if self.missing_values is None else self.missing_values
         return open_table(X, missing=words, decimal=self.decimal)
 
@@ -234,9 +235,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             warn_caller(_listed(odd), TableWarning)
 
     def transform(self, X: RowsLike) -> Any:
-        """Return all rows of a table: an array; of a path, :class:`~nystrom.rows.RowBlocks`, read block by block.
+        """Return all rows of a table: an array, or for a path :class:`~nystrom.rows.RowBlocks`, read block by block.
 
-        If the table holds the target of the encoder for every row, so do these, and ``score`` of a pipeline finds it.
+        If the table holds the target for every row, the blocks hold it too, and ``score`` of a pipeline uses it.
         """
         check_is_fitted(self, "columns_")
         table = self.open(X)
@@ -253,17 +254,17 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return self._named(np.asarray(held.whole()), np.asarray(held.target()))
 
     def _named(self, X: Array, target: Array | None = None) -> Array:
-        """Return rows with their target, and with the names by which kernels of codes know their columns."""
+        """Return rows with their target, and with the column names that kernels of codes refer to."""
         names = self.coding.feature_names
         return X if target is None and names is None else TargetedArray.of(X, target, names)
 
     def fit_transform(self, X: RowsLike, y: TargetLike = None) -> Any:
-        """Fit and return the rows; with ``target``, as :class:`~nystrom.rows.RowBlocks` with the target beside them."""
+        """Fit and return the rows; with ``target``, as :class:`~nystrom.rows.RowBlocks` that include the target."""
         self.fit(X)
         return self.transform(X) if self.target is None else self.rows(X)
 
     def rows(self, source: RowsLike, *, need_target: bool = False) -> RowBlocks:
-        """Return the encoded rows of a table, with their target where the table has it; every estimator takes them.
+        """Return the encoded rows of a table, with their target if the table has it; every estimator accepts them.
 
         Files are read and encoded again in every pass, so the rows need not fit in memory. Rows without a target are
         left out, with a warning.
@@ -273,7 +274,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         source : path, data frame, ...
             As for :meth:`fit`.
         need_target : bool, default=False
-            Whether to raise where the table does not have the target.
+            Whether to raise if the table does not have the target.
         """
         check_is_fitted(self, "columns_")
         table = self.open(source)
@@ -286,7 +287,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     @property
     def coding(self) -> Coding:
-        """How each column and the target are read; what encoded rows need of the encoder."""
+        """How each column and the target are encoded: the part of the encoder that encoded rows need."""
         return Coding(tuple(self.columns_), self.target_, getattr(self, "n_rows_", 0))
 
     @property
@@ -302,7 +303,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return self.coding.encode(batch, source, start)
 
     def class_labels(self) -> Array | None:
-        """Return the classes of the target, sorted, where the encoder has just seen them all; else None."""
+        """Return the sorted classes of the target if the encoder has just seen all of them, else None."""
         check_is_fitted(self, "columns_")
         summary = None if self.target is None else (self._summaries or {}).get(self.target)
         if summary is None or summary.forgot or self.target_ is None or not self.target_.is_class:
@@ -321,7 +322,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         for name in (name for column in self.columns_ for name in column.features):
             number = 2
             unique = name
-            while unique in names:  # a column and a category of another may make the same name
+            while unique in names:  # a column and a category of another column can have the same name
                 unique, number = f"{name}_{number}", number + 1
             names[unique] = None
         return np.array(list(names), dtype=object)
@@ -331,7 +332,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         nystrom.save(self, path, full=full)
 
     def _check_loaded(self) -> None:
-        """Raise ``ValueError`` unless what came from a file describes an encoder."""
+        """Raise ``ValueError`` unless the contents of a file describe a valid encoder."""
         good = isinstance(self.columns_, list) and all(isinstance(column, Column) for column in self.columns_)
         good = good and (self.target_ is None or isinstance(self.target_, Target)) and bool(self._read_names)
         names = len(set(self._read_names)) if good else 0
@@ -367,7 +368,7 @@ def _distinct_numbers(summary: Summary) -> set[int]:
 
 
 def _listed(columns: Sequence[Column]) -> str:
-    """Return what is said of columns: those left out for one reason together, and not more than some by name."""
+    """Return the messages about columns, grouped by reason, with a limited number of names each."""
     said = [f"column {column.name!r} {column.note}" for column in columns if column.kind != "left out"]
     reasons: dict[str, list[str]] = {}
     for column in columns:
@@ -384,11 +385,11 @@ def _listed(columns: Sequence[Column]) -> str:
 
 
 def _target_kinds(name: str, forced: str | None, typed: str | None) -> tuple[str, ...]:
-    """Return what a target may turn out to hold, by what was said of it, else by the type of its column."""
+    """Return the possible kinds of a target, from ``types`` if given, else from the type of its column."""
     if forced not in (None, "number", "category"):
         raise ValueError(f"types[{name!r}] must be 'number' or 'category', because it is the target; got {forced!r}.")
     if forced == "category" and typed in ("number", "boolean"):
-        return (typed, "category")  # labels stay what they are
+        return (typed, "category")  # labels keep their type
     if forced:
         return (forced,)
     return {
@@ -399,8 +400,8 @@ def _target_kinds(name: str, forced: str | None, typed: str | None) -> tuple[str
 
 
 def _check_classes(summary: Summary, source: str) -> None:
-    """Raise where text in the place of a target is no class label: numbers gone wrong, or a value per row."""
-    # A few values in a column of text are classes, whatever they look like.
+    """Raise if a text target does not hold class labels: misread numbers, or a distinct value per row."""
+    # Few distinct values in a text column are classes, whatever they look like.
     reason = summary.number_hint if summary.stray is not None or len(summary.counts) > MOST_CLASSES else ""
     if not reason and len(summary.counts) > _MANY_LABELS and summary.tells_rows_apart(_MANY_LABELS):
         reason = f"it is text, and {summary.variety}, so there are no classes to learn"
@@ -427,7 +428,7 @@ def _describe_target(summary: Summary, source: str, forced: str | None) -> Targe
     n_values = 0 if summary.forgot else len(summary.counts)
     if kind == "number" and summary.whole and n_values:
         n_values = len(_distinct_numbers(summary))
-    # Infinity is a gap among numbers, and a word among words.
+    # In a numeric column infinity is a gap; in a text column it is a word.
     missing = summary.missing if kind == "number" else summary.empty
     target = Target(summary.name, kind, kind == "number" and summary.whole, n_values, missing, forced == "category")
     if kind == "number" and target.is_class and not summary.exact:

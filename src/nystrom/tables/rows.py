@@ -1,4 +1,4 @@
-"""How the columns of a table become rows, and encoded rows of a table larger than memory, as every pass reads them."""
+"""The encoding of table columns as rows, and encoded rows of a table larger than memory, computed in every pass."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from nystrom.tables.columns import Column
 from nystrom.tables.text import as_labels, as_numbers, as_truths, as_wholes, column_of, decimal_of, first_bad
 from nystrom.types import Array
 
-# A whole-number target with at most this many values is taken as classes.
+# A whole-number target with at most this many distinct values is treated as classes.
 MOST_CLASSES = 20
 
 
 @dataclass(frozen=True)
 class Target:
-    """What was learned of the target column.
+    """What was learned about the target column.
 
     Attributes
     ----------
@@ -31,11 +31,11 @@ class Target:
     whole : bool
         Whether all its numbers are whole.
     n_values : int
-        How many different values it has, where they are few; else 0.
+        Number of distinct values if they are few, else 0.
     missing : int
         Rows without a target.
     classes : bool
-        Whether whole numbers were said to name classes, however many.
+        Whether ``types`` declares whole numbers as classes, whatever their number.
     """
 
     name: str
@@ -47,11 +47,11 @@ class Target:
 
     @property
     def is_class(self) -> bool:
-        """Whether the target names classes: text, true and false, or whole numbers of few values."""
+        """Whether the target holds classes: text, booleans, or whole numbers with few distinct values."""
         return self.kind != "number" or (self.whole and (self.classes or 0 < self.n_values <= MOST_CLASSES))
 
     def values(self, batch: Batch, source: str, start: int) -> tuple[Array, Array]:
-        """Return the target of each row of a record batch, in its own type, and which rows have none."""
+        """Return the target of each row of a record batch in its own type, and a mask of rows without a target."""
         column, decimal = column_of(batch, self.name), decimal_of(batch)
         if self.kind == "text":
             labels = np.asarray(as_labels(column).to_numpy(zero_copy_only=False), dtype=object)
@@ -79,7 +79,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Coding:
-    """How each column of a table is encoded, and its target; what a fitted encoder knows."""
+    """How each column of a table and its target are encoded: the result of fitting an encoder."""
 
     columns: tuple[Column, ...]
     target: Target | None = None
@@ -102,7 +102,7 @@ class Coding:
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
-        """The names of the encoded columns where some are codes, which a kernel finds by name; else None."""
+        """The names of the encoded columns if some are codes, which kernels refer to by name; else None."""
         if not any(column.codes for column in self.used):
             return None
         return tuple(name for column in self.used for name in column.features)
@@ -142,7 +142,7 @@ def require_names(table: Table, names: Sequence[str]) -> None:
 
 
 def near_names(name: str, names: Sequence[str]) -> str:
-    """Return which columns there are: the near ones first, and not more than some."""
+    """Return a limited list of the existing columns, most similar names first."""
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     near += [other for other in names if other not in near and other.lower() == name.lower()]
     if near:
@@ -152,11 +152,11 @@ def near_names(name: str, names: Sequence[str]) -> str:
 
 
 class EncodedRows(StreamRows):
-    """The rows that a coding makes of a table, computed when they are read.
+    """The encoded rows of a table, computed when they are read.
 
-    With ``labels``, sorted classes, the target is the number of each row's class among them, in one or two bytes.
-    ``fitted`` says that the coding was learned from this very table, so that its rows are counted. Rows without a
-    target are left out; with ``keep_all`` they stay, and then no row has one.
+    With ``labels``, the sorted classes, the target is the index of each row's class, in one or two bytes. ``fitted``
+    means that the encoding was learned from this same table, so its number of rows is known. Rows without a target are
+    left out; with ``keep_all`` all rows stay, without targets.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class EncodedRows(StreamRows):
         self.has_target = has_target and coding.target is not None
         self.dtype = np.dtype(np.float64)
         self.held_bytes = table.held_bytes
-        # A pass may be far off, and the file's own reader does not say which columns the model needs.
+        # Check now: the first pass may come much later, and the file reader does not know the columns of the model.
         coding.require_columns(table)
         count, without = self._count(fitted)
         if without and keep_all:
@@ -190,7 +190,7 @@ class EncodedRows(StreamRows):
         self.set_size((count - without, coding.width), 0, None)
 
     def _count(self, fitted: bool) -> tuple[int, int]:
-        """Return the rows, and those among them without a target: from the fit if it saw this table, else by a pass."""
+        """Return the numbers of rows and of rows without a target: known if the fit saw this table, else by a pass."""
         target = self.coding.target if self.has_target else None
         if fitted:
             return self.coding.n_rows, 0 if target is None else target.missing

@@ -1,4 +1,4 @@
-"""Anything with named columns, as a table of Arrow record batches that can be read again and again."""
+"""Anything with named columns, as a table of Arrow record batches that can be read repeatedly."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nystrom.rows.reading import require_file
 
 
 def is_path(source: object) -> TypeGuard[str | os.PathLike[str]]:
-    """Return whether a source is the name of a file."""
+    """Return whether a source is a file name."""
     return isinstance(source, (str, os.PathLike))
 
 
@@ -25,9 +25,9 @@ def is_table_file(source: str | os.PathLike[str]) -> bool:
 
 
 def open_table(source: object, *, missing: Sequence[str] = MISSING, decimal: str | None = None) -> Table:
-    """Return the table that a path, a data frame, an Arrow table, a dict of columns or an array stands for.
+    """Return a path, a data frame, an Arrow table, a dict of columns or an array as a table.
 
-    ``missing`` and ``decimal`` are the words that mean a gap, and the sign before decimals, in a CSV file.
+    ``missing`` are the words that mean a gap in a CSV file, and ``decimal`` is its decimal sign.
     """
     if is_path(source):
         return open_table_files(require_file(Path(source)), missing=missing, decimal=decimal)

@@ -1,4 +1,4 @@
-"""Arrow columns as numbers, days, truths and labels, and what a column of text was perhaps meant to be."""
+"""Arrow columns as numbers, days, booleans and labels, and hints at what a text column may be meant to hold."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nystrom.rows.arrow import DECIMAL, EXACT, ArrowColumn, Batch, import_arrow,
 from nystrom.types import Array
 
 _CURRENCIES = "$€£¥"
-# Marks between groups of three digits, by the sign before decimals.
+# Thousands separators by decimal sign.
 _GROUPS = {".": ",'’ \u00a0\u202f", ",": ".'’ \u00a0\u202f"}
 _NUMBER = (
     rf"^[{_CURRENCIES}]?\s*[+-]?\s*[{_CURRENCIES}]?"
@@ -27,15 +27,15 @@ _MICROSECONDS_A_DAY = 86_400_000_000
 _TRUTHS = ("true", "false")
 
 
-# Frequent values of a text column that are looked at.
+# Number of frequent values of a text column that are examined.
 _LOOKED_AT = 200
-# Of these, the ones that are tried as dates one by one.
+# How many of these are tried individually as dates.
 _TRIED_AS_DATES = 50
-# The share of the values that must have a form for it to be pointed out.
+# Minimum share of values in a format for it to be mentioned.
 _MOST = 0.9
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+")
-# A currency, a sign for per cent, or spaces, commas and apostrophes between groups of digits.
+# A currency, a percent sign, or spaces, commas and apostrophes between groups of digits.
 _DECORATED = re.compile(r"[^\w\s+-]?\s*[+-]?\d{1,3}(?:[ ,'’\u00a0\u202f]?\d{3})*(?:[.,]\d+)?\s*[^\w\s]?")
 
 
@@ -73,14 +73,14 @@ def column_of(batch: Batch, name: str) -> ArrowColumn:
 
 
 def decimal_of(batch: Batch) -> str:
-    """Return the sign before decimals in the text of a record batch."""
+    """Return the decimal sign in the text of a record batch."""
     return ((batch.schema.metadata or {}).get(DECIMAL.encode()) or b".").decode()
 
 
 def as_numbers(column: ArrowColumn, decimal: str = ".") -> Array:
-    """Return a column as float64, with NaN for gaps; text that is no number raises ``ArrowInvalid``.
+    """Return a column as float64, with NaN for gaps; text that is not a number raises ``ArrowInvalid``.
 
-    Numbers in text may have marks between thousands, one currency, or all of them a sign for per cent.
+    Numbers in text may have thousands separators and a currency, the same in all values, or all have a percent sign.
     """
     arrow = import_arrow()
     types = arrow.types
@@ -145,7 +145,7 @@ def as_truths(column: ArrowColumn) -> Array:
 def as_days(column: ArrowColumn, date_format: str | None = None) -> Array:
     """Return dates as days since 1970-01-01 (UTC where they have a zone), with NaN for gaps.
 
-    Text is read as ISO 8601, or as ``date_format`` says; other text raises ``ArrowInvalid``.
+    Text is read as ISO 8601, or in ``date_format``; other text raises ``ArrowInvalid``.
     """
     arrow, compute = import_arrow(), import_arrow("compute")
     if is_text(column.type):
@@ -166,7 +166,7 @@ def as_days(column: ArrowColumn, date_format: str | None = None) -> Array:
 
 
 def _as_times(column: ArrowColumn) -> ArrowColumn:
-    """Return ISO 8601 text as timestamps; those without a zone count as UTC where others have one."""
+    """Return ISO 8601 text as timestamps; those without a zone count as UTC if others have one."""
     arrow, compute = import_arrow(), import_arrow("compute")
     zoned = compute.match_substring_regex(column, _ZONE)
     if not compute.any(zoned).as_py():
@@ -185,18 +185,18 @@ def as_text(column: ArrowColumn) -> ArrowColumn:
         return compute.if_else(column, "True", "False")
     if arrow.types.is_floating(column.type):
         column = compute.if_else(compute.is_nan(column), None, column)
-        with suppress(arrow.ArrowInvalid):  # where some are not whole, all keep their point
+        with suppress(arrow.ArrowInvalid):  # if some are not whole, all keep their point
             column = column.cast(arrow.int64())
     return column.cast(arrow.string())
 
 
 def as_labels(column: ArrowColumn) -> ArrowColumn:
-    """Return a column as Arrow strings that tell its values apart: text as it is, others as :func:`as_text`."""
+    """Return a column as Arrow strings, distinct for distinct values: text unchanged, others by :func:`as_text`."""
     return column if is_text(column.type) else as_text(column)
 
 
 def as_wholes(column: ArrowColumn) -> tuple[Array, Array]:
-    """Return whole numbers exactly, as int64 or uint64, and which are gaps; others raise ``ArrowInvalid``."""
+    """Return whole numbers exactly, as int64 or uint64, and a mask of gaps; other values raise ``ArrowInvalid``."""
     arrow, compute = import_arrow(), import_arrow("compute")
     if is_text(column.type):
         trimmed = compute.utf8_trim_whitespace(column)
@@ -239,7 +239,7 @@ def guess_date_format(texts: Sequence[str]) -> str | None:
 
 
 def date_form(text: str) -> str | None:
-    """Return the first known form in which a text is a date, or None.
+    """Return the first known date format of a text, or None.
 
     Examples
     --------
@@ -268,16 +268,16 @@ def first_bad(column: ArrowColumn, parse: Callable[[ArrowColumn], Array]) -> int
 
 
 def number_hint(counts: Counter[str], stray: str | None, numbers: int, present: int) -> str:
-    """Return why a column of text was perhaps meant to be numbers, and what to do; empty if nothing says so.
+    """Return why a text column may be meant as numbers, and what to do; empty if there is no sign of it.
 
     Parameters
     ----------
     counts : Counter
         Its values.
     stray : str or None
-        The first value that is no number.
+        The first value that is not a number.
     numbers, present : int
-        How many of its values are numbers, and how many there are.
+        The number of numeric values, and of all values that are present.
     """
     if stray is not None and present > numbers >= _MOST * present:
         return (
@@ -295,7 +295,7 @@ def number_hint(counts: Counter[str], stray: str | None, numbers: int, present: 
 
 
 def date_hint(counts: Counter[str]) -> str:
-    """Return in which form the values of a column of text are dates, or what keeps them from it; empty if not dates."""
+    """Return the date format of a text column, or why its values cannot be read as dates; empty if not dates."""
     texts = [text for text, _ in counts.most_common(_LOOKED_AT)]
     form = guess_date_format(texts)
     if form is not None:
@@ -304,7 +304,7 @@ def date_hint(counts: Counter[str]) -> str:
 
 
 def _nearly_dates(texts: list[str]) -> str:
-    """Return why texts that are dates but for some, or in several forms, were not read as dates."""
+    """Return why texts that are mostly dates, or dates in several formats, were not read as dates."""
     shown: dict[str, str] = {}
     strays = []
     for text in texts:
@@ -321,11 +321,11 @@ def _nearly_dates(texts: list[str]) -> str:
             f"missing_values; --missing in the shell)"
         )
     if len(shown) == 1:
-        return ""  # of a form that the reader was told not to expect
+        return ""  # in a format that the parameters exclude
     one, other = [*shown.values()][:2]
     return f"looks like dates in several forms, such as {one!r} and {other!r} (write all in one)"
 
 
 def _share(texts: list[str], form: re.Pattern[str]) -> bool:
-    """Return whether most of the texts that are no plain numbers have a form, and there are several of them."""
+    """Return whether there are several texts and most of them match a pattern."""
     return len(texts) > 1 and sum(form.fullmatch(text) is not None for text in texts) >= _MOST * len(texts)
