@@ -20,12 +20,12 @@ from nystrom.engine.threads import resolve_n_jobs
 from nystrom.loops import instruction_set
 
 ROOT = Path(__file__).parents[1]
-# Suites that print and store tables of their own.
+# Suites that print and store their own tables.
 ALONE = {"scaling": scaling.main, "intervals": intervals.main}
 
 
 def machine() -> dict[str, str | int | bool]:
-    """Return what the figures depend on."""
+    """Return the versions and the machine that the figures depend on."""
     return {
         "numpy": np.__version__,
         "scipy": scipy.__version__,

@@ -1,7 +1,7 @@
-"""Fits, searches and predictions on an idle and on a busy machine, against the same with one thread.
+"""Compare default and single-thread fits, searches and predictions, on an idle and on a busy machine.
 
-The two contestants are processes, since the number of threads is read when BLAS is loaded: one as it comes, one with
-OPENBLAS_NUM_THREADS=1. They take turns. Busy processes are started and ended here.
+The two contestants are processes, since BLAS reads the number of threads when it is loaded: one with the defaults, one
+with OPENBLAS_NUM_THREADS=1. They take turns. Busy processes are started and ended here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.measure import Result
 from nystrom import KernelRidge
 
 BUSY = (0, 2, 4)
-# Rows, columns, landmarks, and what is searched for.
+# Rows, columns, landmarks, and the parameters that are searched.
 SIZES: list[tuple[int, int, int, dict[str, Any]]] = [
     (1_000, 10, 100, {}),
     (4_000, 15, 1_000, {"metric": "auto"}),
@@ -35,7 +35,7 @@ SIZES: list[tuple[int, int, int, dict[str, Any]]] = [
 
 
 def busy(repeat: int) -> Iterator[Result]:
-    """Yield two results per case and number of busy processes: as it comes, and with one thread."""
+    """Yield two results per case and number of busy processes: with the defaults, and with one thread."""
     with ExitStack() as stack:
         peers = {
             "nystrom": stack.enter_context(_peer({})),
@@ -63,7 +63,7 @@ def busy(repeat: int) -> Iterator[Result]:
 
 @contextmanager
 def _spinning(count: int) -> Iterator[None]:
-    """Keep so many processes busy inside the ``with`` block."""
+    """Keep the given number of processes busy inside the ``with`` block."""
     spinners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         time.sleep(0.3 if spinners else 0.0)
@@ -76,7 +76,7 @@ def _spinning(count: int) -> Iterator[None]:
 
 @contextmanager
 def _peer(settings: dict[str, str]) -> Iterator[Callable[[int], dict[str, Any]]]:
-    """Start a process with these settings; yield a function that has it run a size, by number."""
+    """Start a process with these settings; yield a function that makes it run the size of a given index."""
     unset = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
     child = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.busy"],
@@ -103,7 +103,7 @@ def _peer(settings: dict[str, str]) -> Iterator[Callable[[int], dict[str, Any]]]
 
 @dataclass
 class _Clock:
-    """Seconds and processor seconds since it was made."""
+    """Seconds and processor seconds since its creation."""
 
     def __post_init__(self) -> None:
         self._start, self._used = time.perf_counter(), time.process_time()
@@ -126,6 +126,6 @@ def _run(size: int) -> dict[str, dict[str, float]]:
 
 
 if __name__ == "__main__":
-    _run(0)  # what a first fit loads
+    _run(0)  # load what a first fit imports
     for line in sys.stdin:
         print(json.dumps(_run(int(line))), flush=True)

@@ -1,11 +1,11 @@
-"""What the cluster costs and gains: figures for docs/cluster.md.
+"""Costs and gains of a cluster.
 
     python benchmarks/cluster.py speedup   # 1 against 2 single-thread workers, interleaved, best of each
-    python benchmarks/cluster.py overhead  # what a block costs beside its work
+    python benchmarks/cluster.py overhead  # scheduling cost per block
     python benchmarks/cluster.py client    # growth of the client's memory on a lazy array
     python benchmarks/cluster.py plan      # predicted against measured, runs over two orders of magnitude of n
 
-Times of other processes on the machine disturb these; each figure is a ratio of runs made in turn, and says the load.
+Other processes disturb the times, so each figure is a ratio of interleaved runs and is printed with the load.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def lazy_rows(n: int, p: int, chunk: int) -> da.Array:
 
 
 def speedup(arguments: argparse.Namespace) -> None:
-    """Time the same fit with 1 and with 2 workers, in turn; the data is made on the workers and held there."""
+    """Time the same fit with 1 and with 2 workers, in turn; the data is generated and kept on the workers."""
     best: dict[int, float] = {}
     for _ in range(arguments.repeats):
         for n_workers in (1, 2):
@@ -65,7 +65,7 @@ def speedup(arguments: argparse.Namespace) -> None:
 
 
 def overhead(arguments: argparse.Namespace) -> None:
-    """Time folds that do nothing; the processor's time counts the client, the scheduler and the workers."""
+    """Time empty folds; processor time includes the client, the scheduler and the workers."""
     with start_cluster(2) as cluster, Client(cluster) as client:
         processes = [psutil.Process(), *map(psutil.Process, client.run(os.getpid).values())]
 
@@ -85,7 +85,7 @@ def overhead(arguments: argparse.Namespace) -> None:
 
 
 def client_memory(arguments: argparse.Namespace) -> None:
-    """Measure how the client grows during a fit on an array that is made on the workers."""
+    """Measure the growth of the client's memory during a fit on an array generated on the workers."""
     process, stop, peak = psutil.Process(), threading.Event(), [0]
 
     def watch() -> None:
@@ -113,19 +113,19 @@ def client_memory(arguments: argparse.Namespace) -> None:
 def one_fit(arguments: argparse.Namespace) -> None:
     """Fit once in a fresh process; print processor seconds, seconds and peak bytes."""
     X = np.empty((arguments.rows, arguments.columns))
-    for start in range(0, len(X), 10_000):  # in pieces: the peak is to be the fit's
+    for start in range(0, len(X), 10_000):  # in pieces, so that the peak is that of the fit
         X[start : start + 10_000] = make_chunk(np.arange(start, min(start + 10_000, len(X))), arguments.columns)
     model = Nystroem(n_components=20, n_landmarks=arguments.landmarks, random_state=0, n_jobs=1)
     began, cpu = time.perf_counter(), time.process_time()
     model.fit(X)
-    # Not ru_maxrss, which begins with the memory of the process that started this one.
+    # Not ru_maxrss, which includes the peak of the parent process.
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     peak = int(status["VmHWM"].split()[0]) * 1024
     print(json.dumps([time.process_time() - cpu, time.perf_counter() - began, peak]))
 
 
 def check_plan(arguments: argparse.Namespace) -> None:
-    """Compare the plan with fits in fresh processes. Processor seconds: the machine has other users."""
+    """Compare the plan with fits in fresh processes. Uses processor seconds, since the machine is shared."""
     p, m = 50, 300
     measured = calibrate(p, m, n_jobs=1, clock=time.process_time)
     print(measured)

@@ -1,7 +1,7 @@
-"""How often the interval of the Frobenius error holds it: ``python -m benchmarks.coverage [--fits N] [--rows N]``.
+"""How often the interval of the Frobenius error contains it: ``python -m benchmarks.coverage [--fits N] [--rows N]``.
 
-Eight kinds of rows, each drawn again for every fit; one interval at default settings per fit, against the exact error.
-With ``--cost``, what a call costs beside its fit instead, in processor time.
+Eight kinds of rows, drawn again for every fit; one interval at default settings per fit, against the exact error.
+With ``--cost``, compare the processor time of a call with that of its fit instead.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nystrom.types import Array, Matrix
 
 
 class Case(NamedTuple):
-    """Rows of n, and the parameters of the fit."""
+    """A function from n to rows, and the parameters of the fit."""
 
     rows: Callable[[int, np.random.Generator], Matrix]
     params: dict[str, Any]

@@ -1,6 +1,6 @@
-"""Features, ridge and predictions on a device, beside NumPy and Falkon: ``python -m benchmarks device --device cuda``.
+"""Features, ridge and predictions on a device, against NumPy and Falkon: ``python -m benchmarks device --device cuda``.
 
-Prints one table. ``--rows`` makes it smaller: m = 10,000 is left out below 40,000 rows.
+Prints one table. ``--rows`` sets its size; m = 10,000 is left out below 40,000 rows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def ridge(m: int, engine: str, **options: Any) -> KernelRidge:
 
 
 def cases(n: int) -> Iterator[tuple[str, Callable[[str], Callable[[], Any]]]]:
-    """Yield each case with the function from an engine to what is timed."""
+    """Yield each case with a function that takes an engine and returns the call to time."""
     X, y = rows_of(n)
     features = {"gamma": GAMMA, "n_components": 500, "n_landmarks": 1_000, "landmarks": "uniform", "random_state": 0}
     yield f"features, n={n:,}, m=1,000", lambda engine: lambda: Nystroem(engine=engine, **features).fit_transform(X)
@@ -48,7 +48,7 @@ def cases(n: int) -> Iterator[tuple[str, Callable[[str], Callable[[], Any]]]]:
 
 
 def falkon_seconds(n: int, m: int, repeat: int) -> float | None:
-    """Return the seconds of Falkon's fit, or None where it is not installed."""
+    """Return the seconds of Falkon's fit, or None if it is not installed."""
     try:
         import falkon
         import torch
@@ -69,7 +69,7 @@ def best(run: Callable[[], Any], repeat: int) -> float:
 
 
 def main(device: str, n: int, repeat: int) -> None:
-    """Print the table: seconds, the best of some rounds."""
+    """Print the table of seconds, the best of several rounds."""
     print(f"| case | NumPy, s | torch on {device}, s | ratio | Falkon, s |\n|---|---|---|---|---|")
     for name, make in cases(n):
         runs = {engine: make(engine) for engine in ("local", f"torch:{device}")}

@@ -1,9 +1,9 @@
-"""Falkon itself (github.com/FalkonML/falkon), in a Python of its own, with torch on CPU: one fit, timed.
+"""Time one fit of Falkon (github.com/FalkonML/falkon) in its own Python, with torch on the CPU.
 
 ``PYTHON benchmarks/falkon_peer.py ROWS.npz M DTYPE GAMMA ALPHA``, with a Python in which ``import falkon`` works; it
-needs neither nystrom nor anything of this folder. ``python -m benchmarks.landmark_cg falkon`` runs it where the
-environment variable FALKON_PYTHON names such a Python. Its own defaults: uniform landmarks, at most 20 steps, kernel
-values held where memory allows; its CUDA and KeOps parts are off.
+needs neither nystrom nor other files of this folder. ``python -m benchmarks.landmark_cg falkon`` runs it if the
+environment variable FALKON_PYTHON names such a Python. It uses Falkon's defaults: uniform landmarks, at most 20 steps,
+kernel values kept if memory allows. CUDA and KeOps are off.
 """
 
 from __future__ import annotations

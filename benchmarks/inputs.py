@@ -1,4 +1,4 @@
-"""The inputs: real sets where the data home has them, else generated ones of the same shape, and the error."""
+"""The inputs: real sets if the data home has them, else generated ones of the same shape; and the error."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def wide_floats(n: int, p: int) -> np.ndarray:
 
 
 def separate_clusters(n: int, p: int, m: int, seed: int = 0) -> np.ndarray:
-    """Return float32 rows in m round clusters, ten times as far apart as they are wide."""
+    """Return float32 rows in m round clusters, whose distances are ten times their width."""
     rng = np.random.default_rng(seed)
     centres = 3 * rng.standard_normal((m, p), np.float32)
     return centres[rng.integers(m, size=n)] + np.float32(0.3) * rng.standard_normal((n, p), np.float32)
 
 
 def random_sparse(n: int, p: int, per_row: int, seed: int = 0) -> Any:
-    """Return float32 rows with about so many entries each, at random places."""
+    """Return float32 rows with the given mean number of entries per row, at random positions."""
     rng = np.random.default_rng(seed)
     places = rng.integers(p, size=(n, per_row))
     ends = np.arange(0, n * per_row + 1, per_row)
@@ -81,9 +81,9 @@ def spread(X: Any) -> float:
 
 
 class FrobeniusJudge:
-    """Judges features by their relative Frobenius error on one sample of rows, the same for all contestants.
+    """Computes the relative Frobenius error of features on one sample of rows, the same for all contestants.
 
-    Off the diagonal and on it the squares are averaged apart and weighted as in all n × n entries.
+    Squares on and off the diagonal are averaged separately and weighted by their shares of the n × n entries.
     """
 
     def __init__(self, X: Any, gamma: float, size: int = 4000, seed: int = 1) -> None:

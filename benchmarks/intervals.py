@@ -1,7 +1,7 @@
-"""How often intervals and sets cover, beside MAPIE's CV+: ``python -m benchmarks intervals [--repeat SPLITS]``.
+"""Coverage of intervals and prediction sets, against MAPIE's CV+: ``python -m benchmarks intervals [--repeat SPLITS]``.
 
-Ten kinds of rows, drawn again for every split. Times are processor time beyond one plain fit; MAPIE refits the same
-machine in five parts and predicts with each.
+Ten kinds of rows, drawn again for every split. Times are processor time in addition to one plain fit; MAPIE refits the
+same machine on five folds and predicts with each.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NEW = 2000
 
 
 class Rows(NamedTuple):
-    """Rows with targets; rows of one group are measurements of one thing."""
+    """Rows with targets; rows of one group are measurements of one subject."""
 
     X: Array
     y: Array
@@ -30,7 +30,7 @@ class Rows(NamedTuple):
 
 
 class Case(NamedTuple):
-    """Rows to learn from and how they are drawn; the machine."""
+    """The number of training rows, the function that draws rows, and the machine."""
 
     n: int
     rows: Callable[[int, np.random.Generator], Rows]
@@ -52,7 +52,7 @@ HEAVY = _numbers(lambda X, rng: 0.2 * rng.standard_t(2, size=len(X)))
 
 
 def _grouped(n: int, rng: np.random.Generator) -> Rows:
-    """Return ten measurements each of things whose levels differ for no reason that columns show."""
+    """Return ten measurements per subject; the level of a subject does not depend on the columns."""
     found = EVEN(-(-n // 10), rng)
     level = found.y + 0.5 * rng.normal(size=len(found.y))
     own = np.repeat(np.arange(len(level)), 10)[:n]
@@ -89,7 +89,7 @@ CASES = {
 
 
 class Split(NamedTuple):
-    """The share covered, the mean width (classes per set), the seconds of the fit and those beyond it."""
+    """The coverage, the mean width (classes per set), the seconds of the fit and the additional seconds."""
 
     covered: float
     width: float
@@ -98,7 +98,7 @@ class Split(NamedTuple):
 
 
 def split(case: Case, seed: int, new: int = NEW) -> tuple[Split, Rows, Rows]:
-    """Return how the intervals or sets of 90 % fare on new rows, and the rows of both kinds."""
+    """Return the results of the 90 % intervals or sets on new rows, and the training and new rows."""
     found = case.rows(case.n + new, np.random.default_rng(seed))
     X, y, groups = found.X, found.y, found.groups
     old = Rows(X[: case.n], y[: case.n], None if groups is None else groups[: case.n])
@@ -118,7 +118,7 @@ def _judge(ends: Array, truth: Array) -> tuple[float, float]:
 
 
 def _peer(case: Case, old: Rows, new: Rows) -> Split:
-    """Return the same of MAPIE's CV+ around the same machine."""
+    """Return the same results for MAPIE's CV+ with the same machine."""
     from mapie.regression import CrossConformalRegressor
     from sklearn.model_selection import GroupKFold
 

@@ -1,7 +1,7 @@
 """Many landmarks and exact answers: conjugate gradients against the closed form, a plain Falkon and a dense solve.
 
-``python -m benchmarks.landmark_cg [many] [few] [huge] [exact] [exact-100k] [falkon]``; each prints one table. Memory is
-the peak that a contestant adds, each in a process of its own.
+``python -m benchmarks.landmark_cg [many] [few] [huge] [exact] [exact-100k] [falkon]``; each prints one table. Memory
+is the peak that a contestant adds, each in its own process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from nystrom.solvers.ridge import STEPS
 
 Array = np.ndarray
 GAMMA, ALPHA = 0.05, 0.01
-# Memory that is touched before a contestant runs; the largest takes about as much.
+# Bytes of memory to touch before a contestant runs: about as much as the largest one uses.
 _TOUCHED = 5 * 2**30
 
 
@@ -78,7 +78,7 @@ def plain_falkon(X: Array, y: Array, Z: Array, alpha: float, steps: int, tile: i
 
 
 def falkon_itself(X: Array, y: Array, X_test: Array, y_test: Array, m: int, dtype: str) -> dict[str, float | str]:
-    """Fit by the Falkon of the Python that FALKON_PYTHON names."""
+    """Fit with Falkon in the Python that FALKON_PYTHON names."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.npz"
         np.savez(path, X=X, y=y, X_test=X_test, y_test=y_test)
@@ -111,8 +111,8 @@ def one(name: str, n: int, m: int, p: int = 10) -> dict[str, float | str]:
     if name == "dense":
         K = np.asfortranarray(Gaussian(GAMMA)(X, X).T)
         K[np.diag_indices(n)] += 0.1
-        # In blocks, on all threads: SciPy's own factor (cho_factor, solve) ends in a segmentation fault from about
-        # 16,000 rows on with two threads, and takes longer below.
+        # In blocks, on all threads: with two threads, SciPy's cho_factor and solve crash with a segmentation fault from
+        # about 16,000 rows, and are slower below.
         with blas_threads(1):
             cholesky_in_place(K)
             half = scipy.linalg.solve_triangular(K, y, trans="T", check_finite=False)
@@ -142,9 +142,9 @@ def one(name: str, n: int, m: int, p: int = 10) -> dict[str, float | str]:
 
 
 def huge(n: int, m: int) -> None:
-    """Fit once within 5 GB on many landmarks, and print what the plan said beside what was measured.
+    """Fit once within 5 GB with many landmarks, and print the plan and the measurements.
 
-    Seconds are those on the clock, and those of the processor (both threads), which other work does not lengthen.
+    Seconds are wall-clock time and processor time of both threads, which other load does not increase.
     """
     X, y, X_test, y_test = rows(n)
     n_jobs = resolve_n_jobs(None)

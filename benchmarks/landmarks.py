@@ -2,8 +2,8 @@
 
     python -m benchmarks.landmarks [case …] [--seeds N] [--held-back]
 
-Real sets are looked for where ``NYSTROM_DATA`` says; those that are missing are left out. Errors are exact, against the
-whole kernel matrix of at most 4,000 rows: relative Frobenius error of the best rank r within the landmarks' span.
+Real sets are read from ``NYSTROM_DATA``; missing ones are skipped. Errors are exact, against the whole kernel matrix of
+at most 4,000 rows: the relative Frobenius error of the best rank-r approximation in the span of the landmarks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOST_ROWS = 4000
 
 @dataclass(frozen=True)
 class Case:
-    """Rows, a kernel, and how many landmarks and directions."""
+    """Rows, a kernel, and the numbers of landmarks and directions."""
 
     name: str
     rows: Callable[[], Any]
@@ -63,7 +63,7 @@ def rare_clusters() -> np.ndarray:
 
 
 def outliers() -> np.ndarray:
-    """A round cloud with 60 rows thrown out of it by factors around 20."""
+    """A round cloud with 60 outliers, scaled by factors around 20."""
     rng = np.random.default_rng(7)
     X = rng.normal(size=(MOST_ROWS, 30))
     X[:60] *= rng.lognormal(3, 1, size=(60, 1))
@@ -124,7 +124,7 @@ def two_widths() -> np.ndarray:
 
 
 def tight_and_loose() -> np.ndarray:
-    """Ten tight groups and ten loose ones, as many rows in each."""
+    """Ten tight groups and ten loose ones with equal numbers of rows."""
     rng = np.random.default_rng(36)
     label = rng.integers(20, size=MOST_ROWS)
     centres, width = 2 * rng.normal(size=(20, 15)), np.repeat([0.3, 3.0], 10)
@@ -132,7 +132,7 @@ def tight_and_loose() -> np.ndarray:
 
 
 def lognormal_columns() -> np.ndarray:
-    """Columns of amounts: each lognormal, of different spread."""
+    """Lognormal columns with different spreads."""
     rng = np.random.default_rng(32)
     return np.exp(rng.normal(size=(MOST_ROWS, 8)) * rng.uniform(0.5, 1.5, size=8)).astype(np.float32)
 
@@ -145,14 +145,14 @@ def ragged_clusters() -> np.ndarray:
 
 
 def counts() -> np.ndarray:
-    """Counts whose mean is a gamma variable of the row and of the column."""
+    """Counts whose mean is a product of gamma variables, one per row and one per column."""
     rng = np.random.default_rng(34)
     mean = rng.gamma(0.7, 3.0, size=(MOST_ROWS, 1)) * rng.gamma(1.0, 1.0, size=40)
     return rng.poisson(mean).astype(np.float32)
 
 
 def noisy_spiral() -> np.ndarray:
-    """A thin spiral in the plane, and one row in twenty anywhere in a box ten times as wide."""
+    """A thin spiral in the plane, and 5 % of the rows uniform in a box ten times as wide."""
     rng = np.random.default_rng(35)
     angle = 3 * np.pi * np.sqrt(rng.random(MOST_ROWS))
     X = np.column_stack([angle * np.cos(angle), angle * np.sin(angle)]) + 0.1 * rng.normal(size=(MOST_ROWS, 2))
@@ -178,7 +178,7 @@ def scale(X: Any) -> Kernel:
 
 
 def median(X: Any) -> Kernel:
-    """The Gaussian kernel whose bandwidth outliers do not move."""
+    """The Gaussian kernel with a bandwidth that is robust to outliers."""
     return Gaussian(float(1 / np.median(np.square(X - np.median(X, axis=0)).sum(axis=1))))
 
 
@@ -209,7 +209,7 @@ CASES = [
     Case("two widths", two_widths, scale, 100, 50),
     Case("two widths, median", two_widths, median, 100, 100),
 ]
-# No rule was chosen by these.
+# No rule was tuned on these.
 HELD_BACK = [
     Case("tight and loose groups", tight_and_loose, scale, 100, 50),
     Case("tight and loose groups, median", tight_and_loose, median, 100, 100),

@@ -1,4 +1,4 @@
-"""What the machine can do at best, measured in the same run."""
+"""The peak rates of the machine, measured in the same run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the machines promise, as ratios measured in one run: ``python -m benchmarks.machines [NAME ...]``."""
+"""Checks of the machines' promises, as ratios measured in one run: ``python -m benchmarks.machines [NAME ...]``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def regression(n: int, p: int = 10) -> tuple[Array, Array]:
 
 def seconds(model: KernelRidge, X: Array, y: Array) -> float:
     """Return the processor time of one fit, all threads together."""
-    # Of the processor: on a machine that others use too, the clock would measure them.
+    # Processor time, because wall-clock time on a shared machine includes the load of others.
     start = time.process_time()
     model.fit(X, y)
     return time.process_time() - start
@@ -168,7 +168,7 @@ def file() -> None:
 
 
 def log_loss(log_probabilities: Array, y: Array) -> float:
-    """Return the mean of minus the log-probability of the right class."""
+    """Return the mean negative log-probability of the true class."""
     return float(-log_probabilities[np.arange(len(y)), y.astype(int)].mean())
 
 

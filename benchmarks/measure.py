@@ -1,4 +1,4 @@
-"""How a contest is measured: interleaved, best of several, with the memory each contestant adds."""
+"""Measure a contest: interleaved runs, the best time of each contestant, and the memory that it adds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-# As much as any contestant adds.
+# Bytes to touch before each run: as much as any contestant adds.
 _TOUCHED_BYTES = 2 * 2**30
 
 
@@ -48,8 +48,8 @@ def contest(
     """Run all contestants in turn, ``repeat`` times round, and keep the best time of each.
 
     ``judge`` turns what a contestant returns into its error; it is not timed. With ``judge_each`` every round is judged
-    and the error is the mean, for contestants that take another seed each time. A contestant whose first run takes over
-    20 seconds is run once: noise matters little there. ``pause`` seconds go by before each run.
+    and the error is the mean, for contestants that use a new seed each time. A contestant whose first run takes over 20
+    seconds is run once, because noise matters little there. Each run starts after a pause of ``pause`` seconds.
     """
     times: dict[str, list[float]] = {name: [] for name in contestants}
     processor: dict[str, list[float]] = {name: [] for name in contestants}
@@ -62,7 +62,7 @@ def contest(
                 continue
             gc.collect()
             touch_memory(_TOUCHED_BYTES)
-            # BLAS threads of the one before spin for some 30 ms after their last call; each starts on idle cores.
+            # BLAS threads of the previous contestant spin for about 30 ms; wait so that each starts on idle cores.
             time.sleep(pause)
             before = _reset_peak()
             start, used = time.perf_counter(), time.process_time()
@@ -94,15 +94,15 @@ def contest(
 
 
 def touch_memory(size: int) -> None:
-    """Write to so many bytes of new memory and free them.
+    """Write to the given number of bytes of new memory and free them.
 
-    On a virtual machine the first touch of a page may cost its host seconds per gigabyte. Whoever runs first would pay.
+    On a virtual machine, the first access to memory may cost seconds per gigabyte: the first contestant would pay.
     """
     np.ones(size, np.uint8)
 
 
 def _status(field: str) -> float:
-    """Return a field of this process's status in MB; NaN where the system does not tell."""
+    """Return a field of this process's status in MB; NaN if the system does not provide it."""
     status = Path("/proc/self/status")
     if not status.exists():
         return float("nan")

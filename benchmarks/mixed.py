@@ -1,8 +1,8 @@
 """Codes of categories against columns of 0 and 1: ``python -m benchmarks.mixed [--rows N] [--seeds N]``.
 
-Four tables with numbers and categories of their own making, split in halves. "one-hot" is the Gaussian kernel of
+Four synthetic tables with numbers and categories, split in halves. "one-hot" is the Gaussian kernel of
 TableEncoder's columns; "codes" is the same kernel as a product of Gaussian and Overlap, of one column per category
-column. Scores are R² or accuracy on the second half; time is the processor's, of encoding, fit and score.
+column. Scores are R² or accuracy on the second half; times are processor time of encoding, fit and score.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Table = tuple[pd.DataFrame, Array]
 
 
 def _codes(n: int, count: int, rng: np.random.Generator) -> Array:
-    """Return categories with frequencies that fall as those of words do."""
+    """Return categories with frequencies that decay like those of words."""
     shares = 1 / np.arange(1, count + 1)
     return rng.choice(count, n, p=shares / shares.sum())
 
@@ -64,7 +64,7 @@ def houses(n: int, rng: np.random.Generator) -> Table:
 
 
 def patients(n: int, rng: np.random.Generator) -> Table:
-    """A diagnosis from categories alone, of which two count together: ten columns of five."""
+    """A diagnosis from ten columns of five categories each, two of which interact."""
     codes = rng.integers(0, 5, (n, 10))
     both = rng.normal(size=(5, 5))[codes[:, 0], codes[:, 1]] + rng.normal(size=5)[codes[:, 2]]
     table = {f"c{j}": _words(codes[:, j], "v") for j in range(10)}
@@ -77,7 +77,7 @@ def machine(y: Array, kernel: Any, gamma: Any) -> Any:
 
 
 def run(table: pd.DataFrame, y: Array, codes: bool) -> tuple[float, int, float]:
-    """Return the score, the number of columns and the seconds of one way."""
+    """Return the score, the number of columns and the seconds of one encoding."""
     began, half = time.process_time(), len(y) // 2
     encoder = TableEncoder(categories="codes" if codes else "one-hot").fit(table[:half])
     rows, gamma = encoder.transform(table[:half]), 1 / table.shape[1]

@@ -1,9 +1,9 @@
-"""Fits on rows that do not fit the budget: memory measured, under a hard limit, and speed against rows in memory.
+"""Fits on rows larger than the memory budget: peak memory, a hard limit, and speed against rows in memory.
 
     python -m benchmarks.out_of_core FOLDER --rows 10000000 --max-memory 500MB
 
 ``FOLDER`` gets ``X.npy`` and ``y.npy`` (2 GB at the default size) unless they are there. Each measurement runs in a
-process of its own, so that what one adds does not hide what the next does.
+separate process, so that memory kept by one does not hide what the next one adds.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def fit(folder: Path, max_memory: str, landmarks: str, address_limit: bool) -> d
 
 
 def warm_up() -> None:
-    """Load libraries and start what stays: none of it is added by the fit."""
+    """Load libraries and start thread pools, so that they do not count as memory of the fit."""
     X = np.random.default_rng(0).normal(size=(20_000, 3)).astype(np.float32)
     KernelRidge(n_landmarks=10, random_state=0).fit(X, X[:, 0])
 

@@ -1,4 +1,4 @@
-"""The peers, each used as its own documentation says."""
+"""The peers, each used according to its documentation."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def sklearn_kmeans(X: Any, m: int) -> np.ndarray:
 
 
 def clustered(X: Any, m: int, gamma: float) -> np.ndarray:
-    """scikit-learn's Nystroem fed with KMeans centres: Clustered Nyström as people write it today."""
+    """scikit-learn's Nystroem fed with KMeans centres: the usual way to write Clustered Nyström today."""
     model = Nystroem(gamma=gamma, n_components=m, random_state=0).fit(sklearn_kmeans(X, m))
     return model.transform(X)
 
 
 def features_of(X: Any, Z: np.ndarray, rank: int, gamma: float) -> np.ndarray:
-    """Best rank-r features for given landmarks, in float64 and as the paper writes them: what judges landmarks."""
+    """The best rank-r features for given landmarks, in float64 by the paper's formula: used to judge landmarks."""
     C = rbf_kernel(X.astype(np.float64), Z.astype(np.float64), gamma=gamma)
     W = rbf_kernel(Z.astype(np.float64), gamma=gamma)
     values, V = np.linalg.eigh(W)
@@ -54,14 +54,14 @@ def pivoted_cholesky(X: np.ndarray, m: int, gamma: float) -> np.ndarray:
 
 
 def faiss_kmeans() -> Callable[[np.ndarray, int], np.ndarray] | None:
-    """Return faiss's k-means on all rows with ten iterations, or None where faiss is not installed."""
+    """Return faiss's k-means on all rows with ten iterations, or None if faiss is not installed."""
     try:
         import faiss
     except ImportError:
         return None
 
     def run(X: np.ndarray, m: int) -> np.ndarray:
-        # Without this cap faiss clusters only 256 rows per centre: all rows, as the others do.
+        # Cluster all rows, as the others do: by default faiss uses only 256 rows per centre.
         found = faiss.Kmeans(X.shape[1], m, niter=10, seed=1, max_points_per_centroid=X.shape[0])
         found.train(np.ascontiguousarray(X, dtype=np.float32))
         return np.asarray(found.centroids)

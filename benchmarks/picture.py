@@ -1,4 +1,4 @@
-"""The picture of the README: error against time of features, from the stored records of the suite ``features``."""
+"""The picture of the README: error of features against time, from the stored records of the suite ``features``."""
 
 from __future__ import annotations
 

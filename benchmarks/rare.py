@@ -1,8 +1,8 @@
 """Whether rare rows are lost: ``python -m benchmarks.rare [--rows N] [--seeds N] [--first N]``.
 
 30 clusters of 40 rows hidden among 100,000, in 5, 10 and 20 columns, and 50 outliers; "auto" with every direction kept,
-and with the default rank. Lost is a row with a residual above 0.9; "reported" is what the certificate counts, and
-whether the fit warned.
+and with the default rank. A row is lost if its residual is above 0.9; "reported" is the count in the
+certificate, and whether the fit warned.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Stored measurements: one file of JSON lines per suite, with version, date and machine, and the tables made from them.
 
-Every run that is stored is appended, so a file is the history of its suite. The newest run of each case counts.
+Every stored run is appended, so a file is the history of its suite. The newest run of each case counts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchmarks.measure import Result
 RESULTS = Path(__file__).parent / "results"
 # A change of a ratio below 10 % counts as noise, however small the stored spread.
 _LEAST_NOISE = 0.1
-# Where and when a run was made. Tables end with the first two.
+# The version, date and machine of a run. Tables end with the first two.
 _ORIGIN = ("version", "date", "machine")
 _MARK = re.compile(r"(<!-- records: (.+?) -->\n).*?(<!-- end of records -->)", re.DOTALL)
 
@@ -27,7 +27,7 @@ Record = dict[str, Any]
 
 
 def describe(results: Sequence[Result]) -> list[Record]:
-    """Return what a table shows of each contestant, with the seconds of each round. The first of a case is ours."""
+    """Return the table fields of each contestant, with the seconds of each round. The first of a case is ours."""
     found = []
     for case, group in groupby(results, key=lambda result: result.case):
         ours, *theirs = group

@@ -22,7 +22,7 @@ def _seconds(n: int, p: int, m: int, X: np.ndarray, repeat: int) -> tuple[float,
 
 
 def measure(repeat: int = 3, largest_n: int = 4_000_000) -> list[dict[str, float | str]]:
-    """Return rows (axis, n, p, m, seconds, added_mb), each axis doubling while the others stay."""
+    """Return rows (axis, n, p, m, seconds, added_mb), doubling one axis while the others are fixed."""
     rows: list[dict[str, float | str]] = []
 
     def add(axis: str, n: int, p: int, m: int, X: np.ndarray) -> None:

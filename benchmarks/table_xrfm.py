@@ -1,4 +1,4 @@
-"""xRFM at its defaults on one split of a table; run by ``benchmarks.tables`` with the interpreter that has it."""
+"""Run xRFM with its defaults on one split of a table; ``benchmarks.tables`` calls this with xRFM's interpreter."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""Our machines against boosted trees and others on real tables, the same preprocessing for all.
+"""Our machines against boosted trees and others on real tables, with the same preprocessing for all.
 
     python -m benchmarks.tables --out tables.jsonl --picture tables.png
     python -m benchmarks.tables --splits 1 --most-rows 10000 --only phoneme segment
 
-Every table is split in three quarters and one, or as published, standardised and encoded by the first part. Errors are
+Every table is split 3 : 1, or as published, then standardised and encoded by the first part. Errors are
 the share of wrong classes, or the root mean squared error over the deviation of the target. Seconds are processor time
-of fit and prediction on one thread, without imports. Each result is a line of ``--out`` as soon as it is there; what
-the file holds is not run again, so a run can be broken off, resumed, and shared by several processes. ``--again NAME``
-runs a contestant again all the same: of two lines the later one counts.
+of fit and prediction on one thread, without imports. Each result is appended to ``--out`` at once, and results in the
+file are not computed again, so a run can be interrupted, resumed, and shared by several processes. ``--again NAME``
+runs a contestant again; the later of two lines counts.
 
-``xrfm`` needs torch, and takes part where ``--xrfm-python`` names the interpreter of an environment that has both
+``xrfm`` needs torch, and takes part if ``--xrfm-python`` names the interpreter of an environment that has both
 (``pip install torch xrfm scikit-learn``), as a child process of at most ten minutes of processor time.
 """
 
@@ -34,13 +34,13 @@ from benchmarks.table_report import draw, latest, summarise
 from nystrom import KernelLogisticRegression, KernelRidge
 
 Array = np.ndarray
-# Rows up to which the exact support vector machines take part: above, they need more than ten minutes.
+# Maximum number of rows for the exact support vector machines; beyond it, they need more than ten minutes.
 SVM_ROWS = 20_000
 CHILD_SECONDS = 600
 
 
 def ours(classes: bool) -> Any:
-    """Return our machine with everything chosen by itself."""
+    """Return our machine with all parameters chosen automatically."""
     options = {"kernel": "auto", "metric": "auto", "n_jobs": 1, "random_state": 0}
     return (
         KernelLogisticRegression("auto", **options) if classes else KernelRidge("auto", fit_intercept=True, **options)
@@ -48,7 +48,7 @@ def ours(classes: bool) -> Any:
 
 
 def timed(seconds: float) -> Callable[[bool], Any]:
-    """Return the function to our machine within a time."""
+    """Return a function that makes our machine with a time limit."""
 
     def make(classes: bool) -> Any:
         options = {"max_time": seconds, "n_jobs": 1, "random_state": 0}
@@ -58,7 +58,7 @@ def timed(seconds: float) -> Callable[[bool], Any]:
 
 
 def lightgbm(classes: bool) -> Any:
-    """Return LightGBM of up to 5,000 rounds, stopped by a fifth of the rows."""
+    """Return LightGBM with up to 5,000 rounds, stopped early on a fifth of the rows."""
     import lightgbm as gbm
 
     class Stopped(gbm.LGBMClassifier if classes else gbm.LGBMRegressor):  # type: ignore[misc]
@@ -72,7 +72,7 @@ def lightgbm(classes: bool) -> Any:
 
 
 def plain(classes: bool) -> Any:
-    """Return the same machine in the plain metric."""
+    """Return the same machine with the plain metric."""
     return ours(classes).set_params(metric=None)
 
 
@@ -85,7 +85,7 @@ def boosting(classes: bool, **options: Any) -> Any:
 
 
 def long_boosting(classes: bool) -> Any:
-    """Return boosted trees of up to 500 rounds."""
+    """Return boosted trees with up to 500 rounds."""
     return boosting(classes, max_iter=500, early_stopping=True)
 
 
@@ -123,7 +123,7 @@ NAMES = (*CONTESTANTS, "xrfm")
 
 
 class Split:
-    """One split of a table, encoded: rows and targets to learn from, rows and targets to be judged by."""
+    """One encoded split of a table: training rows and targets, test rows and targets."""
 
     def __init__(self, table: Table, split: int) -> None:
         from sklearn.model_selection import train_test_split
@@ -144,15 +144,16 @@ class Split:
 
 
 def run(name: str, split: Split, xrfm_python: str | None) -> dict[str, Any] | None:
-    """Return error, log-loss and seconds of a contestant; None where it does not take part."""
+    """Return error, log-loss and seconds of a contestant; None if it does not take part."""
     if name == "svm" and len(split.y) > SVM_ROWS:
         return None
     if name == "xrfm":
         return None if xrfm_python is None else run_child(split, xrfm_python)
-    # All contestants have one thread, so that processor seconds are comparable.
+    # All contestants use one thread, so that processor seconds are comparable.
     with warnings.catch_warnings(), threadpool_limits(1):
         warnings.simplefilter("ignore")
-        # Imports are made here. Two classes do: of many, some have one row among these, and early stopping needs two.
+        # Trigger the imports before timing. Use two classes: with many, some would have a single row, and early
+        # stopping needs two.
         CONTESTANTS[name](split.classes).fit(split.X[:60], np.arange(60) % 2 if split.classes else split.y[:60])
         model = CONTESTANTS[name](split.classes)
         began, clock = time.process_time(), time.perf_counter()
@@ -164,14 +165,14 @@ def run(name: str, split: Split, xrfm_python: str | None) -> dict[str, Any] | No
 
 
 def chosen(model: Any) -> dict[str, Any]:
-    """Return what our machine has chosen."""
+    """Return the parameters that our machine has chosen."""
     if not hasattr(model, "landmarks_"):
         return {}
     return {"kernel": repr(model.kernel_)[:60], "landmarks": len(model.landmarks_)}
 
 
 def run_child(split: Split, python: str) -> dict[str, Any]:
-    """Return the result of xRFM at its defaults, which chooses its steps by a fifth of the rows."""
+    """Return the result of xRFM with its defaults; it chooses its number of steps on a fifth of the rows."""
     script = Path(__file__).with_name("table_xrfm.py")
     with tempfile.TemporaryDirectory() as folder:
         given, result = Path(folder) / "in.npz", Path(folder) / "out.npz"
@@ -201,7 +202,7 @@ def judge(split: Split, predicted: Array, probabilities: Array | None) -> dict[s
 
 
 def read_records(path: Path | None) -> list[dict[str, Any]]:
-    """Return the records of a file; a line that a killed process left half written is passed over."""
+    """Return the records of a file; an incomplete line left by a killed process is skipped."""
     if path is None or not path.exists():
         return []
     records = []

@@ -1,10 +1,10 @@
 """Whether ``Nystroem(tol=…)`` keeps its word: ``python -m benchmarks.tolerance [held | time] [--runs N] [--rows N]``.
 
-Five kinds of rows and three tolerances, each with other rows and seeds per run, from ``--first-seed`` on. ``held``: how
-often the exact error is below the tolerance, and how many landmarks more than the smallest size of a fine grid that
-suffices. That size is itself a matter of luck, by up to a half with polynomial kernels: it is given for the seed of the
-run, and as the median over ``--draws`` seeds. With ``--store FILE`` each run is kept there, and a second call goes on
-where the first ended. ``time``: beside that of the fit that knew the size, by the clock and of the processor.
+Five kinds of rows and three tolerances, with new rows and seeds in each run, starting at ``--first-seed``. ``held``
+counts how often the exact error is below the tolerance, and compares the number of landmarks with the smallest
+sufficient size on a fine grid. That size varies randomly, by up to a half with polynomial kernels: it is given for the
+seed of the run, and as the median over ``--draws`` seeds. With ``--store FILE`` each run is stored, and a second call
+continues where the first ended. ``time`` compares wall-clock and processor time with a fit that is given the size.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from nystrom.types import Matrix
 TOLERANCES = (0.1, 0.05, 0.02)
 NAMES = ("wide", "heavy tails", "clusters", "polynomial", "laplacian")
 STEP = 1.05
-# The seeds of the landmarks of the grid are this far from each other, the first the run's own.
+# Distance between the landmark seeds of the grid; the first is the seed of the run.
 NEXT_DRAW = 1000
-# Steps of the grid that are taken at once, before the ones between are looked at.
+# Number of grid steps to jump before the steps in between are tried.
 STRIDE = 4
 
 
 def smallest(X: Matrix, tol: float, params: dict[str, Any], found: int, seed: int) -> int:
-    """Return the smallest size of a grid of steps of 5 % that suffices, looked for below and above ``found``.
+    """Return the smallest sufficient size on a grid with steps of 5 %, searched below and above ``found``.
 
     Judged by the estimated error, which is within 1 % of the exact one.
     """
@@ -59,14 +59,14 @@ def smallest(X: Matrix, tol: float, params: dict[str, Any], found: int, seed: in
 
 
 def seconds(machine: Nystroem, X: Matrix) -> tuple[float, float]:
-    """Return the time of a fit by the clock and of the processor."""
+    """Return the wall-clock and the processor time of a fit."""
     start, busy = time.perf_counter(), time.process_time()
     machine.fit(X)
     return time.perf_counter() - start, time.process_time() - busy
 
 
 def held(name: str, tol: float, seed: int, rows: int, draws: int) -> dict[str, Any]:
-    """Return what one run found: the exact error, the landmarks, and the fewest that suffice."""
+    """Return the result of one run: the exact error, the landmarks, and the smallest sufficient number."""
     case = CASES[name]
     X = case.rows(rows, np.random.default_rng(seed))
     features = Nystroem(tol=tol, random_state=seed, **case.params).fit(X)
@@ -78,7 +78,7 @@ def held(name: str, tol: float, seed: int, rows: int, draws: int) -> dict[str, A
 def table_held(seeds: range, rows: int, draws: int, store: Path | None) -> None:
     known = [json.loads(line) for line in store.read_text().splitlines()] if store and store.exists() else []
     done = {(r["rows"], r["tol"], r["seed"], r["n"]): r for r in known}
-    # Seeds first, so that an unfinished table has runs of every kind.
+    # Loop over seeds first, so that an unfinished table has runs of every kind.
     for seed in seeds:
         for name in NAMES:
             for tol in TOLERANCES:
@@ -92,7 +92,7 @@ def table_held(seeds: range, rows: int, draws: int, store: Path | None) -> None:
 
 
 def print_held(runs: list[dict[str, Any]]) -> None:
-    """Print a line per kind of rows and tolerance: medians, and the most."""
+    """Print a line per kind of rows and tolerance: medians and maxima."""
     print("| rows | tol | held | landmarks | ÷ smallest | ÷ its median over draws |\n|---|---|---|---|---|---|")
     own = [r["m"] / r["smallest"][0] for r in runs]
     usual = [r["m"] / float(np.median(r["smallest"])) for r in runs]

@@ -1,1 +1,1 @@
-"""The paper, reproduced: specifications, runner, rows, figures and checks of its claims."""
+"""Reproduction of the paper: specifications, runner, rows, figures and checks of its claims."""

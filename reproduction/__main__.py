@@ -79,7 +79,7 @@ def _run(args: argparse.Namespace) -> int:
         clustered_trials=clustered,
         seconds=None if args.minutes is None else 60 * args.minutes,
     )
-    # Quick rows are of other data: they must never count as the paper's.
+    # Rows of --quick use other data, and must never count as the paper's.
     file = RowFile(args.output / ("rows-quick.jsonl" if args.quick else "rows.jsonl"))
     unfinished = Unfinished((), stopped=False)
     interrupted = False

@@ -15,7 +15,7 @@ RIDGE = 0.25
 
 @dataclass(frozen=True)
 class Method:
-    """A way to an approximation: how landmarks are chosen, and how the rank is cut."""
+    """An approximation method: how landmarks are chosen, and how the rank is cut."""
 
     key: str
     label: str
@@ -31,13 +31,13 @@ class Study:
     Attributes
     ----------
     name
-        Of the study, unique within its experiment.
+        Name of the study, unique within its experiment.
     dataset, stand_in
-        The set of the paper, and the one used, marked as such, where that cannot be had.
+        The data set of the paper, and its marked replacement if it is not available.
     shaping
         What the paper does to the rows: "stack4" (every row four times), "columns4" (every column four times), or "".
     first
-        Only so many rows, from the first; 0 for all.
+        Number of leading rows to use; 0 for all.
     kernel
         "gaussian" with the paper's bandwidth, or "quadratic": ⟨x, y⟩².
     task
@@ -45,9 +45,9 @@ class Study:
     sizes
         The pairs (m, r).
     methods
-        What is compared.
+        The methods to compare.
     svd
-        Whether the best rank-r approximation is computed too.
+        Whether to compute the best rank-r approximation too.
     single
         Whether rows are held in float32.
     """
@@ -67,7 +67,7 @@ class Study:
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes: which study, what is drawn against what, and of which methods (all if empty)."""
+    """One pair of axes: the study, the quantities on both axes, and the methods drawn (all if empty)."""
 
     kind: Literal["error", "time", "rows", "map"]
     study: str
@@ -80,7 +80,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One figure of the paper (or one of ours): studies to run, panels to draw, and what the paper says of it."""
+    """One figure of the paper (or one of ours): studies to run, panels to draw, and what the paper says about it."""
 
     key: str
     title: str
@@ -352,7 +352,7 @@ _QUICK_ROWS = 2000
 
 
 def select(keys: tuple[str, ...] = ()) -> tuple[Experiment, ...]:
-    """Return the experiments with these keys, in the catalogue's order; all of them for none.
+    """Return the experiments with these keys, in the order of the catalogue; without keys, all of them.
 
     Examples
     --------
@@ -367,14 +367,14 @@ def select(keys: tuple[str, ...] = ()) -> tuple[Experiment, ...]:
 
 
 def quick(experiment: Experiment) -> Experiment:
-    """Return the experiment with fewer rows and sizes: the same code in seconds, not the paper's numbers."""
+    """Return the experiment with fewer rows and sizes: it runs the same code in seconds, with other results."""
     return replace(experiment, studies=tuple(map(_quick_study, experiment.studies)))
 
 
 def _quick_study(study: Study) -> Study:
     rows = 5000 if study.dataset in ("mnist", "epsilon") else _QUICK_ROWS
     rows = {"rings": 4000, "E2006-tfidf": 800}.get(study.dataset, rows)
-    # The first, a middle and the last size, and the one at m = 2r or next to it, carry most of what is claimed.
+    # Most claims concern the first, a middle and the last size, and the size nearest to m = 2r.
     keep = sorted({0, 1, len(study.sizes) // 2, len(study.sizes) - 1})
     sizes = tuple(study.sizes[index] for index in keep)
     if study.task == "ridge":

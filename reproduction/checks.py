@@ -1,4 +1,4 @@
-"""Kinds of checks: each makes a function from the rows of a study to a verdict."""
+"""Kinds of checks: each returns a function from the rows of a study to a verdict."""
 
 from __future__ import annotations
 

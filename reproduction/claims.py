@@ -15,7 +15,7 @@ Status = Literal["held", "not held", "not testable here"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the rows say of one claim."""
+    """The verdict of the rows on one claim."""
 
     status: Status
     measured: str
@@ -31,13 +31,13 @@ class Claim:
     name
         Unique, for tests and tables.
     experiment
-        The figure that it is about.
+        The figure that the sentence describes.
     sentence
         What the paper says, shortened.
     study
-        The study whose rows decide; empty for claims about small matrices.
+        The study whose rows decide the claim; empty for claims about small matrices.
     check
-        From the study's rows to the verdict; raises :class:`UntestableError` where rows are missing.
+        A function from the study's rows to the verdict; raises :class:`UntestableError` if rows are missing.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Claim:
 
 
 class UntestableError(Exception):
-    """The rows that a check needs are not there; the message says which."""
+    """Rows that a check needs are missing; the message says which."""
 
 
 @dataclass(frozen=True)

@@ -49,8 +49,8 @@ def machine() -> str:
 class Clock:
     """Measure the wall-clock and the processor seconds of a ``with`` block.
 
-    Processor seconds add up the threads of this process and leave out the time that others had the processor, so on
-    a busy machine they are what can be compared.
+    Processor seconds are summed over the threads of this process and exclude other processes, so they are comparable on
+    a busy machine.
     """
 
     wall = 0.0
@@ -67,7 +67,7 @@ class Clock:
         self.cpu = time.process_time() - self._began[1]
 
     def plus(self, other: Clock) -> Clock:
-        """Return the time of both."""
+        """Return the sum of both times."""
         both = Clock()
         both.wall, both.cpu = self.wall + other.wall, self.cpu + other.cpu
         return both

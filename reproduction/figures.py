@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, told apart by the colour-blind; markers and lightness tell them apart in grey.
+# Okabe and Ito's colours, which the colour-blind can distinguish; in grey, markers and lightness differ.
 _BLACK, _ORANGE, _SKY, _GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 _BLUE, _RED, _PINK, _GREY = "#0072B2", "#D55E00", "#CC79A7", "#7f7f7f"
 _STYLES: dict[str, tuple[str, str, str]] = {
@@ -98,7 +98,7 @@ def save(experiment: Experiment, rows: Iterable[Row], folder: Path) -> dict[str,
 
 
 def as_svg(figure: Figure, salt: str) -> str:
-    """Return a figure as SVG text: the same text for the same rows; ``salt`` keeps the names of several apart."""
+    """Return a figure as SVG text, the same for the same rows; ``salt`` keeps identifiers of figures distinct."""
     import matplotlib
 
     stream = io.StringIO()
@@ -171,7 +171,7 @@ def _draw_equal_time(ax: Axes, panel: Panel, summary: Summary) -> None:
 
 
 def equal_time(left: list[Point], right: list[Point], stage: Any) -> tuple[float, float, float] | None:
-    """Return (m of left, its seconds, m at which right takes as long), at the middle of left's sizes that allow it."""
+    """Return (m of left, its seconds, m at which right takes as long), for the middle one of left's possible sizes."""
     if len(right) < 2:
         return None
     x = np.array([point.m for point in right], dtype=float)
@@ -185,7 +185,7 @@ def equal_time(left: list[Point], right: list[Point], stage: Any) -> tuple[float
 
 
 def _draw_points(ax: Axes, panel: Panel, summary: Summary) -> None:
-    """Scatter the data, or a map of it, from the coordinates kept in a row."""
+    """Draw a scatter plot of the data, or of its features, from the coordinates stored in a row."""
     wanted = panel.methods or tuple(method.key for method in summary.study.methods)
     kept = [row for row in summary.rows if "map" in row and row["method"] in wanted]
     if not kept:

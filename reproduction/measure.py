@@ -1,8 +1,8 @@
-"""Errors against the true kernel matrix, without holding it where n is large.
+"""Errors against the true kernel matrix, without holding it in memory if n is large.
 
 Every quantity here is a sum over rows of K: row i of ``K − L Lᵀ`` has the squared norm
-``‖k_i‖² − 2 k_iᵀ L l_i + l_iᵀ (LᵀL) l_i``. Up to ``EXACT_ROWS`` rows all are summed, so the error is exact; beyond, the
-same few rows, drawn at random, are summed for every method: an estimate with an interval, and a fair comparison.
+``‖k_i‖² − 2 k_iᵀ L l_i + l_iᵀ (LᵀL) l_i``. Up to ``EXACT_ROWS`` rows all are summed, so the error is exact.
+Beyond, one random sample of rows is summed for every method: an estimate with an interval, and a fair comparison.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _EIGEN_TOLERANCE = 1e-7
 
 @dataclass(frozen=True)
 class Measured:
-    """An error and the interval that holds it (95 %); all three equal where it is exact."""
+    """An error and its 95 % interval; all three values are equal if the error is exact."""
 
     value: float
     low: float
@@ -35,7 +35,7 @@ class Measured:
 
 
 class KernelRows:
-    """Rows of K, all of them or a random few, held once for all the errors of a study.
+    """Rows of K, all of them or a random sample, shared by all errors of a study.
 
     Cost: O(n s p) time and n s numbers of memory for s rows; then O(n s r) for an error.
     """
@@ -90,7 +90,7 @@ class KernelRows:
             with blas_threads(1):
                 values, vectors = scipy.linalg.eigh(self.K.astype(np.float64))
             return values[::-1][:rank], vectors[:, ::-1][:, :rank]
-        # Subspace iteration with twice the columns: few large products, where Lanczos makes hundreds of small ones.
+        # Subspace iteration with twice the columns: a few large products instead of Lanczos's hundreds of small ones.
         start = np.random.default_rng(0).standard_normal((self.n, 2 * rank + 20)).astype(self.dtype)
         Q, _ = np.linalg.qr(self.K @ start)
         found = np.zeros(rank)

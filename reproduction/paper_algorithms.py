@@ -1,7 +1,7 @@
 """The paper's Algorithms 1 and 2 exactly as written, on given matrices C and W.
 
-The library computes the same approximations in another way (see :mod:`nystrom.nystroem.factor`). These are here to be
-timed against each other as the paper does, and to stand beside the library's as a check.
+The library computes the same approximations in another way (see :mod:`nystrom.nystroem.factor`). These versions are
+for timing them against each other, as in the paper, and for checking the library.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def standard_as_written(C: Array, W: Array, rank: int) -> Array:
 def optimal_as_written(C: Array, W: Array, rank: int) -> Array:
     """Return L of Algorithm 2: C = QR, R W⁺ Rᵀ = V' Σ' V'ᵀ, L = Q V'_r Σ'_r^{1/2}.
 
-    Cost: O(nm² + m³ + nmr). It loses about half of the digits, where W is ill-conditioned.
+    Cost: O(nm² + m³ + nmr). It loses about half of the digits if W is ill-conditioned.
     """
     Q, R = np.linalg.qr(C)
     values, vectors = np.linalg.eigh(R @ np.linalg.pinv(W, hermitian=True) @ R.T)

@@ -1,4 +1,4 @@
-"""The paper's sentences that can be checked, in its order, each with the check that decides it."""
+"""The checkable sentences of the paper, in its order, each with its check."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from reproduction.catalogue import Study
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a study runs on."""
+    """The data of a study."""
 
     dataset: str
     stand_in: bool
@@ -28,7 +28,7 @@ class Prepared:
 
 
 def available_dataset(study: Study) -> str | None:
-    """Return the set that the study can use here without the network: the paper's, else its stand-in, else None."""
+    """Return the set available without the network: the paper's, else its stand-in, else None."""
     for name in (study.dataset, study.stand_in):
         if name is not None and is_available(name):
             return name
@@ -36,7 +36,7 @@ def available_dataset(study: Study) -> str | None:
 
 
 def prepare_study(study: Study) -> Prepared | None:
-    """Load and shape the rows of a study; None if neither its set nor a stand-in is here."""
+    """Load and shape the rows of a study; None if neither its set nor a stand-in is available."""
     name = available_dataset(study)
     if name is None:
         return None

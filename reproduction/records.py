@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import Any
 
 Row = dict[str, Any]
-# What makes a row the same piece of work. The data's hash is part of it: other data, other rows.
+# Fields that identify a piece of work. They include the hash of the data, so other data gives other rows.
 IDENTITY = ("experiment", "study", "method", "m", "r", "trial", "data_sha256")
 
 
 def identity(row: Row) -> tuple[Any, ...]:
-    """Return what tells this row from others."""
+    """Return the fields that identify this row."""
     return tuple(row.get(name) for name in IDENTITY)
 
 
 class RowFile:
     """The file that rows are appended to.
 
-    Opening it reads what is there. A last line that an interruption cut short is taken off, so that a new row
-    begins on a line of its own; every line before it was complete and stays.
+    Opening it reads its rows. An incomplete last line, left by an interruption, is removed so that a new row begins on
+    its own line; all lines before it are complete and stay.
 
     Examples
     --------

@@ -57,7 +57,7 @@ figure.wide{display:none}figure.narrow{display:block;margin:.75rem -.5rem}}
 
 @dataclass(frozen=True)
 class Facts:
-    """What the report says of the run itself."""
+    """Facts about the run that the report states."""
 
     command: str
     machine: str
@@ -79,7 +79,7 @@ def build_html(
     Parameters
     ----------
     experiments, rows, checked
-        What was run, its rows, and the claims with their verdicts.
+        The experiments run, their rows, and the claims with their verdicts.
     figures : mapping
         By experiment key, two SVG texts: for a wide and for a narrow screen.
     facts : Facts

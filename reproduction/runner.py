@@ -1,4 +1,4 @@
-"""Run experiments: from a specification to rows, one piece of work at a time, each kept as soon as it is done."""
+"""Run experiments: from a specification to rows, one piece of work at a time, each stored as soon as it is done."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class RunLimits:
     Attributes
     ----------
     trials
-        Repetitions with other seeds.
+        Repetitions with different seeds.
     clustered_trials
         Fewer repetitions for k-means on the rows themselves, which costs far more than the rest; None for ``trials``.
     seconds
-        Stop before the next piece of work once this long has passed; None for no limit.
+        Time after which no new piece of work is started; None for no limit.
     """
 
     trials: int
@@ -125,7 +125,7 @@ def _run_study(bench: Bench, file: RowFile, limits: RunLimits, progress: Progres
 
 @dataclass(frozen=True)
 class _Task:
-    """Rows that are made together, still without results, and the work that makes them."""
+    """Rows computed together, still without results, and the function that computes them."""
 
     rows: list[Row]
     work: Callable[[list[Row]], list[Row]]
@@ -142,7 +142,7 @@ def _tasks(bench: Bench, limits: RunLimits) -> Iterator[_Task]:
 
 
 class Bench:
-    """One study with its data: what its pieces of work share is computed once, on first use."""
+    """One study with its data. What its pieces of work share is computed once, on first use."""
 
     def __init__(self, experiment: str, study: Study, data: Prepared) -> None:
         self.experiment = experiment
@@ -179,7 +179,7 @@ class Bench:
         return self._norms
 
     def blank(self, method: str, m: int, r: int, trial: int) -> Row:
-        """Return a row with all but its results."""
+        """Return a row without its results."""
         spec = self.methods.get(method)
         n, p = self.data.X.shape
         compression = spec.compression if spec else None
@@ -223,7 +223,7 @@ class Bench:
         return done
 
     def run_trial(self, blanks: list[Row]) -> list[Row]:
-        """Return the rows of one trial at one size: all methods, those with equal landmarks on the same C and W."""
+        """Return the rows of one trial at one size for all methods; methods with equal landmarks share C and W."""
         chosen: dict[int, tuple[Landmarks, Clock, int]] = {}
         factors: list[Array] = []
         done: list[Row] = []
@@ -273,7 +273,7 @@ class Bench:
         """Return L (n × r) and the time that C, W and L took."""
         if method.factor.startswith("written"):
             written = standard_as_written if method.factor == "written-standard" else optimal_as_written
-            # One thread: more of them only wait for each other in matrices this small, and waiting counts as time.
+            # One thread: with matrices this small, more threads only wait for each other, and waiting counts as time.
             with blas_threads(1):
                 with Clock() as forming:
                     C = factor.prepare(self.data.kernel, landmarks)(self.data.X)
@@ -307,7 +307,7 @@ def linear_separability(L: Array, y: Array) -> float:
     from sklearn.linear_model import LogisticRegression
 
     scaled = L / np.maximum(np.abs(L).max(axis=0), np.finfo(np.float64).tiny)
-    # scikit-learn has no other switch. A run of experiments is a program, and no other thread of it warns.
+    # scikit-learn has no other switch. This is safe because no other thread of the program warns.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         fitted = LogisticRegression(C=1e6, max_iter=300).fit(scaled, y)

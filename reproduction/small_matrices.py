@@ -1,4 +1,4 @@
-"""What the paper says of small matrices: its toy example, the counterexamples to "always", the formula without y."""
+"""The paper's claims on small matrices: its toy example, counterexamples to "always", the formula without y."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from reproduction.paper_algorithms import optimal_as_written, standard_as_writte
 TOY_KERNEL = np.array([[1.0, 0.0, 10.0], [0.0, 1.01, 0.0], [10.0, 0.0, 100.0]])
 
 # Rows (2,0,0), (0,1,0), (3,0,5), (0,4,0) under the linear kernel, the first two as landmarks, r = 1. Algorithm 2
-# keeps the second axis, which explains most of G; but what G lacks of K lies along the first.
+# keeps the second axis, which explains most of G; but the difference between K and G lies along the first.
 COUNTEREXAMPLE = np.array([[2.0, 0.0, 0.0], [0.0, 1.0, 0.0], [3.0, 0.0, 5.0], [0.0, 4.0, 0.0]])
 
 
 @dataclass(frozen=True)
 class Pair:
-    """The same norm of the error of the standard and of the optimal method, and of the SVD."""
+    """The errors of the standard method, the optimal method and the SVD in one norm."""
 
     standard: float
     optimal: float
@@ -84,7 +84,7 @@ def dual_gap(n: int = 200, *, ridge: float = 0.25, random_state: int = 0) -> tup
 
 @cache
 def trace_norm_never_breached(trials: int = 200, *, random_state: int = 0) -> bool:
-    """Return whether optimal ≤ standard in trace norm on random small kernels; it is a theorem, so it should."""
+    """Return whether optimal ≤ standard in trace norm on random small kernels; this is a theorem, so it should hold."""
     rng = np.random.default_rng(random_state)
     for _ in range(trials):
         X = rng.integers(-3, 4, size=(5, 4)).astype(float)

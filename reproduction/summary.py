@@ -1,4 +1,4 @@
-"""Means and deviations of rows: what figures draw and claims check."""
+"""Means and deviations of rows, used by figures and claims."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Point:
     rows: tuple[Row, ...]
 
     def seconds(self, stage: Stage = "total") -> float:
-        """Return the processor seconds of a stage, the least over trials: what slows a run down is other work."""
+        """Return the processor seconds of a stage: the minimum over trials, since other load only slows a run down."""
         return min(_stage(row["cpu_seconds"], stage) for row in self.rows)
 
 
@@ -83,7 +83,7 @@ class Summary:
         return None
 
     def best(self, r: int) -> float | None:
-        """Return the error of the best rank-r approximation, where it was computed."""
+        """Return the error of the best rank-r approximation, if it was computed."""
         for point in self.points("svd"):
             if point.r == r:
                 return point.mean
