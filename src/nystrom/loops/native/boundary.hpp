@@ -1,4 +1,4 @@
-// What the sources of the boundary share: typed arrays, and checks of their sizes.
+// Shared by the sources of the boundary: typed arrays, and checks of their sizes.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -54,7 +54,7 @@ inline void require_size(Index size, Index wanted, const char *name)
                                 std::to_string(size) + ".");
 }
 
-// Numbers, contiguous, where T may stand in memory.
+// The data of a contiguous array, checked to be aligned for T.
 template <class Array>
 auto *aligned(const Array &array, const char *name)
 {
@@ -90,7 +90,7 @@ T *contiguous(const OutMatrix<T> &out, Index n, Index m, const char *name)
     return data;
 }
 
-// Panels of m columns, of which the rows that are multiplied with them have p.
+// Panels of m columns, for products with rows of p columns.
 template <class T>
 const T *panels_of(const Loops<T> &loops, const Panels<T> &table, Index p, Index m)
 {
@@ -112,21 +112,21 @@ inline std::size_t room_size(Index rows, Index columns, std::size_t itemsize)
     return std::size_t(rows * columns);
 }
 
-// Zeros.
+// Memory filled with zeros.
 template <class T>
 std::unique_ptr<T[]> room(Index rows, Index columns)
 {
     return std::unique_ptr<T[]>(new T[room_size(rows, columns, sizeof(T))]());
 }
 
-// Room of any content.
+// Uninitialised memory.
 template <class T>
 std::unique_ptr<T[]> raw_room(Index rows, Index columns)
 {
     return std::unique_ptr<T[]>(new T[room_size(rows, columns, sizeof(T))]);
 }
 
-// One number per column, filled up to the width of their panels.
+// One number per column, padded to the width of their panels.
 template <class T>
 std::unique_ptr<T[]> filled_up(const std::optional<Vector<T>> &values, Index m, Index panel, T fill, const char *name)
 {
@@ -140,7 +140,7 @@ std::unique_ptr<T[]> filled_up(const std::optional<Vector<T>> &values, Index m, 
     return made;
 }
 
-// How a product of n rows and m columns ends, and what it takes of each column, as the loops read it.
+// How a product of n rows and m columns ends, with its data per column in the layout that the loops read.
 template <class T>
 struct HeldEnding {
     std::unique_ptr<T[]> norms, minus;
@@ -167,7 +167,7 @@ struct HeldEnding {
     }
 };
 
-// Define what there is for sparse rows.
+// Define the functions for sparse rows.
 void bind_sparse(nb::module_ &m, nb::class_<InstructionSet> &set);
 
 }  // namespace nystrom::boundary

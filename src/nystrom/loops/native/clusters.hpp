@@ -5,7 +5,7 @@
 
 namespace nystrom::NYSTROM_SET {
 
-// The nearest centre of one row that is not finite, of whose scores some may be NaN; 0 if all are.
+// The nearest centre of one row that is not finite and may have NaN scores; 0 if all are NaN.
 template <class T>
 Index nearest_of_row(const T *x, Index p, const T *table, const T *half, Index m)
 {
@@ -31,7 +31,7 @@ struct LanesOf {
 template <class T, int count>
 using Lanes = typename LanesOf<T, count>::type;
 
-// The largest score of some lanes, and the least of the numbers that stand where it does.
+// The largest score of some lanes, and the smallest index at which it occurs.
 template <class T, class Number>
 struct Best {
     T score;
@@ -44,7 +44,7 @@ INLINE Best<T, Number> best_lane(Lanes<T, count> scores, Lanes<Number, count> nu
     if constexpr (count == 1) {
         return {scores[0], numbers[0]};
     } else {
-        // One half against the other.
+        // Compare one half with the other.
         constexpr int half = count / 2;
         Lanes<T, half> score[2];
         Lanes<Number, half> number[2];
@@ -55,8 +55,8 @@ INLINE Best<T, Number> best_lane(Lanes<T, count> scores, Lanes<Number, count> nu
     }
 }
 
-// Scores of one tile of rows in `space` with `vectors` vectors of centres from number j on, for the best so far of each
-// lane and where it stands.
+// Scores of one tile of rows in `space` with `vectors` vectors of centres from number j on; updates the best score of
+// each lane and its index.
 template <class T, int vectors>
 INLINE void score_tile(const T *space, Index p, const T *columns, const T *half, Index j, Vector<T> *best, Mask<T> *place)
 {
@@ -87,8 +87,8 @@ INLINE void score_tile_of(Index wanted, const T *space, Index p, const T *column
     score_tile<T, vectors>(space, p, columns, half, j, best, place);
 }
 
-// labels[i] = the first j with the largest (X[i] - shift) . table[:, j] - half[j]; what is NaN is never the largest.
-// `half` is filled up with infinity; `space` holds tile_rows * p numbers.
+// labels[i] = the first j with the largest (X[i] - shift) . table[:, j] - half[j]; NaN is never the largest.
+// `half` is padded with infinity; `space` holds tile_rows * p numbers.
 template <class T>
 void nearest(Rows<T> X, const T *shift, const T *table, const T *half, Index m, T *space, std::int32_t *labels)
 {
@@ -101,7 +101,7 @@ void nearest(Rows<T> X, const T *shift, const T *table, const T *half, Index m, 
         Vector<T> best[tile_rows];
         Mask<T> place[tile_rows];
         for (Index a = 0; a < tile_rows; a++) {
-            // Rows that are not there are the last one again.
+            // Missing rows of the last tile repeat the last row.
             const T *x = X.data + (a < rows ? i + a : X.n - 1) * X.stride;
             for (Index k = 0; k < X.p; k++)
                 space[a * X.p + k] = x[k] - shift[k];

@@ -1,11 +1,11 @@
-// Shapley values of products: sums over backgrounds and quadrature nodes of products of all factors but one.
+// Shapley values of products: sums over backgrounds and quadrature nodes of products of all factors except one.
 #pragma once
 
 #include "vectors.hpp"
 
 namespace nystrom::NYSTROM_SET {
 
-// The chains of products of several vectors hide each other's latency.
+// Vectors computed at a time, so that their chains of products hide each other's latency.
 constexpr int coalition_vectors = NYSTROM_VECTOR_BYTES == 64 ? 2 : 4;
 constexpr Index coalition_width = coalition_vectors * lanes<double>;
 static_assert(coalition_width <= widest_coalition);

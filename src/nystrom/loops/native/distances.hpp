@@ -1,20 +1,20 @@
 // Kernels of distance in a p-norm, 0 < p <= 2: exp(-(gamma |x - z|_p)^q), while the sums are in registers.
 //
-// Sums have positive terms alone, so that their relative error is a few units however far the rows are from the origin.
+// All terms are positive, so the relative error of a sum is a few units however far the rows are from the origin.
 #pragma once
 
 #include "product.hpp"
 
 namespace nystrom::NYSTROM_SET {
 
-// Rows that stay in the cache while they meet all panels.
+// Number of rows that stay in the cache while they are compared with all panels.
 constexpr Index distance_chunk_rows = 96;
-// A power takes many registers, so that its tile has one row.
+// A power takes many registers, so its tile has one row.
 template <bool powered>
 constexpr Index distance_rows = powered ? 1 : tile_rows;
 
-// The sum with what one column adds to it. With gamma, a multiply-add: some processors have other units for these than
-// for the difference.
+// The sum plus the term of one column. With gamma it is a multiply-add, for which some processors have other units
+// than for the difference.
 template <class T, bool powered>
 INLINE Vector<T> distance_sum(Vector<T> sum, Vector<T> difference, const NormKernel<T> &kernel)
 {

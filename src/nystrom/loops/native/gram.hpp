@@ -5,14 +5,14 @@
 
 namespace nystrom::NYSTROM_SET {
 
-// Rows of the Gram matrix that a tile of it has: they divide a vector, and their sums fill the registers.
+// Rows of the Gram matrix per tile: they divide a vector, and their sums fill the registers.
 template <class T>
 constexpr int gram_rows = tile_rows >= 8 && lanes<T> % 8 == 0 ? 8 : lanes<T> % 4 == 0 ? 4 : 2;
 
-// Rows whose products are added up as T.
+// Number of rows whose products are summed as T.
 constexpr Index gram_chain = 256;
 
-// The numbers of one vector added to as many doubles.
+// Add the numbers of a vector to as many doubles.
 INLINE void add_to(double *to, Vector<double> values) { store(to, load(to) + values); }
 
 INLINE void add_to(double *to, Vector<float> values)
@@ -39,8 +39,8 @@ INLINE void add_part(double *to, Vector<T> values, Index count)
         to[l] += double(part[l]);
 }
 
-// out[a, c] += sum_k A[k, a] B[k, c] for one tile of gram_rows by `vectors` vectors, of which `rows` and `columns` are
-// there. A and B stand in columns of vectors, each gram_chain long, of which n are filled.
+// out[a, c] += sum_k A[k, a] B[k, c] for one tile of gram_rows by `vectors` vectors, of which only `rows` and `columns`
+// exist. A and B are stored as columns of vectors, each gram_chain long, of which n are filled.
 template <class T, int vectors>
 INLINE void gram_tile(const T *A, const T *B, Index n, Index rows, Index columns, double *out, Index stride)
 {
@@ -59,7 +59,7 @@ INLINE void gram_tile(const T *A, const T *B, Index n, Index rows, Index columns
                 add_part<T>(out + a * stride + v * lanes<T>, sums[a][v], columns - v * lanes<T>);
 }
 
-// The same for as many vectors as are `wanted`.
+// The same for `wanted` vectors.
 template <class T, int vectors = tile_vectors>
 INLINE void gram_tile_of(Index wanted, const T *A, const T *B, Index n, Index rows, Index columns, double *out,
                          Index stride)
@@ -70,7 +70,7 @@ INLINE void gram_tile_of(Index wanted, const T *A, const T *B, Index n, Index ro
     gram_tile<T, vectors>(A, B, n, rows, columns, out, stride);
 }
 
-// As many numbers as a vector of T has, of which `count` are there, as T.
+// The first `count` numbers of a vector, converted to T; the others are zero.
 template <class T, class S>
 INLINE Vector<T> load_as(const S *from, Index count)
 {
@@ -84,9 +84,9 @@ INLINE Vector<T> load_as(const S *from, Index count)
     return load(part);
 }
 
-// out[i, j] += sum_k F[k, i] F[k, j] for i <= j, and for some i > j. Products of `gram_chain` rows are added up as T,
-// and these sums as doubles, as are those of the columns in `totals`, unless that is null. `space` holds `gram_chain` rows
-// of as many whole vectors as the columns take.
+// out[i, j] += sum_k F[k, i] F[k, j] for i <= j, and for some i > j. Products of `gram_chain` rows are summed as T,
+// and these sums as doubles; so are the sums of the columns in `totals`, unless it is null. `space` holds `gram_chain`
+// rows, padded to whole vectors.
 template <class T, class S>
 void gram(Rows<S> F, T *space, double *out, Index stride, double *totals)
 {
@@ -106,7 +106,7 @@ void gram(Rows<S> F, T *space, double *out, Index stride, double *totals)
             const Index columns = m - j < panel<T> ? m - j : panel<T>, vectors = (columns + lanes<T> - 1) / lanes<T>;
             for (Index i = 0; i < j + columns; i += gram_rows<T>) {
                 const Index rows = m - i < gram_rows<T> ? m - i : gram_rows<T>;
-                // Vectors of which all is below the diagonal are left out.
+                // Skip vectors that lie entirely below the diagonal.
                 const Index skipped = i < j ? 0 : (i - j) / lanes<T>, first = skipped * lanes<T>;
                 const T *A = space + i / lanes<T> * lanes<T> * gram_chain + i % lanes<T>;
                 gram_tile_of<T>(vectors - skipped, A, space + (j + first) * gram_chain, n, rows, columns - first,

@@ -1,7 +1,7 @@
-// The boundary to Python: arrays come typed, are checked once, and go on as pointers; the loops run without the GIL.
+// The boundary to Python: arrays are typed, checked once, and passed on as pointers; the loops run without the GIL.
 //
-// No input that Python can pass makes a loop read or write outside its arrays: every size is compared here, and every
-// label and index is looked at. Room that a loop works in is allocated here too.
+// No input from Python makes a loop read or write outside its arrays: every size, label and index is checked here.
+// Working memory of the loops is allocated here too.
 #include <cmath>
 #include <vector>
 
@@ -18,7 +18,7 @@ using nystrom::Rows;
 
 namespace {
 
-// A matrix (p, m) as the loops read it: panels of columns, filled up with zeros.
+// A matrix (p, m) in the layout of the loops: panels of columns, padded with zeros.
 template <class T>
 nb::ndarray<nb::numpy, T, nb::ndim<3>> pack(const InstructionSet &set, Matrix<T> columns)
 {
@@ -37,7 +37,7 @@ nb::ndarray<nb::numpy, T, nb::ndim<3>> pack(const InstructionSet &set, Matrix<T>
     return nb::ndarray<nb::numpy, T, nb::ndim<3>>(data, {std::size_t(count), std::size_t(p), std::size_t(panel)}, owner);
 }
 
-// Returns the sum of the squared norms of the rows where they are used, for whoever wants to know that all are finite.
+// Returns the sum of the squared norms of the rows if they are used, so that the caller can check that all are finite.
 template <class T>
 double product(const InstructionSet &set, Matrix<T> X, Panels<T> panels, OutMatrix<T> out, double gamma,
                std::optional<Vector<T>> norms, bool exp, std::optional<Vector<T>> minus,
@@ -54,7 +54,7 @@ double product(const InstructionSet &set, Matrix<T> X, Panels<T> panels, OutMatr
     return own.product(rows, table, m, to, out_stride, held.end);
 }
 
-// A number as the sum of two, the first with half the digits of T or fewer: its product with an exponent is exact.
+// A number as the sum of two; the first has at most half the digits of T, so its product with an exponent is exact.
 template <class T>
 void split(double value, T parts[2])
 {
@@ -83,7 +83,7 @@ void norm_kernel(const InstructionSet &set, Matrix<T> X, Panels<T> panels, OutMa
     own.norm_kernel(rows, table, m, kernel, to, out_stride);
 }
 
-// Columns beyond this leave the cache between one chunk of rows and the next, and BLAS has the better blocks.
+// Bytes of a table of columns that stay in the cache between chunks of rows; for larger ones BLAS is faster.
 constexpr Index largest_table = 8 * 1024 * 1024;
 
 bool suits_product(const InstructionSet &set, std::int64_t p, std::int64_t m, std::int64_t itemsize, bool exp)
@@ -94,8 +94,8 @@ bool suits_product(const InstructionSet &set, std::int64_t p, std::int64_t m, st
 
 bool suits_gram(const InstructionSet &set, std::int64_t k) { return k <= set.widest_product; }
 
-// out += FᵀF on and above the diagonal, and on some places below it; totals += the sums of the columns. Products are added
-// up as doubles if `wide`.
+// out += FᵀF on and above the diagonal, and at some places below it; totals += the sums of the columns. Products are
+// summed as doubles if `wide`.
 template <class T>
 void add_gram(const InstructionSet &set, Matrix<T> F, OutMatrix<double> out, bool wide,
               std::optional<OutVector<double>> totals)
@@ -159,7 +159,7 @@ double cluster_sums(const InstructionSet &set, Matrix<T> X, Vector<std::int32_t>
     return loops<T>(set).sums(rows, origin, each, to, numbers);
 }
 
-// Returns how many of `chosen` were found.
+// Returns the number of seeds written to `chosen`.
 template <class T>
 std::int64_t seed(const InstructionSet &set, Matrix<T> A, Vector<T> squares, Matrix<double> uniform,
                   OutVector<std::int64_t> chosen, Index n_threads)
@@ -221,7 +221,7 @@ void normal_product(const InstructionSet &set, Matrix<T> C, Matrix<double> V, st
             to[j * t + c] += sums[c * m + j];
 }
 
-// out += what the factors of one row and of the background rows give each factor, by quadrature.
+// out += the contributions of each factor, from the factors of one row and of the background rows, by quadrature.
 void coalitions(const InstructionSet &set, Matrix<double> x, Panels<double> background, Vector<double> weights,
                 Vector<double> nodes, Vector<double> parts, OutMatrix<double> out)
 {
@@ -239,7 +239,7 @@ void coalitions(const InstructionSet &set, Matrix<double> x, Panels<double> back
     set.coalitions(held, space.get(), to);
 }
 
-// Nothing is converted on the way: an array that does not fit is refused, not copied.
+// Nothing is converted: an array of another type or layout is refused, not copied.
 template <class T>
 void bind(nb::class_<InstructionSet> &set)
 {
@@ -266,7 +266,7 @@ void bind(nb::class_<InstructionSet> &set)
 
 NB_MODULE(_native, m)
 {
-    // A process that ends while its pool still holds a function is no leak worth a message.
+    // Not a leak worth a message if a process ends while its pool still holds a function.
     nb::set_leak_warnings(false);
     nb::class_<InstructionSet> set(m, "InstructionSet");
     set.def_prop_ro("name", [](const InstructionSet &s) { return std::string(s.name); });
@@ -279,7 +279,7 @@ NB_MODULE(_native, m)
     set.def("coalitions", &coalitions, nb::arg("x").noconvert(), nb::arg("background").noconvert(),
             nb::arg("weights").noconvert(), nb::arg("nodes").noconvert(), nb::arg("parts").noconvert(),
             nb::arg("out").noconvert());
-    // The last is the fastest here.
+    // The last one is the fastest.
     m.def("instruction_sets", [] {
         std::vector<const InstructionSet *> sets = {&nystrom::baseline};
 #ifdef NYSTROM_X86

@@ -5,10 +5,10 @@
 
 namespace nystrom::NYSTROM_SET {
 
-// With two columns their sums take 16 registers of 32, or 8 of 16.
+// Two columns at a time: their sums take 16 of 32 registers, or 8 of 16.
 constexpr int normal_rows = NYSTROM_VECTOR_BYTES == 64 ? 8 : 4;
 
-// `count` rows of V (columns of the product), and as many of out, for `rows` rows of C.
+// `count` rows of V (columns of the product) and of out, for `rows` rows of C.
 template <class T, int rows, int count>
 INLINE void normal_of(Rows<T> C, Index i, const double *V, const double *weights, double *U, Index t, double *out)
 {
@@ -60,8 +60,8 @@ INLINE void normal_rows_of(Rows<T> C, Index i, const double *V, Index t, const d
         normal_of<T, rows, 1>(C, i, V + c * C.p, weights, U + c, t, out + c * C.p);
 }
 
-// U[i, c] = C[i] . V[c] and out[c] += sum_i weights[i] U[i, c] C[i], for the t rows of V and of out, which are
-// contiguous; `weights` null for ones.
+// U[i, c] = C[i] . V[c] and out[c] += sum_i weights[i] U[i, c] C[i], for the t contiguous rows of V and of out;
+// null `weights` mean ones.
 template <class T>
 void normal(Rows<T> C, const double *V, Index t, const double *weights, double *U, double *out)
 {

@@ -1,4 +1,4 @@
-// Which instructions this processor has, and whether the system saves their registers.
+// Which instructions this processor has, and whether the operating system saves their registers.
 #include "table.hpp"
 
 #ifdef NYSTROM_X86
@@ -11,7 +11,7 @@ namespace nystrom {
 
 namespace {
 
-// The registers that the system saves when it changes between threads (XCR0), or 0 if it does not say.
+// The registers that the system saves when it switches threads (XCR0), or 0 if unknown.
 unsigned saved_registers()
 {
     unsigned a, b, c, d;
@@ -36,7 +36,7 @@ bool runs_avx2()
 bool runs_avx512()
 {
     unsigned a, b, c, d;
-    // As above, and the masks and the wider registers are saved; AVX-512 F, DQ, BW and VL.
+    // As above; the masks and the wider registers are saved; AVX-512 F, DQ, BW and VL.
     const unsigned wanted = (1u << 16) | (1u << 17) | (1u << 30) | (1u << 31);
     if (!runs_avx2() || (saved_registers() & 0xe6u) != 0xe6u || !__get_cpuid_count(7, 0, &a, &b, &c, &d))
         return false;

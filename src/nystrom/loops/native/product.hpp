@@ -1,7 +1,7 @@
 // Products of dense rows with few or many columns, and their exponential while it is in registers.
 //
-// Every element is a sum of chains of `chain` multiply-adds over the columns of X, wherever its row stands in a block:
-// results have the same bits however rows are split.
+// Every element is a sum of chains of `chain` multiply-adds over the columns of X, whatever the position of its row in
+// a block: results have the same bits however rows are split.
 #pragma once
 
 #include "vectors.hpp"
@@ -9,18 +9,18 @@
 namespace nystrom::NYSTROM_SET {
 
 constexpr Index most_chunk_rows = 96;
-// Rows of X that stay in the cache while they meet all columns.
+// Bytes of the rows of X that stay in the cache while they are multiplied with all columns.
 constexpr Index chunk_bytes = 384 * 1024;
 constexpr Index block_columns = 1024;
-// Products that are added up in one chain before the sum goes to the others: rounding errors grow with its length.
+// Number of products summed in one chain before the sum is added to the others: rounding errors grow with its length.
 constexpr Index chain = 128;
 
 // The sums of one row of a tile.
 template <class T>
 using TileRow = Vector<T>[tile_vectors];
 
-// One tile: `rows` rows of X by `vectors` vectors of columns, over p columns of X; meanwhile rows that are `ahead`
-// numbers away come into the cache.
+// One tile: `rows` rows of X by `vectors` vectors of columns, over p columns of X; meanwhile it prefetches rows that
+// are `ahead` numbers away.
 template <class T, int rows, int vectors>
 INLINE void tile(const T *X, Index stride, const T *table, Index p, Index ahead, TileRow<T> *sums)
 {
@@ -52,7 +52,7 @@ INLINE void tiles(const T *X, Index stride, Index rows, const T *table, Index p,
         tile<T, 1, vectors>(X + i * stride, stride, table, p, 0, sums + i);
 }
 
-// The same for as many vectors as `columns` take.
+// The same for the number of vectors that hold `columns`.
 template <class T, int vectors = tile_vectors>
 INLINE void tiles_of(Index columns, const T *X, Index stride, Index rows, const T *table, Index p, Index ahead,
                      TileRow<T> *sums)
@@ -87,7 +87,7 @@ INLINE Vector<T> exponent(Vector<T> product, T row_norm, Vector<T> norms)
     return value > Vector<T>{} ? Vector<T>{} : value;
 }
 
-// `norms` from `column` on are those of the vector; a plain product has none.
+// `norms` from `column` on belong to the vector; a plain product has none.
 template <class T, Finish finish>
 INLINE Vector<T> finished(Vector<T> product, T row_norm, const T *norms, Index column)
 {
@@ -99,7 +99,7 @@ INLINE Vector<T> finished(Vector<T> product, T row_norm, const T *norms, Index c
     return value;
 }
 
-// The larger of each pair, of the first `count` pairs; NaN is never the larger.
+// The larger of each pair, for the first `count` pairs; NaN is never the larger.
 template <class T>
 INLINE Vector<T> larger_part(Vector<T> value, Vector<T> than, Index count)
 {
@@ -111,9 +111,9 @@ INLINE Vector<T> larger_part(Vector<T> value, Vector<T> than, Index count)
     return value > than ? value : than;
 }
 
-// Store the sums of one tile, of which all columns are there if it is `full`; `add` where they are the rest of sums that
-// were stored before. If `watched`, `tops` learn the largest values of each row, `kept` the values if it is not null, and
-// `minus` is taken from all after that.
+// Store the sums of one tile, which has all its columns if `full`; `add` them if they continue sums stored before. If
+// `watched`, `tops` receives the largest values of each row and `kept`, unless null, all values; then `minus` is
+// subtracted.
 template <class T, Finish finish, bool full, bool watched = false>
 INLINE void store_tile(TileRow<T> *sums, Index rows, Index columns, bool add, T *out, Index out_stride,
                        const T *row_norms, const T *norms, const T *minus = nullptr, Vector<T> *tops = nullptr,
@@ -150,7 +150,7 @@ T largest_lane(Vector<T> v)
     return largest;
 }
 
-// Have the lines that a tile is stored in come to the cache while its sums are taken.
+// Prefetch the cache lines of a tile's output while its sums are computed.
 template <class T>
 INLINE void fetch_for_writing(const T *to, Index stride, Index rows, Index columns)
 {
@@ -170,7 +170,7 @@ double product_of(Rows<T> X, const T *table, Index m, T *out, Index out_stride, 
     Index chunk = chunk_bytes / Index(sizeof(T)) / ((X.p < block_columns ? X.p : block_columns) + 1);
     chunk = chunk / tile_rows * tile_rows;
     chunk = chunk < tile_rows ? tile_rows : chunk > most_chunk_rows ? most_chunk_rows : chunk;
-    // One panel reads every row once, so that the next rows are needed at once; more come back to the whole chunk.
+    // With one panel every row is read once, so prefetch the next rows; with more, the whole chunk is read again.
     Index fetched = m <= panel<T> ? 4 * tile_rows : chunk;
     for (Index from = 0; from < X.n; from += chunk) {
         Index upto = from + chunk < X.n ? from + chunk : X.n;
@@ -222,10 +222,10 @@ double product_of(Rows<T> X, const T *table, Index m, T *out, Index out_stride, 
     return squares;
 }
 
-// out[i, j] = sum_k X[i, k] table[k, j], added to what is there if end.add; with Finish::exponents min(out[i, j] - gamma |X[i]|^2 - norms[j], 0), and with
-// Finish::exponential the exponential of that, minus end.minus[j] if that is given. `table` is in panels of columns, each
-// p rows of them, filled up with zeros, as what `end` has per column is. Returns the sum of all |X[i]|^2, or 0 for plain
-// products.
+// out[i, j] = sum_k X[i, k] table[k, j], added to the existing value if end.add. With Finish::exponents it is
+// min(out[i, j] - gamma |X[i]|^2 - norms[j], 0), and with Finish::exponential the exponential of that, minus end.minus[j]
+// if given. `table` consists of panels of columns with p rows each, padded with zeros like the data of `end` per column.
+// Returns the sum of all |X[i]|^2, or 0 for plain products.
 template <class T>
 double product(Rows<T> X, const T *table, Index m, T *out, Index out_stride, Ending<T> end)
 {

@@ -5,13 +5,13 @@
 
 namespace nystrom::NYSTROM_SET {
 
-// Weights that a draw looks at as one; a multiple of every panel of points.
+// Number of weights per stretch, the first level of a draw; a multiple of every panel of points.
 constexpr Index stretch = 128;
-// Points of a panel: two vectors, which with the sums of all candidates at once fill the registers.
+// Points per panel: two vectors, which together with the sums of all candidates fill the registers.
 template <class T>
 constexpr Index points_panel = 2 * lanes<T>;
 
-// Where coordinate k of point i stands: panels of points, one after the other, so that a pass reads memory in order.
+// Position of coordinate k of point i: panels of points one after the other, so that a pass reads memory in order.
 template <class T>
 INLINE Index place_of(Index p, Index i, Index k)
 {
@@ -69,7 +69,7 @@ INLINE void nearer_of(Seeds<T> s, Index first, Index begin_stretch, Index end_st
     }
 }
 
-// The number of the point that `uniform` in [0, 1) draws in proportion to `weights`: first a stretch, then in it.
+// The index of the point that `uniform` in [0, 1) draws in proportion to `weights`: first a stretch, then a point.
 template <class T>
 Index draw(const T *weights, const double *ends, Index n_stretches, double uniform)
 {
@@ -86,7 +86,7 @@ Index draw(const T *weights, const double *ends, Index n_stretches, double unifo
     double sum = 0, before = low ? ends[low - 1] : 0.0;
     for (Index l = 0; l < stretch; l++)
         sum += double(part[l]);
-    // The ends were rounded, so the place within the stretch is taken as a share of its own sum.
+    // The ends were rounded, so the position within the stretch is computed relative to its own sum.
     double inside = (target - before) / (ends[low] - before) * sum, reached = 0;
     Index last = 0;
     for (Index l = 0; l < stretch; l++) {
@@ -122,7 +122,7 @@ void try_candidates(Seeds<T> s, Index tried, Index begin, Index end, T *space)
     }
 }
 
-// Take the candidate's distances as those to the nearest point chosen; ends[k] = their sum over the first k + 1
+// Use the candidate's distances as those to the nearest chosen point; ends[k] = their sum over the first k + 1
 // stretches, the last of which is returned.
 template <class T>
 double keep(Seeds<T> s, const T *nearer)
@@ -142,9 +142,8 @@ double keep(Seeds<T> s, const T *nearer)
     return reached;
 }
 
-// Choose, as number `found`, the candidate that leaves the least sum of distances, and draw the next candidates in
-// proportion to the squared distances from the points chosen. False if no more are wanted, or no point is left at a
-// distance.
+// Choose, as number `found`, the candidate with the smallest resulting sum of distances, and draw the next candidates
+// in proportion to the squared distances from the chosen points. False if no more are wanted, or all distances are 0.
 template <class T>
 bool choose(Seeds<T> s, Index tried, Index found)
 {

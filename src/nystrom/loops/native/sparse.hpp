@@ -5,14 +5,14 @@
 
 namespace nystrom::NYSTROM_SET {
 
-// Entries of a row that are sorted by what they meet before they meet it.
+// Number of entries of a row that are sorted by the kind of their column before they are multiplied.
 constexpr Index entries_at_once = 256;
-// Vectors of sums that stay in registers.
+// Number of vectors of sums that stay in registers.
 constexpr int most_vectors = NYSTROM_VECTOR_BYTES == 64 ? 16 : 8;
-// Entries whose full column is fetched before it is needed.
+// Number of entries by which full columns are prefetched.
 constexpr Index entries_ahead = 6;
 
-// Some entries of one row: where what they meet begins, and their values.
+// Some entries of one row: the offsets of their columns, and their values.
 template <class T>
 struct Entries {
     Index at[entries_at_once];
@@ -20,11 +20,11 @@ struct Entries {
     Index count;
 };
 
-// sums[0 .. vectors) += sum of x times the full column at each place.
+// sums[0 .. vectors) += sum of x times the full column at each offset.
 template <class T, int vectors>
 void add_full(const Entries<T> &entries, const T *full, T *sums)
 {
-    // Few vectors are few chains of additions, each of which waits for the one before.
+    // Few vectors mean few chains of additions, each of which waits for its previous addition.
     constexpr int ways = vectors <= 2 ? 4 : vectors <= 4 ? 2 : 1;
     Vector<T> parts[ways][vectors] = {};
     for (Index k = 0; k < entries.count; k += ways) {
@@ -65,7 +65,7 @@ INLINE void add_full_to(Index wanted, const Entries<T> &entries, const T *full, 
         add_full_to<T, vectors - 1>(wanted, entries, full, sums);
 }
 
-// One row by all columns of the landmarks, added to `sums`.
+// One row times all columns of the landmarks, added to `sums`.
 template <class T, class I>
 INLINE void sparse_row(const I *indices, const T *data, Index count, const ColumnTable<T> &Z, T *sums)
 {
@@ -142,7 +142,7 @@ double sparse_product_of(SparseRows<T, I> X, ColumnTable<T> Z, Index m, T *out, 
     return squares;
 }
 
-// The same as `product` for sparse rows X, with `gamma` in the place of that of `end`; `sums` has room for the width of
+// The same as `product` for sparse rows X, with `gamma` in place of that of `end`; `sums` has room for the width of
 // Z and the idle sums.
 template <class T, class I>
 double sparse_product(SparseRows<T, I> X, ColumnTable<T> Z, Index m, T *out, Index out_stride, double gamma,
@@ -157,7 +157,7 @@ double sparse_product(SparseRows<T, I> X, ColumnTable<T> Z, Index m, T *out, Ind
     return sparse_product_of<T, I, Finish::exponential>(X, Z, m, out, out_stride, gamma, end, sums);
 }
 
-// Whether all of them are from 0 to p - 1.
+// Whether all indices are from 0 to p - 1.
 template <class I>
 bool within(const I *indices, Index count, Index p)
 {
@@ -169,7 +169,7 @@ bool within(const I *indices, Index count, Index p)
     return least == 0 && Index(largest) < p;
 }
 
-// Whether the columns of each row rise, from 0 to p - 1; the ends are known to.
+// Whether the columns of each row ascend, from 0 to p - 1; the ends are already checked.
 template <class T, class I>
 bool rises(SparseRows<T, I> X)
 {
@@ -182,7 +182,7 @@ bool rises(SparseRows<T, I> X)
         if (begin == end)
             continue;
         inside &= X.indices[begin] >= 0 && Index(X.indices[end - 1]) < X.p;
-        // From one row to the next they may fall.
+        // They may descend from one row to the next.
         falls -= begin > 0 && X.indices[begin] <= X.indices[begin - 1];
     }
     return inside && falls == 0;
@@ -196,14 +196,14 @@ double column_sums(SparseRows<T, I> X, double *sums)
     for (Index k = begin; k < end; k++)
         sums[X.indices[k]] += double(X.data[k]);
     double total = 0;
-    // By stretches: one long chain would round more.
+    // By stretches: one long chain has larger rounding errors.
     for (Index k = begin; k < end; k += 4096)
         total += squares_of(X.data + k, end - k < 4096 ? end - k : 4096);
     return total;
 }
 
-// Weights of numbers are told apart by the leading bits of their magnitude: 16 steps for each power of two, and as many
-// steps below the largest; lighter ones count as the last.
+// Low fraction bits that are ignored: magnitudes are compared in 16 steps per power of two, in at most `most_steps`
+// below the largest; smaller ones count as the last step.
 constexpr int step_bits = 48;
 constexpr Index most_steps = 512;
 
@@ -215,9 +215,9 @@ INLINE Index step_of(double value, std::uint64_t largest)
     return step < most_steps ? step : most_steps - 1;
 }
 
-// The sum of some rows without its lightest entries, whose squares add up to at most `allowed`: returns how many are left,
-// with their columns and values. `sums` holds p zeros, and does so again afterwards; `columns` and `values` have room for
-// all entries of the rows.
+// The sum of some rows without its smallest entries, whose squares sum to at most `allowed`: returns the number of
+// entries left, with their columns and values. `sums` holds p zeros before and after; `columns` and `values` have room for all
+// entries of the rows.
 template <class T, class I>
 Index heavy_sum(SparseRows<T, I> X, const std::int64_t *numbers, Index n_rows, const double *weights, double allowed,
                 double *sums, std::int32_t *columns, double *values)
@@ -229,7 +229,7 @@ Index heavy_sum(SparseRows<T, I> X, const std::int64_t *numbers, Index n_rows, c
         for (Index k = Index(X.ends[numbers[r]]); k < end; k++) {
             Index j = Index(X.indices[k]);
             double before = sums[j];
-            // A sum that came back to 0 is listed twice; the second time it will be 0.
+            // A sum that returned to 0 is listed twice; the second time it is 0.
             columns[count] = std::int32_t(j);
             count += before == 0;
             sums[j] = before + weight * double(X.data[k]);

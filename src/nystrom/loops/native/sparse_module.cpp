@@ -1,4 +1,4 @@
-// The boundary for sparse rows: the columns of landmarks, made once and then met by block after block of CSR rows.
+// The boundary for sparse rows: the columns of landmarks, made once and multiplied with block after block of CSR rows.
 #include <vector>
 
 #include "boundary.hpp"
@@ -19,7 +19,7 @@ const SparseLoops<T, I> &sparse_loops(const InstructionSet &set)
         return loops<T>(set).sparse64;
 }
 
-// The ends of rows that are known to be in order, their entries not yet looked at.
+// The ends of rows, checked to be in order; their entries are not checked yet.
 template <class T, class I>
 SparseRows<T, I> ordered_rows(const Vector<I> &ends, const Vector<I> &indices, const Vector<T> &data, Index p,
                               const char *name)
@@ -45,7 +45,7 @@ SparseRows<T, I> sparse_rows(const InstructionSet &set, const Vector<I> &ends, c
     return rows;
 }
 
-// The columns of m landmarks with p columns, as the loops meet them; see ColumnTable.
+// The columns of m landmarks with p columns, in the layout of the loops; see ColumnTable.
 template <class T>
 struct Columns {
     Index m, p, lanes, width, n_full = 0;
@@ -66,7 +66,7 @@ struct Columns {
     }
 };
 
-// A full column costs a multiplication per vector of landmarks, a list about as much per entry.
+// A full column costs one multiplication per vector of landmarks, a list about as much per entry.
 constexpr Index entries_per_vector = 1;
 
 template <class T, class I>
@@ -78,7 +78,7 @@ Columns<T> columns_of_sparse(const InstructionSet &set, Vector<I> ends, Vector<I
     require(last - first < std::numeric_limits<std::int32_t>::max(), "Z has too many entries.");
     Columns<T> made(loops<T>(set), Z.n, Z.p);
     nb::gil_scoped_release released;
-    // First the number of entries of each column, then its place.
+    // First the number of entries of each column, then its position.
     made.places.assign(std::size_t(Z.p) + 1, 0);
     for (Index k = first; k < last; k++)
         made.places[std::size_t(Z.indices[k])]++;
@@ -129,7 +129,7 @@ Columns<T> columns_of_dense(const InstructionSet &set, Matrix<T> Z)
     nb::gil_scoped_release released;
     made.n_full = p;
     made.full.assign(std::size_t(p * made.width), T(0));
-    // By squares, so that neither side leaves the cache.
+    // In square blocks, so that both sides stay in the cache.
     constexpr Index side = 16;
     for (Index k = 0; k < p; k += side)
         for (Index i = 0; i < m; i += side)
@@ -139,7 +139,7 @@ Columns<T> columns_of_dense(const InstructionSet &set, Matrix<T> Z)
     return made;
 }
 
-// Returns the sum of the squared norms of the rows where they are used, for whoever wants to know that all are finite.
+// Returns the sum of the squared norms of the rows if they are used, so that the caller can check that all are finite.
 template <class T, class I>
 double sparse_product(const InstructionSet &set, Vector<I> ends, Vector<I> indices, Vector<T> data,
                       const Columns<T> &columns, OutMatrix<T> out, double gamma, std::optional<Vector<T>> norms, bool exp,
@@ -176,7 +176,7 @@ double column_sums(const InstructionSet &set, Vector<I> ends, Vector<I> indices,
     return sparse_loops<T, I>(set).column_sums(rows, to);
 }
 
-// The numbers of a vector, as an array that keeps them.
+// The numbers of a vector, as an array that owns them.
 template <class T>
 nb::object as_array(std::vector<T> &&values)
 {
@@ -185,7 +185,7 @@ nb::object as_array(std::vector<T> &&values)
     return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(held->data(), {held->size()}, owner));
 }
 
-// The sums of the rows of each label without their lightest entries, as the arrays of CSR rows: ends, columns and values.
+// The sums of the rows of each label without their smallest entries, as CSR arrays: ends, columns and values.
 template <class T, class I>
 nb::tuple heavy_sums(const InstructionSet &set, Vector<I> ends, Vector<I> indices, Vector<T> data, std::int64_t n_columns,
                      Vector<std::int32_t> labels, std::optional<Vector<double>> weights, Vector<double> allowed)
@@ -198,7 +198,7 @@ nb::tuple heavy_sums(const InstructionSet &set, Vector<I> ends, Vector<I> indice
         require_size(Index(weights->size()), rows.n, "weights");
     const double *w = weights ? aligned(*weights, "weights") : nullptr, *each_allowed = aligned(allowed, "allowed");
     const std::int32_t *each = aligned(labels, "labels");
-    // The rows in the order of their labels, as numbered ends of the labels, one after the other.
+    // The row numbers sorted by label, with the end of each label.
     std::vector<std::int64_t> starts(std::size_t(m) + 2, 0), order(std::size_t(rows.n)), entries(std::size_t(m), 0);
     for (Index i = 0; i < rows.n; i++) {
         require(each[i] >= 0 && Index(each[i]) < m, "labels must be one number from 0 to " + std::to_string(m - 1) +

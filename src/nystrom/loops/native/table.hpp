@@ -1,7 +1,7 @@
-// What the loops of one instruction set offer: plain pointers and sizes, no inline functions.
+// The interface of the loops of one instruction set: plain pointers and sizes, no inline functions.
 //
-// This header is read by sources that are compiled for different processors. An inline function here would be compiled
-// for each of them under one name, and the linker would keep any one.
+// Sources compiled for different processors include this header. An inline function here would be compiled for each of
+// them under one name, and the linker would keep an arbitrary one.
 #pragma once
 
 #include <cstddef>
@@ -11,17 +11,17 @@ namespace nystrom {
 
 using Index = std::ptrdiff_t;
 
-// What becomes of a product before it is stored.
+// What is done with a product before it is stored.
 enum class Finish { product, exponents, exponential };
 
-// n rows of p numbers; each row is contiguous, and the next one begins `stride` numbers later.
+// n rows of p numbers; each row is contiguous, and the next one starts `stride` numbers later.
 template <class T>
 struct Rows {
     const T *data;
     Index stride, n, p;
 };
 
-// CSR rows: those of row i are the entries from ends[i] to ends[i + 1].
+// CSR rows: row i has the entries from ends[i] to ends[i + 1].
 template <class T, class I>
 struct SparseRows {
     const I *ends;
@@ -30,11 +30,11 @@ struct SparseRows {
     Index n, p;
 };
 
-// Candidates whose distances are taken at once.
+// Maximum number of candidates whose distances are computed together.
 constexpr Index most_at_once = 6;
 
-// How a product ends. `kept` receives the exponentials before `minus` leaves them, and `largest` the largest of each
-// row; both may be null, and are not touched without `minus`.
+// How a product ends. `kept` receives the exponentials before `minus` is subtracted, and `largest` the largest of each
+// row; both may be null, and are not written without `minus`.
 template <class T>
 struct Ending {
     Finish finish;
@@ -44,7 +44,7 @@ struct Ending {
     T *largest;
     T *kept;
     Index kept_stride;
-    bool add;  // plain products are added to what is there
+    bool add;  // add plain products to the existing values
 };
 
 // exp(-(gamma |x - z|_p)^q): `powered` unless p is 1, and `rooted` unless q is p. `power` is p and `root` q / p, each as
@@ -71,8 +71,8 @@ struct Seeds {
     double *ends;              // width / stretch
 };
 
-// Entries of a list: which sums they go to, and their values. One that has fewer is filled up with zeros, which go to idle
-// sums, behind those of the landmarks; not all to the same, where additions would wait for each other.
+// Entries of a list: the sums they are added to, and their values. A shorter list is padded with zeros, which go to
+// idle sums after those of the landmarks; to different ones, so that additions do not wait for each other.
 constexpr Index stretch_entries = 4;
 constexpr Index idle_sums = 64;
 
@@ -82,15 +82,15 @@ struct Stretch {
     T values[stretch_entries];
 };
 
-// A list is known by the number of its first stretch, times this, plus that of its stretches.
+// A list is identified by the number of its first stretch, times this, plus its number of stretches.
 constexpr Index most_stretches = 64;
 
-// The columns of m landmarks, as sparse rows meet them: full ones as m numbers, filled up with zeros to whole vectors, and
-// the others as lists of the few landmarks that have an entry there.
+// The columns of m landmarks for products with sparse rows: full ones as m numbers, padded with zeros to whole vectors,
+// and the others as lists of the few landmarks that have an entry there.
 template <class T>
 struct ColumnTable {
-    const std::int32_t *places;  // p: below 0 if no landmark has the column, the number of a full one, or n_full more
-                                 // than what its list is known by; null if all are full
+    const std::int32_t *places;  // p: below 0 if no landmark has the column, the number of a full one, or n_full plus
+                                 // the identifier of its list; null if all are full
     Index n_full, width;
     const T *full;  // n_full × width
     const Stretch<T> *stretches;
@@ -109,12 +109,12 @@ struct SparseLoops {
 
 template <class T>
 struct Loops {
-    Index panel;         // columns of a panel
-    Index lanes;         // numbers of a vector
-    Index tile_rows;     // rows of a tile
-    Index gram_chain;    // rows whose products are added up before the sum becomes double
-    Index stretch;       // weights that a draw looks at as one
-    Index points_panel;  // points of a panel of these
+    Index panel;         // columns per panel
+    Index lanes;         // numbers per vector
+    Index tile_rows;     // rows per tile
+    Index gram_chain;    // rows whose products are summed before the sum becomes double
+    Index stretch;       // weights per stretch of a draw
+    Index points_panel;  // points per panel of points
     double (*product)(Rows<T> X, const T *table, Index m, T *out, Index out_stride, Ending<T>);
     void (*norm_kernel)(Rows<T> X, const T *table, Index m, NormKernel<T> kernel, T *out, Index out_stride);
     void (*gram)(Rows<T> F, T *space, double *out, Index stride, double *totals);
@@ -137,12 +137,12 @@ struct Coalitions {
     Index p, m, n_background, n_nodes;
 };
 
-// Landmarks whose products are taken at once, at most.
+// Maximum number of landmarks whose products are computed together.
 constexpr Index widest_coalition = 16;
 
 struct InstructionSet {
     const char *name;
-    // Up to this many columns a product is faster here than by BLAS; and with the exponential, up to these.
+    // Largest number of columns for which a product is faster here than in BLAS, without and with the exponential.
     Index widest_product, widest_exponential;
     Loops<float> float32;
     Loops<double> float64;
@@ -154,7 +154,7 @@ extern const InstructionSet baseline;
 extern const InstructionSet avx2, avx512;
 #endif
 
-// Whether this processor, and the system on it, can run code for AVX2 with FMA, and for AVX-512.
+// Whether this processor and its operating system can run code for AVX2 with FMA, and for AVX-512.
 bool runs_avx2();
 bool runs_avx512();
 

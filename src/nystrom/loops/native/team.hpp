@@ -1,4 +1,4 @@
-// Seeds drawn by several threads: they share out the stretches of points whose distances are taken, and one chooses.
+// Seeds drawn by several threads: they share the stretches of points whose distances are computed, and one chooses.
 #pragma once
 
 #include "table.hpp"
@@ -12,13 +12,13 @@
 
 namespace nystrom {
 
-// Rounds of work in a few pieces each, some ten microseconds long. Whoever is free takes the next piece, so that on busy
-// cores the thread that leads does what the others do not come to; it waits only for pieces that were taken.
+// Rounds of work in a few pieces, each about ten microseconds long. A free thread takes the next piece, so on busy
+// cores the leading thread does the pieces that the others do not reach; it waits only for pieces already taken.
 class Rounds {
 public:
     explicit Rounds(Index n_pieces) : n_pieces_(n_pieces) {}
 
-    // Open a round, take part in it, and return when all of its pieces are done.
+    // Open a round, take part in it, and return when all its pieces are done.
     template <class Work>
     void lead(const Work &work)
     {
@@ -45,14 +45,14 @@ public:
     void end() { ended_.store(true, std::memory_order_release); }
 
 private:
-    // `next_` holds the round above these bits, and the next piece in them.
+    // `next_` holds the round in its high bits and the next piece in these low bits.
     static constexpr std::uint64_t one_round = std::uint64_t(1) << 32;
 
     template <class Work>
     bool take_part(const Work &work)
     {
         bool any = false;
-        // Looked at before it is raised: those who wait may not run it into the next round.
+        // Read before incrementing: waiting threads must not carry the counter into the next round.
         while (Index(next_.load(std::memory_order_acquire) % one_round) < n_pieces_) {
             const Index piece = Index(next_.fetch_add(1, std::memory_order_acq_rel) % one_round);
             if (piece >= n_pieces_)
@@ -78,8 +78,8 @@ private:
     std::atomic<bool> ended_{false};
 };
 
-// Draw seeds by k-means++ and return how many: fewer than wanted if no point is left at a distance. The same for any
-// number of threads, since sums are taken over stretches, and those added in order.
+// Draw seeds by k-means++ and return their number: fewer than wanted if all other points have distance 0. The result
+// does not depend on the number of threads, since sums are taken over stretches and added in order.
 template <class T>
 Index draw_seeds(const Loops<T> &own, Seeds<T> seeds, Index n_threads)
 {
@@ -98,7 +98,7 @@ Index draw_seeds(const Loops<T> &own, Seeds<T> seeds, Index n_threads)
         for (Index helper = 1; helper < n_threads; helper++)
             helpers.emplace_back([&] { rounds.follow(work); });
     } catch (const std::system_error &) {
-        // The system has no more threads to give: those there are do the work.
+        // The system has no more threads: the existing ones do the work.
     }
     seeds.candidates[0] = seeds.chosen[0];
     Index found = 0;

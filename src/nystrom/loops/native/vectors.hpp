@@ -1,7 +1,7 @@
-// Vectors of the width of the instruction set at hand, by the extension that GCC and Clang share.
+// Vectors of the width of the current instruction set, by the extension that GCC and Clang share.
 //
-// Everything is in a namespace named after the instruction set, so that no function compiled for one processor can stand
-// in for that of another. For the same reason nothing here calls an inline function of the standard library.
+// Everything is in a namespace named after the instruction set, so that no function compiled for one processor can
+// replace that of another. For the same reason nothing here calls an inline function of the standard library.
 #pragma once
 
 #include "table.hpp"
@@ -23,12 +23,12 @@ struct Bits<double> {
 
 template <class T>
 constexpr Index lanes = NYSTROM_VECTOR_BYTES / Index(sizeof(T));
-// A tile has so many rows by so many vectors of columns: their sums fill the registers.
+// Rows and vectors of columns per tile, whose sums fill the registers.
 constexpr Index tile_rows = NYSTROM_TILE_ROWS;
 constexpr int tile_vectors = NYSTROM_TILE_VECTORS;
 template <class T>
 constexpr Index panel = tile_vectors * lanes<T>;
-// Numbers that come into the cache together.
+// Numbers per cache line.
 template <class T>
 constexpr Index line = 64 / Index(sizeof(T));
 
@@ -40,7 +40,7 @@ template <class T>
 using Vector = typename VectorOf<T>::type;
 template <class T>
 using Unsigned = Vector<typename Bits<T>::type>;
-// What a comparison of two vectors gives: signed integers, all ones where it holds.
+// The result of comparing two vectors: signed integers, all ones where the comparison holds.
 template <class T>
 using Mask = decltype(Vector<T>{} < Vector<T>{});
 
@@ -77,7 +77,7 @@ INLINE Vector<T> load_part(const T *from, Index count)
     return load(part);
 }
 
-// As many numbers as a vector of doubles has, as doubles.
+// As many numbers as a vector of doubles has, converted to doubles.
 INLINE Vector<double> load_double(const double *from) { return load(from); }
 
 INLINE Vector<double> load_double(const float *from)
@@ -101,8 +101,8 @@ INLINE void store_part(T *to, Vector<T> v, Index count)
         to[l] = part[l];
 }
 
-// sums[a][v] += left[a * left_stride] * right[v]: one step of a product, whose sums stay in registers. The vectors stand
-// right_stride numbers apart.
+// sums[a][v] += left[a * left_stride] * right[v]: one step of a product whose sums stay in registers. The vectors are
+// right_stride numbers from each other.
 template <class T, int rows, int vectors>
 INLINE void add_step(const T *left, Index left_stride, const T *right, Index right_stride, Vector<T> (*sums)[vectors])
 {
@@ -132,7 +132,7 @@ INLINE T total(Vector<T> v)
 
 template <class T>
 constexpr bool is_float = sizeof(T) == 4;
-// Adding this rounds to an integer and leaves it in the low bits.
+// Adding this rounds to an integer, which is then in the low bits.
 template <class T>
 constexpr T rounder = is_float<T> ? T(12582912.0) : T(6755399441055744.0);  // 1.5 * 2^23 and 1.5 * 2^52
 template <class T>
@@ -142,7 +142,7 @@ constexpr int fraction_bits = is_float<T> ? 23 : 52;
 template <class T>
 INLINE Vector<T> scaled_exponential(Vector<T> r, Vector<T> shifted)
 {
-    // A Taylor polynomial; even and odd powers in two chains that do not wait for each other.
+    // A Taylor polynomial; even and odd powers in two independent chains.
     Vector<T> square = r * r, even, odd;
     if constexpr (is_float<T>) {
         even = splat(T(1.0 / 720));
@@ -167,7 +167,7 @@ INLINE Vector<T> scaled_exponential(Vector<T> r, Vector<T> shifted)
     return (Vector<T>)((Unsigned<T>)y + ((Unsigned<T>)shifted << fraction_bits<T>));
 }
 
-// exp(x) for x <= 0, to about one unit in the last place; 0 where that is no normal number, NaN for NaN.
+// exp(x) for x <= 0, to about one unit in the last place; 0 if that is not a normal number, NaN for NaN.
 //
 // x = n log 2 + r with |r| <= log(2) / 2.
 template <class T>
@@ -187,10 +187,10 @@ INLINE Vector<T> exponential(Vector<T> x)
     return x == x ? y : x;
 }
 
-// a^b for a >= 0 and b = high + low with 0 < b <= 2, to a few units in the last place; 0 where a or the result is no
-// normal number, infinity where it overflows, NaN for NaN.
+// a^b for a >= 0 and b = high + low with 0 < b <= 2, to a few units in the last place; 0 if a or the result is not a
+// normal number, infinity if it overflows, NaN for NaN.
 //
-// a = 2^k m with m near 1, and b log2(a) = high k + (low k + b log2(m)): `high` has so few digits that high k is exact.
+// a = 2^k m with m near 1, and b log2(a) = high k + (low k + b log2(m)); `high` has few digits, so high k is exact.
 template <class T>
 INLINE Vector<T> power(Vector<T> a, T high, T low)
 {
@@ -198,7 +198,7 @@ INLINE Vector<T> power(Vector<T> a, T high, T low)
     constexpr int bias = is_float<T> ? 127 : 1023;
     constexpr Word one = Word(bias) << fraction_bits<T>, fraction = (Word(1) << fraction_bits<T>) - 1;
     constexpr Word root_half = is_float<T> ? Word(0x3f3504f3) : Word(0x3fe6a09e667f3bcd);
-    // An exponent in the low digits of this is a number.
+    // With an exponent in its low bits, this word is the number 2^fraction_bits plus the exponent.
     constexpr Word holder = Word(bias + fraction_bits<T>) << fraction_bits<T>;
     const T held = T(Word(1) << fraction_bits<T>) + T(bias);
     const T least = is_float<T> ? T(0x1p-126f) : T(0x1p-1022), most = is_float<T> ? T(0x1.fffffep127f) : T(0x1.fffffffffffffp1023);
