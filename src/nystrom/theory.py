@@ -43,7 +43,7 @@ class Bounds:
     proposition : float
         ``η₁ √E + η₂ E``.
     theorem : float
-        The same with ``(2 + ε) E``: Theorem 1, with E of these landmarks in place of the smaller one of the optimum.
+        The same with ``(2 + ε) E``: Theorem 1, with E of these landmarks instead of the smaller E of the optimum.
     trace : float
         ``L E``: the tighter bound.
     error, error_high : float

@@ -65,7 +65,7 @@ class _Job(Generic[T]):
         try:
             return self.future.result(patience)
         except TimeoutError:
-            # Either no thread started in time, or the step itself failed; the future then raises its error again.
+            # Either no thread started in time, or the step itself raised TimeoutError, which the future raises again.
             return self._call() if self.future.cancel() else self.future.result()
 
 

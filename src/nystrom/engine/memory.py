@@ -207,7 +207,7 @@ def landmark_bytes(rows: RowsShape, m: int) -> int:
 def samples_gram(n_rows: int, n_landmarks: int) -> bool:
     """Whether conjugate gradients on landmarks are preconditioned by the Gram matrix of a sample of rows.
 
-    It saves two thirds or more of the steps. Above m² = 30 n it takes longer than the steps it saves.
+    A sixth to a third of the steps then suffice. Above m² = 30 n it takes longer than the steps it saves.
     """
     return n_landmarks**2 <= 30 * n_rows
 
@@ -363,8 +363,8 @@ def _write_at(handle: int, raw: memoryview, position: int) -> int:
 class Room(threading.local):
     """Reusable memory for the arrays of a block, one array per use; the blocks of a thread share it in turn.
 
-    Allocating fresh memory is slow. Each thread has its own room, freed with the last reference. Pickling a room
-    empties it.
+    Allocating fresh memory is slow. Each thread has its own room, freed with the last reference. A pickled room
+    arrives empty.
     """
 
     def __reduce__(self) -> tuple[type[Room], tuple[()]]:

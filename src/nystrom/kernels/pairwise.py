@@ -199,7 +199,7 @@ class _Landmarks:
 
     @cached_property
     def _rows_transposed(self) -> SparseMatrix:
-        return self.rows.T.tocsr()  # type: ignore[union-attr] # of sparse landmarks alone
+        return self.rows.T.tocsr()  # type: ignore[union-attr] # for sparse landmarks only
 
     @cached_property
     def _of_dense(self) -> loops.Exponentials:

@@ -146,7 +146,7 @@ __all__ = ["NearestColumn", "first_largest"]
 
 # Number of weights per stretch; a draw first selects a stretch.
 _STRETCH = 128
-# Minimum number of products per thread: fewer are done before a second thread has started.
+# Minimum number of products (numbers × candidates) for several threads: fewer are done before a second one starts.
 _MANY_PRODUCTS = 2**20
 
 

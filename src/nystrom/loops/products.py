@@ -205,7 +205,7 @@ _PANEL = 256
 
 
 def panels(k: int) -> Iterator[slice]:
-    """Yield the rows of a k × k matrix in groups: what is done to one stays in the cache."""
+    """Yield the rows of a k × k matrix in groups that stay in the cache."""
     for first in range(0, k, _PANEL):
         yield slice(first, min(first + _PANEL, k))
 

@@ -546,7 +546,7 @@ class ArrowRows(StreamRows):
         """Set the size; if the file does not state its number of rows, by a pass over its batches."""
         count = self.table.count
         if count is None:
-            # Words among the numbers of a text file are found at once.
+            # Decoding all columns also finds words among the numbers of a text file.
             names = self.features[:1] if self.table.typed else self._wanted
             count = sum(batch.num_rows for batch in self._read(names))
         if count == 0:

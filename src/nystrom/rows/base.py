@@ -305,7 +305,7 @@ class MappedRows(BlockwiseRows):
     rows : RowBlocks
         The input of the function.
     function : callable
-        Takes a block and returns as many new rows, in the dtype of ``rows``.
+        Takes a block and returns one new row per row, in the dtype of ``rows``.
     n_columns : int
         Number of columns of the new rows.
     name : str

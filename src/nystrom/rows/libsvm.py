@@ -151,7 +151,7 @@ def _lines_in_pieces(path: Path) -> Iterator[bytes]:
 
 
 def _parse_fast(text: bytes, n_features: int | None) -> TextPiece | None:
-    """Convert a piece of regular text at once; None if anything in it needs a closer look."""
+    """Convert a piece of regular text as a whole; None if it must be read line by line."""
     raw = np.frombuffer(text, dtype=np.uint8)
     if not _PLAIN[raw].all():
         return None

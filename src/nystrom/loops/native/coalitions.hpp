@@ -10,7 +10,7 @@ constexpr int coalition_vectors = NYSTROM_VECTOR_BYTES == 64 ? 2 : 4;
 constexpr Index coalition_width = coalition_vectors * lanes<double>;
 static_assert(coalition_width <= widest_coalition);
 
-// sums[j] += sum_q u_q prod_{i != j} (from[i] + t_q slope[i]): prefixes first, then suffixes, so that nothing is divided.
+// sums[j] += sum_q u_q prod_{i != j} (from[i] + t_q slope[i]): prefixes, then suffixes, so that nothing is divided.
 INLINE void add_coalitions(const double *from, const double *slope, Index p, const double *nodes, const double *parts,
                            Index n_nodes, double *prefix, double *sums)
 {
@@ -37,8 +37,8 @@ INLINE void add_coalitions(const double *from, const double *slope, Index p, con
     }
 }
 
-// out[j, l] = sum_b w_b (x[j, l] - b[j, l]) sum_q u_q prod_{i != j} (b[i, l] + t_q (x[i, l] - b[i, l])), for p factors and
-// m columns; all matrices are contiguous. `space` has room for 5 p widest_coalition numbers.
+// out[j, l] = sum_b w_b (x[j, l] - b[j, l]) sum_q u_q prod_{i != j} (b[i, l] + t_q (x[i, l] - b[i, l])), for p factors
+// and m columns; all matrices are contiguous. `space` has room for 5 p widest_coalition numbers.
 void coalitions(Coalitions c, double *space, double *out)
 {
     double *x = space, *from = x + c.p * coalition_width, *slope = from + c.p * coalition_width;

@@ -1,6 +1,6 @@
-// The loops for one instruction set: this source is compiled once for each, with NYSTROM_SET its name,
-// NYSTROM_VECTOR_BYTES the width of its vectors, NYSTROM_TILE_ROWS and NYSTROM_TILE_VECTORS the rows and vectors of sums
-// that its registers hold.
+// The loops for one instruction set: this source is compiled once for each. NYSTROM_SET is its name,
+// NYSTROM_VECTOR_BYTES the width of its vectors; NYSTROM_TILE_ROWS and NYSTROM_TILE_VECTORS are the rows and vectors of
+// sums that its registers hold.
 #include "clusters.hpp"
 #include "coalitions.hpp"
 #include "distances.hpp"

@@ -223,9 +223,9 @@ double product_of(Rows<T> X, const T *table, Index m, T *out, Index out_stride, 
 }
 
 // out[i, j] = sum_k X[i, k] table[k, j], added to the existing value if end.add. With Finish::exponents it is
-// min(out[i, j] - gamma |X[i]|^2 - norms[j], 0), and with Finish::exponential the exponential of that, minus end.minus[j]
-// if given. `table` consists of panels of columns with p rows each, padded with zeros like the data of `end` per column.
-// Returns the sum of all |X[i]|^2, or 0 for plain products.
+// min(out[i, j] - gamma |X[i]|^2 - norms[j], 0), and with Finish::exponential the exponential of that, minus
+// end.minus[j] if given. `table` consists of panels of columns with p rows each, padded with zeros like the data of
+// `end` per column. Returns the sum of all |X[i]|^2, or 0 for plain products.
 template <class T>
 double product(Rows<T> X, const T *table, Index m, T *out, Index out_stride, Ending<T> end)
 {

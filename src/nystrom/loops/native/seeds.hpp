@@ -19,8 +19,8 @@ INLINE Index place_of(Index p, Index i, Index k)
 }
 
 // For `count` candidates from number `first` on, and the points of some stretches: nearer[c, i] =
-// min(closest[i], |point i - candidate c|^2), and totals[c, stretch] its sum over each stretch. `space` has room for the
-// candidates' coordinates.
+// min(closest[i], |point i - candidate c|^2), and totals[c, stretch] its sum over each stretch. `space` has room for
+// the candidates' coordinates.
 template <class T, int count>
 INLINE void nearer_of(Seeds<T> s, Index first, Index begin_stretch, Index end_stretch, T *space)
 {

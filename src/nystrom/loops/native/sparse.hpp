@@ -216,8 +216,8 @@ INLINE Index step_of(double value, std::uint64_t largest)
 }
 
 // The sum of some rows without its smallest entries, whose squares sum to at most `allowed`: returns the number of
-// entries left, with their columns and values. `sums` holds p zeros before and after; `columns` and `values` have room for all
-// entries of the rows.
+// entries left, with their columns and values. `sums` holds p zeros before and after; `columns` and `values` have
+// room for all entries of the rows.
 template <class T, class I>
 Index heavy_sum(SparseRows<T, I> X, const std::int64_t *numbers, Index n_rows, const double *weights, double allowed,
                 double *sums, std::int32_t *columns, double *values)

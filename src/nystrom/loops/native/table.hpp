@@ -47,8 +47,8 @@ struct Ending {
     bool add;  // add plain products to the existing values
 };
 
-// exp(-(gamma |x - z|_p)^q): `powered` unless p is 1, and `rooted` unless q is p. `power` is p and `root` q / p, each as
-// the sum of two numbers, the first with few digits.
+// exp(-(gamma |x - z|_p)^q): `powered` unless p is 1, and `rooted` unless q is p. `power` is p and `root` is q / p,
+// each as the sum of two numbers, the first with few digits.
 template <class T>
 struct NormKernel {
     T gamma;
