@@ -1,4 +1,4 @@
-"""What every estimator shares: scikit-learn's contract around one fitted map."""
+"""Base of every estimator: scikit-learn's contract around one fitted map."""
 
 from __future__ import annotations
 
@@ -71,18 +71,18 @@ class KernelMachine(BaseEstimator):
         "sigmoid", "precomputed", a kernel object of :mod:`nystrom.kernels`, or a function.
     gamma : "scale", None, float or array, default="scale"
         Width of the kernel. "scale" is the paper's: one over the mean squared distance of the rows to their mean.
-        None is scikit-learn's: one over the number of columns. An array has one for each column.
+        None is scikit-learn's: one over the number of columns. An array has one value per column.
     n_components : int or None, default=None
         The rank r. None keeps every direction that the landmarks span.
     degree : int, default=3
-        Of the polynomial kernel.
+        Degree of the polynomial kernel.
     coef0 : float, default=1
         The constant of the polynomial kernel.
     n_landmarks : int, "auto" or None, default=None
         m; by default twice ``n_components`` and at least 100, or 1,000 without a rank, and at most the number of rows.
-        :class:`nystrom.KernelPCA` and the clusterings take each of up to 1,000 rows.
-        "auto" doubles it from there until held-out errors (with a target) or the components (without) change by no more
-        than their noise, up to 5,000 and to what ``max_memory`` allows.
+        :class:`nystrom.KernelPCA` and the clusterings use every row up to 1,000 rows. "auto" doubles the number until
+        held-out errors (with a target) or the components (without) change by no more than their noise, up to 5,000 and
+        to what ``max_memory`` allows.
     landmarks : str, array or selector, default="auto"
         How landmarks are chosen: a name ("auto", "sketched-kmeans", "kmeans", "uniform", "diagonal", "column-norm",
         "leverage", "kmeans++", "rpcholesky"), an m × p array of points, an array of row numbers, or a selector object
@@ -90,14 +90,14 @@ class KernelMachine(BaseEstimator):
     factor : {"optimal", "standard"}, default="optimal"
         Algorithm 2 or Algorithm 1.
     max_memory : str, int or None, default=None
-        What a fit may add to the process, as "2GB" or in bytes.
+        Largest increase of the memory of the process during a fit, as "2GB" or in bytes.
     n_jobs : int or None, default=None
-        Threads; None is all cores. The result is the same for any number.
+        Number of threads; None uses all cores. The result is the same for any number.
     engine : {"auto", "local", "dask", "torch", "torch:cuda", "torch:mps", "cupy", "jax"}, default="auto"
         Where passes run. "auto": a Dask collection on its cluster (its features are then lazy Dask arrays), anything
-        else here. "dask" sends X to the cluster of the active ``distributed.Client``; of files only the name is sent.
-        The others name a package and its device, "torch" alone the GPU if there is one: dense rows are read here and
-        computed there, block by block.
+        else locally. "dask" sends X to the cluster of the active ``distributed.Client``; for files it sends only the
+        name. The others name a package and its device ("torch" alone uses the GPU if there is one): dense rows are read
+        on the host and computed on the device, block by block.
     random_state : int, Generator, RandomState or None, default=None
         Seed.
     verbose : int, default=0
@@ -125,14 +125,14 @@ class KernelMachine(BaseEstimator):
     # With scikit-learn's array API dispatch: an empty array in the namespace and on the device of X.
     _like: Any
 
-    # Groups of parameters that some machines share: classes of checked values.
+    # Groups of parameters that several machines share: classes of checked values.
     _options: ClassVar[tuple[type, ...]] = ()
-    # Fewer leave even a few components far from the exact ones: with 4 landmarks two axes of kernel PCA correlated with
-    # theirs by 0.81 and 0.73, with 100 by 0.9999.
+    # With fewer, even a few components are far from the exact ones: the first two axes of kernel PCA had correlations
+    # of 0.81 and 0.73 with 4 landmarks, and of 0.9999 with 100.
     _least_landmarks: ClassVar[int] = 100
-    # Up to so many rows each is a landmark by default.
+    # Up to this many rows, every row is a landmark by default.
     _every_row_up_to: ClassVar[int] = 0
-    # Whether the map itself is cut to n_components, and not only what is made of it.
+    # Whether the map itself is cut to n_components, rather than only the results derived from it.
     _cuts_map: ClassVar[bool] = True
 
     def __init_subclass__(cls, **kwargs: object) -> None:
@@ -166,7 +166,7 @@ class KernelMachine(BaseEstimator):
     if not TYPE_CHECKING:  # Otherwise every misspelt attribute would pass the type checker.
 
         def __getattr__(self, name: str) -> Any:
-            """Return what scikit-learn's estimators have under other names, or say where to look instead."""
+            """Return an attribute under scikit-learn's name, or say what to use instead."""
             if name in DERIVED:
                 check_is_fitted(self)
                 return DERIVED[name](self)
@@ -175,7 +175,7 @@ class KernelMachine(BaseEstimator):
             return super().__getattribute__(name)  # raises, in a property's own words
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters by name; those of a kernel object, as ``kernel__left__gamma``, make another kernel."""
+        """Set parameters by name; those of a kernel object, as ``kernel__left__gamma``, create a new kernel."""
         kernel = params.get("kernel", getattr(self, "kernel", None))
         inner = {name: value for name, value in params.items() if name.startswith("kernel__")}
         if inner and isinstance(kernel, Kernel):
@@ -187,7 +187,7 @@ class KernelMachine(BaseEstimator):
         return make_kernel(given_kernel(self), gamma=self.gamma, degree=self.degree, coef0=self.coef0)
 
     def _check_parameters(self) -> None:
-        """Raise for values that no fit can use, also where this one would not."""
+        """Raise for values that no fit can use, even if this one does not use them."""
         for options in self._options:
             options.of(self)  # type: ignore[attr-defined]
         self._kernel()
@@ -200,7 +200,7 @@ class KernelMachine(BaseEstimator):
         elif "map_" not in vars(self):
             check_is_fitted(self)  # says so in scikit-learn's words
         kernel = self._kernel() if reset else self.kernel_
-        # After a fit to series of different lengths, some of one length are no matrix.
+        # After a fit to series of different lengths, a list of series of one length is not a matrix.
         listed = kernel.of_objects and isinstance(X, (list, tuple))
         rows = object_rows(X) if listed else as_blocks(X, owner=self, objects=kernel.takes_objects)
         if not reset:
@@ -213,7 +213,7 @@ class KernelMachine(BaseEstimator):
         return Resources(limit, self.n_jobs, self.verbose)
 
     def _request(self, rows: RowBlocks, **values: Any) -> FitRequest:
-        """Return what the parameters ask of a fit; ``values`` replace or add to them."""
+        """Return the request for a fit with these parameters; ``values`` replace or add to them."""
         kernel = self._kernel()
         if not kernel.has_coordinates and rows.shape[0] != rows.shape[1]:
             raise ValueError(
@@ -250,12 +250,12 @@ class KernelMachine(BaseEstimator):
         return rank, GrownSize(least, max(most, least), rank=rank, limit=limit)
 
     def _default_rank(self) -> int | None:
-        """Return the rank that is capped at fewer landmarks, since nobody has asked for it."""
+        """Return the default rank, which is capped at the number of landmarks because the user did not set it."""
         return None
 
     def _store(self, rows: RowBlocks, fit: MapFit, **results: Any) -> Self:
-        """Drop the results of an earlier fit and store those of this one, all at once."""
-        # Private results are of every fit; others may be of the last one alone.
+        """Replace the results of an earlier fit by those of this one, all at once."""
+        # Every fit sets the private results; public ones may remain from an earlier fit.
         kept = {name: value for name, value in vars(self).items() if not name.endswith("_")}
         names = rows.feature_names
         found: dict[str, Any] = {"n_features_in_": rows.shape[1]}
@@ -263,7 +263,7 @@ class KernelMachine(BaseEstimator):
             found["feature_names_in_"] = np.array(names, dtype=object)
         found |= _results_of(fit.map) | {"_stages": fit.stages}
         if dispatches():
-            # An empty array where X is: scikit-learn moves it with the model.
+            # An empty array on the device of X: scikit-learn moves it with the model.
             found["_like"] = np.empty(0) if rows.home is None else rows.home.send(np.empty(0))
         for name, value in (
             ("certificate_", fit.certificate),
@@ -276,7 +276,7 @@ class KernelMachine(BaseEstimator):
                 found[name] = value
         sample = getattr(results.get("_held"), "sample", None)
         if fit.kernel.of_objects and sample is not None:
-            # The left-out rows are looked at later, when those of the fit are gone.
+            # The left-out rows are used later, when those of the fit are gone.
             kernel = fit.kernel.holding(np.concatenate([fit.landmarks.points, sample.X]))
             found |= {"kernel_": kernel, "map_": replace(fit.map, kernel=kernel)}
         self.__dict__.clear()
@@ -298,7 +298,7 @@ class KernelMachine(BaseEstimator):
         label: str,
         out: OutPath = None,
     ) -> Emitted:
-        """Return what ``function`` makes of each block of finite rows, as one array or in ``out``: one pass."""
+        """Return the result of ``function`` for each block of finite rows, as one array or in ``out``: one pass."""
         name = rows.name
 
         def step(block: Block) -> Array:
@@ -319,18 +319,18 @@ class KernelMachine(BaseEstimator):
         return self._resources().engine(rows, work, advice=FIT_ADVICE if to_file else _EMIT_ADVICE)
 
     def _extended(self, rows: RowBlocks) -> NystromMap:
-        """Return the map with these rows added, its landmarks and kernel kept: one pass over the new rows."""
+        """Return the map with these rows added, for the same landmarks and kernel: one pass over the new rows."""
         if not self.map_.kernel.has_coordinates:
             raise ValueError("partial_fit needs rows with coordinates; kernel='precomputed' has none.")
         work = fit_footprint(rows, self.landmarks_.shape[0])
         return extend(self.map_, Passes(rows, self._engine(rows, work)))
 
     def merge(self, other: Self) -> Self:
-        """Return the estimator fitted to the rows of both, which must share landmarks and kernel; no row is read.
+        """Return the estimator fitted to the rows of both, which must share landmarks and kernel; reads no row.
 
         Fit both with ``landmarks=<the same array>`` and a numeric ``gamma``, on rows that do not overlap. Parameters
-        such as ``alpha`` are those of the first. A machine that needs the rows themselves, and not only sums over
-        them, refuses.
+        such as ``alpha`` are those of the first. Raises for machines that need the rows themselves and not only sums
+        over them.
         """
         self._check_merge(other)
         merged = copy(self)
@@ -338,7 +338,7 @@ class KernelMachine(BaseEstimator):
         return merged
 
     def _keep(self, fitted: NystromMap) -> None:
-        """Take another map of the same landmarks, and what follows from its sums alone."""
+        """Store another map with the same landmarks, and the results that follow from its sums."""
         self.__dict__.update(_results_of(fitted), certificate_=certify(fitted), **self._solved(fitted))
 
     def _check_merge(self, other: Self) -> None:
@@ -363,7 +363,7 @@ class KernelMachine(BaseEstimator):
             raise ValueError(f"the two fits have {targets[0]} and {targets[1]} targets; only fits of as many merge.")
 
     def _solved(self, fitted: NystromMap) -> dict[str, Any]:
-        """Return the results of the machine beside the map, from the map's sums alone."""
+        """Return the results of the machine that follow from the sums of the map."""
         raise NotImplementedError
 
     def save(self, path: str | os.PathLike[str], *, full: bool = False) -> None:
@@ -388,19 +388,20 @@ class KernelMachine(BaseEstimator):
         X : rows
             Any rows; the training rows give the error of the fit.
         norm : {"fro", "trace", "spectral"}
-            "trace" is exact. "fro" is exact up to 2,000 rows, and above that estimated from all pairs among a sample of
-            rows. "spectral" is a bracket: narrow up to 10,000 rows, the Frobenius norm's inequalities above.
+            "trace" is exact. "fro" is exact up to 2,000 rows, and estimated from all pairs among a sample of rows for
+            more. "spectral" is a bracket: narrow up to 10,000 rows, from inequalities with the Frobenius norm for more.
         exact : bool
-            Whether to look at all pairs of rows, however many: O(n² p) time. "spectral" then is Lanczos' bracket,
-            with all rows in memory.
+            Whether to evaluate all pairs of rows, for any number of rows: O(n² p) time. "spectral" is then a bracket
+            from Lanczos iteration, with all rows in memory.
         n_pairs : int
-            Pairs of rows that are looked at; at least 100.
+            Number of pairs of rows to evaluate; at least 100.
         confidence : float
-            Probability that the interval holds the error.
+            Probability that the interval contains the error.
         random_state : int, Generator, RandomState or None
             Seed of the sample.
         diag : array of shape (n,), optional
-            With ``kernel="precomputed"`` and rows other than the training rows, their k(x, x), for ``norm="trace"``.
+            k(x, x) of the rows, for ``norm="trace"`` with ``kernel="precomputed"`` and rows other than the training
+            rows.
 
         Returns
         -------
@@ -433,15 +434,15 @@ class KernelMachine(BaseEstimator):
         X : rows
             Any rows.
         n_components : int or None
-            r; None for that of the map that :meth:`approximation_error` measures. That of :class:`nystrom.KernelPCA`
-            has every direction of the landmarks, of which its components are the leading ones.
+            r; None for the rank of the map that :meth:`approximation_error` measures. For :class:`nystrom.KernelPCA`
+            that map has every direction of the landmarks, not only those of the components.
         norm, confidence, random_state
             As in :func:`nystrom.best_possible`.
 
         Returns
         -------
         ErrorEstimate
-            Exact up to 2,000 rows, with an interval above.
+            Exact up to 2,000 rows, with an interval for more.
         """
         check_is_fitted(self)
         rank = check_optional_count(n_components, "n_components") or quality.known_map(self).n_components
@@ -449,24 +450,24 @@ class KernelMachine(BaseEstimator):
         return quality.best_possible(self, rows, rank, norm=norm, confidence=confidence, random_state=random_state)
 
     def unexplained_rows(self, X: RowsLike) -> Array:
-        """Return the numbers of the rows of which the landmarks explain less than a tenth: one pass.
+        """Return the numbers of the rows that the landmarks explain to less than a tenth: one pass.
 
-        Such rows are rare or far from all others. Give them landmarks (``landmarks="rpcholesky"``, or their own rows
-        among ``landmarks``), or leave them out.
+        Such rows are rare or far from all others. Give them landmarks (``landmarks="rpcholesky"``, or include these
+        rows in ``landmarks``), or remove them.
         """
         check_is_fitted(self)
         return quality.unexplained_rows(self, self._check_X(X, reset=False))
 
     @property
     def quality_(self) -> str:
-        """One line on how good the approximation is: what is explained, and the rows that are not."""
+        """One line on the quality of the approximation: the explained part, and the rows that are not explained."""
         check_is_fitted(self)
         return quality.describe(getattr(self, "certificate_", None))
 
     def residual(self, X: RowsLike, *, diag: TargetLike = None, out: OutPath = None) -> Emitted:
-        """Return ``k(x, x) − ‖φ(x)‖²`` of each row: 0 where the landmarks explain it, k(x, x) where they do not.
+        """Return ``k(x, x) − ‖φ(x)‖²`` of each row: 0 if the landmarks explain it, k(x, x) if they do not.
 
-        With ``out``, a path, it is streamed there, as by :meth:`nystrom.Nystroem.transform`. ``diag`` is k(x, x) of
+        With ``out``, a path, it is streamed there, as in :meth:`nystrom.Nystroem.transform`. ``diag`` is k(x, x) of
         each row, for ``kernel="precomputed"`` and rows other than the training rows.
         """
         check_is_fitted(self)
@@ -488,7 +489,7 @@ class KernelMachine(BaseEstimator):
         return bundle
 
     def __sklearn_array_api_convert__(self, converter: Callable[[Any], Any]) -> Self:
-        """Return the model for rows in another namespace: it computes there, and its own arrays stay on the host."""
+        """Return the model for rows in another namespace: it computes there, and keeps its own arrays on the host."""
         moved = copy(self)
         for name in ("_like", "labels_"):
             if hasattr(self, name):
@@ -509,7 +510,7 @@ class KernelMachine(BaseEstimator):
 
 
 def _results_of(fitted: NystromMap | UnfactoredMap) -> dict[str, Any]:
-    """Return what users know of a map, under the names of scikit-learn's kind."""
+    """Return the public attributes of a map, under scikit-learn's naming convention."""
     found: dict[str, Any] = {
         "map_": fitted,
         "landmarks_": _shown(fitted.kernel, fitted.landmarks.points),
@@ -523,7 +524,7 @@ def _results_of(fitted: NystromMap | UnfactoredMap) -> dict[str, Any]:
 
 
 def _check_place_of(machine: KernelMachine, rows: RowBlocks) -> None:
-    """Raise where rows are in another namespace, or on another device, than those of the fit."""
+    """Raise if rows are in another namespace, or on another device, than those of the fit."""
     if "_like" not in vars(machine) or not dispatches():
         return
     fitted, given = place_of(machine._like), rows.home
@@ -536,7 +537,7 @@ def _check_place_of(machine: KernelMachine, rows: RowBlocks) -> None:
 
 
 def _shown(kernel: Kernel, points: Matrix) -> Matrix:
-    """Return the landmarks as users know them: points, or a column of objects."""
+    """Return the landmarks as shown to users: points, or a column of objects."""
     if not kernel.of_objects:
         return points
     found = np.empty((points.shape[0], 1), dtype=object)
@@ -546,10 +547,10 @@ def _shown(kernel: Kernel, points: Matrix) -> Matrix:
 
 
 def _check_names_of(machine: KernelMachine, rows: RowBlocks, *, from_file: bool) -> None:
-    """Raise where the columns of the rows differ in number, names or order from those of the fit.
+    """Raise if the columns of the rows differ in number, names or order from those of the fit.
 
-    Rows without names beside a fit with names (or the other way round) get scikit-learn's warning, unless they come
-    ``from_file``: there nobody chose to give or leave out names.
+    If only the rows or only the fit have column names, scikit-learn's warning is issued, unless the rows come
+    ``from_file``: names in a file are not the caller's choice.
     """
     owner = type(machine).__name__
     fitted, given = vars(machine).get("feature_names_in_"), rows.feature_names

@@ -38,16 +38,15 @@ from nystrom.types import Array, Emitted, OutPath, RowsLike, TargetLike
 
 # Features of all rows are held up to this many bytes; beyond, every pass of k-means computes them again.
 _HELD_BYTES = 2**30
-# A degree below this share of k(x, x) is rounding or truncation: with a kernel that is nowhere negative it is at least
-# k(x, x) itself.
+# A degree below this fraction of k(x, x) is rounding or truncation: with a nonnegative kernel it is at least k(x, x).
 _LEAST_DEGREE = 1e-3
-# The landmarks of a first cut.
+# Landmarks of the first cut.
 _FIRST_LANDMARKS = 200
-# Above this share clusters may be lost in silence.
+# Above this trace error, clusters may be lost without other signs.
 _WARN_ABOVE = 0.5
 
 
-# Where the rows of a block lie in the space in which they are clustered.
+# The coordinates in which the rows of a block are clustered.
 Embedding: TypeAlias = Callable[[Block], Array]
 
 
@@ -68,20 +67,20 @@ class CutParameters(CommonParameters, total=False):
 
 
 class ClusterMachine(ClusterMixin, KernelMachine, ABC):
-    """What both clusterings share: an embedding of the rows, k-means in it, and the nearest centre for new rows.
+    """Base of both clusterings: an embedding of the rows, k-means in it, and the nearest centre for new rows.
 
     Parameters
     ----------
     n_clusters : int, default=8
-        Clusters to find.
+        Number of clusters.
     n_init : int, default=3
-        Seedings of k-means that are tried.
+        Number of seedings of k-means; the best is kept.
     max_iter : int, default=300
-        Most iterations of each.
+        Largest number of iterations of each.
     tol : float, default=1e-4
-        Least relative fall of the inertia.
+        Smallest relative decrease of the inertia to continue.
     n_components : int or None, default=100
-        The most directions in which rows are compared; at most as many as there are landmarks. None keeps all.
+        Largest number of directions in which rows are compared, capped at the number of landmarks. None keeps all.
     """
 
     n_clusters: int
@@ -114,12 +113,12 @@ class ClusterMachine(ClusterMixin, KernelMachine, ABC):
         check_tolerance(self.tol, "tol")
 
     def _default_rank(self) -> int | None:
-        # The rank is a means to the clusters: fewer landmarks do not contradict it.
+        # The rank serves the clustering only, so fewer landmarks do not contradict it.
         return self.n_components
 
     @abstractmethod
     def _embedding(self) -> Embedding:
-        """Return where the fit puts rows."""
+        """Return the embedding of the fit."""
 
     def _fit_map(self, rows: RowBlocks, **values: Any) -> MapFit:
         if self.n_clusters > rows.shape[0]:
@@ -133,7 +132,7 @@ class ClusterMachine(ClusterMixin, KernelMachine, ABC):
 
     @stage("clusters")
     def _clusters(self, rows: RowBlocks, embed: Embedding, m: int, n_columns: int) -> dict[str, Any]:
-        """Return the clusters of the rows, by k-means where ``embed`` puts them."""
+        """Cluster the rows by k-means in their embedding."""
         engine = self._engine(rows, cluster_footprint(rows, m, n_columns, self.n_clusters))
         if rows.on_cluster or rows.shape[0] * n_columns * rows.dtype.itemsize <= _HELD_BYTES:
             places = engine.map_rows(rows, embed, n_columns, rows.dtype, label="features")
@@ -145,7 +144,7 @@ class ClusterMachine(ClusterMixin, KernelMachine, ABC):
             places,
             self.n_clusters,
             engine=engine,
-            # The landmarks were drawn from the same seed: another stream keeps the two independent.
+            # The landmarks were drawn from the same seed: a spawned stream keeps the two independent.
             rng=make_generator(self.random_state).spawn(1)[0],
             n_iter=self.max_iter,
             n_init=self.n_init,
@@ -159,7 +158,7 @@ class ClusterMachine(ClusterMixin, KernelMachine, ABC):
         }
 
     def predict(self, X: RowsLike, *, out: OutPath = None) -> Emitted:
-        """Return the number of the cluster nearest to each row; streamed to the path ``out`` if there is one."""
+        """Return the number of the nearest cluster of each row; streamed to the path ``out`` if given."""
         check_is_fitted(self)
         rows, centers, embed = self._check_X(X, reset=False), self.cluster_centers_, self._embedding()
 
@@ -169,7 +168,7 @@ class ClusterMachine(ClusterMixin, KernelMachine, ABC):
         return self._emit(rows, function, None, np.int32, label="predict", out=out)
 
     def fit_predict(self, X: RowsLike, y: TargetLike = None) -> Emitted:
-        """Fit, and return the cluster of each row."""
+        """Fit and return the cluster of each row."""
         return self.fit(X).labels_
 
 
@@ -188,11 +187,11 @@ class KernelKMeans(ClusterMachine):
     labels_ : array of shape (n,)
         The cluster of each row.
     cluster_centers_ : array of shape (n_clusters, r)
-        Their means, in the features.
+        Centres of the clusters, in the features.
     inertia_ : float
-        Sum of the rows' squared distances to their centre, in the features.
+        Sum of squared distances of the rows to their centre, in the features.
     n_iter_ : int
-        Iterations made.
+        Number of iterations.
     landmarks_, kernel_, eigenvalues_, certificate_, ...
         As in :class:`nystrom.Nystroem`.
 
@@ -228,7 +227,7 @@ def _features_of(fitted: NystromMap) -> Embedding:
 class Cut:
     """The embedding of the normalised cut: rows of a map, divided by their degrees.
 
-    ``diagonal`` is the mean k(x, x), for a precomputed kernel, whose rows do not hold their own.
+    ``diagonal`` is the mean of k(x, x), for a precomputed kernel, whose rows do not contain their own.
     """
 
     fitted: NystromMap
@@ -251,7 +250,7 @@ class Cut:
         return np.where(low, np.where(diagonal > 0, diagonal, 1.0), degrees), low
 
     def sums(self, block: Block) -> Sums:
-        """Return ``Lᵀ D⁻¹ L`` of a block, the same times ``‖φ‖² / d`` of each row, and how many degrees are clipped."""
+        """Return ``Lᵀ D⁻¹ L`` of a block, the same weighted by each row's ``‖φ‖² / d``, and the number of clipped degrees."""
         C = self.fitted.evaluate(block.X)
         degrees, low = self._degrees(block, C)
         phi = C.astype(np.float64, copy=False) @ self.fitted.projection
@@ -264,10 +263,10 @@ class Cut:
 def _cut_directions(gram: Array, loops: Array, rounding: float) -> tuple[Array, Array]:
     """Return the eigenvalues of the graph without self-loops, largest first, and z of the vectors ``D⁻¹ L z``.
 
-    With D the degrees that count each row itself and Δ = diag(L Lᵀ), the graph is ``(L Lᵀ − Δ) u = μ (D − Δ) u``. Its
-    vectors for μ near 1 lie in the span of ``D⁻¹ L``, where ``gram = Lᵀ D⁻¹ L`` and ``loops = Lᵀ D⁻¹ Δ D⁻¹ L`` make it
-    an eigenproblem of the order of the rank. A row that touches no other has no degree but its own: below ``rounding``
-    a degree is none.
+    With D the degrees including self-loops and Δ = diag(L Lᵀ), the graph is ``(L Lᵀ − Δ) u = μ (D − Δ) u``. Its vectors
+    for μ near 1 lie in the span of ``D⁻¹ L``, where ``gram = Lᵀ D⁻¹ L`` and ``loops = Lᵀ D⁻¹ Δ D⁻¹ L`` give an
+    eigenproblem of the order of the rank. The degree of an isolated row is its self-loop only: degrees below
+    ``rounding`` count as zero.
     """
     values, Q = psd_eigh(gram)
     kept = values > np.finfo(np.float64).eps * len(gram)
@@ -281,20 +280,20 @@ def _cut_directions(gram: Array, loops: Array, rounding: float) -> tuple[Array, 
 
 
 class SpectralClustering(ClusterMachine):
-    """Cluster by the normalised cut of the graph whose edges the kernel weighs.
+    """Cluster by the normalised cut of the graph with the kernel as edge weights.
 
-    The leading eigenvectors of ``D⁻¹ A`` embed the rows, and k-means finds the clusters there. A is the kernel from the
-    factor, ``L Lᵀ``, without its diagonal: no row is its own neighbour. D are the sums of its rows. It takes the place
-    of :class:`sklearn.cluster.SpectralClustering`, and can place new rows. The kernel should be nowhere negative,
-    as the Gaussian one is.
+    The leading eigenvectors of ``D⁻¹ A`` embed the rows, and k-means finds the clusters there. A is the approximate
+    kernel ``L Lᵀ`` without its diagonal: no row is its own neighbour. D contains the row sums of A. It replaces
+    :class:`sklearn.cluster.SpectralClustering`, and can assign new rows. The kernel should be nonnegative, like the
+    Gaussian kernel.
 
     Parameters
     ----------
     n_clusters : int, default=8
-        Clusters to find.
+        Number of clusters.
     n_components : int or None, default=None
-        The most eigenvectors to use, of which more than ``n_clusters`` are never used: they tell parts of clusters
-        apart. None uses that many. The kernel keeps every direction that the landmarks span.
+        Largest number of eigenvectors, at most ``n_clusters``: further ones only separate parts of clusters. None uses
+        ``n_clusters``. The kernel keeps every direction that the landmarks span.
     **shared : ClusterParameters
         Those of :class:`nystrom.estimators.cluster.ClusterMachine`.
 
@@ -303,16 +302,17 @@ class SpectralClustering(ClusterMachine):
     labels_, cluster_centers_, inertia_, n_iter_
         As in :class:`nystrom.KernelKMeans`; the centres lie in the embedding.
     cut_values_ : array of shape (n_clusters,) or fewer
-        Leading eigenvalues of ``D⁻¹ A``; as many are near 1 as there are parts that hardly touch.
+        Leading eigenvalues of ``D⁻¹ A``; the number near 1 is the number of nearly disconnected parts.
     n_clipped_ : int
-        Rows whose degree came out as no positive number, and was replaced by k(x, x).
+        Number of rows whose degree was not positive and was replaced by k(x, x).
     landmarks_, kernel_, eigenvalues_, certificate_, ...
         As in :class:`nystrom.Nystroem`.
 
     Notes
     -----
-    By default each of up to 1,000 rows is a landmark. Of more rows 200 are, and 1,000 if these leave over a quarter of
-    the kernel and that takes ten seconds or so at most. Where over half of it is left, the fit warns.
+    By default every row is a landmark up to 1,000 rows. With more rows, 200 landmarks are used, and 1,000 if these
+    leave more than a quarter of the kernel unexplained and the larger fit takes at most about ten seconds. The fit
+    warns if more than half of the kernel is unexplained.
 
     Cost: that of the map; O(n m²) for the cut, in one pass; then O(n c²) per iteration of k-means.
 
@@ -359,8 +359,8 @@ class SpectralClustering(ClusterMachine):
         values, Z = _cut_directions(gram, loops, float(np.sqrt(np.finfo(rows.dtype).eps)))
         c = min(self.n_clusters, self.n_components or self.n_clusters, int(np.sum(values > 0)))
         values, projection = values[:c], fitted.projection @ Z[:, :c]
-        # The root of the sum of all degrees makes the coordinates of order 1 whatever the number of rows: the first one
-        # is 1 for all.
+        # Scaling by the root of the sum of all degrees makes the coordinates independent of the number of rows: the
+        # first one is 1 for all rows.
         size = np.sqrt(max(float(total @ total) - float(fitted.eigenvalues.sum()), np.finfo(np.float64).tiny))
         cut = replace(cut, projection=projection * column_signs(projection) * size)
         results = {"degree_coef_": cut.degree_coef, "n_clipped_": n_clipped, "cut_values_": values}
@@ -373,7 +373,7 @@ class SpectralClustering(ClusterMachine):
 
 
 def _warn_of_loss(certificate: Certificate | None, m: int) -> None:
-    """Warn of what may cost clusters; where still more is left, the fit has warned."""
+    """Warn of an error that may cost clusters; the fit itself warns of larger ones."""
     if certificate is not None and _WARN_ABOVE < certificate.unexplained <= WARN_ABOVE:
         warn_caller(
             f"{m:,} landmarks leave {certificate.unexplained:.0%} of the kernel unexplained, perhaps with links that "

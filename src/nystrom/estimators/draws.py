@@ -1,4 +1,4 @@
-"""Draws of a Gaussian process at any rows, and what is known of it before a fit."""
+"""Draws from a Gaussian process at any rows, and its predictions before a fit."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from nystrom.rows.sparse import stack_rows
 from nystrom.solvers.landmark_cg import UnfactoredMap
 from nystrom.types import Array, RowsLike, to_dense
 
-# Up to this many rows, draws have the whole covariance; at more, that of so many of the rows.
+# Up to this many rows, draws have the full covariance; with more, it is full on this many of the rows.
 _JOINT_ROWS = 3000
 _DRAWN_ROWS = 2000
 
 
 def predict_prior(machine: Any, X: RowsLike, return_std: bool, return_cov: bool) -> Any:
-    """Return what is known before a fit: the mean 0, and the deviation or covariance of the prior."""
+    """Return predictions before a fit: the mean 0, and the deviation or covariance of the prior."""
     if covariance_given(machine).kernel.needs_moments:
         check_is_fitted(machine)  # raises: the width is that of the training rows
     prior, rows = _prior(machine, X)
@@ -43,7 +43,7 @@ def predict_prior(machine: Any, X: RowsLike, return_std: bool, return_cov: bool)
 
 
 def sample_prior(machine: Any, X: RowsLike, n_samples: int, rng: np.random.Generator) -> Array:
-    """Return draws of the prior, noise of a WhiteKernel included, at the rows of X."""
+    """Return draws from the prior, including the noise of a WhiteKernel, at the rows of X."""
     prior, rows = _prior(machine, X)
     n, t = rows.shape[0], machine.n_targets or 1
     normal = rng.standard_normal((n, t * n_samples))
@@ -56,7 +56,7 @@ def sample_prior(machine: Any, X: RowsLike, n_samples: int, rng: np.random.Gener
 
 
 def _prior(machine: Any, X: RowsLike) -> tuple[Covariance, RowBlocks]:
-    """Return the covariance before a fit, and the rows, of which it takes a width that is not given."""
+    """Return the covariance before a fit, and the rows, from which a width that is not given is computed."""
     rows, asked = machine._check_X(X, reset=True), covariance_given(machine)
     kernel = asked.kernel
     if kernel.needs_moments:
@@ -73,7 +73,7 @@ def draw_unexplained(
     normal: Array,
     rng: np.random.Generator,
 ) -> Array:
-    """Return draws of covariance ``k − φφᵀ`` at the rows, or of k before a fit; see ``sample_y``."""
+    """Return draws with covariance ``k − φφᵀ`` at the rows, or with covariance k before a fit; see ``sample_y``."""
     n = rows.shape[0]
     if n <= _JOINT_ROWS and kernel.has_coordinates:
         X = rows.take(np.arange(n)).astype(np.float64)
@@ -83,7 +83,7 @@ def draw_unexplained(
     wider: NystromMap | UnfactoredMap | None = fitted
     weights = np.zeros((phi.shape[1], normal.shape[1]))
     if kernel.has_coordinates:
-        # A draw of the prior, on the landmarks and some of the rows, minus what the landmarks explain of it.
+        # A draw from the prior at the landmarks and some rows, minus the part that the landmarks explain.
         some = np.sort(rng.choice(n, min(n, _DRAWN_ROWS), replace=False))
         points = gather(Passes(rows, machine._engine(rows)), some)
         if fitted is not None:

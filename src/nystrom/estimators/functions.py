@@ -1,4 +1,4 @@
-"""What is asked of rows without a machine: leading eigenvalues and vectors, and the error that no landmarks beat."""
+"""Functions of rows without an estimator: leading eigenvalues and eigenvectors, and the best possible error."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def kernel_eigh(
     X : array, CSR, RowBlocks, Dask array or dataframe of shape (n, p)
         The rows.
     n_components : int
-        How many eigenvalues; fewer come back where the numerical rank is lower.
+        Number of eigenvalues; fewer are returned if the numerical rank is lower.
     kernel, gamma, degree, coef0, n_landmarks, landmarks, n_jobs, random_state
         As in :class:`nystrom.Nystroem`.
     factor : {"optimal", "standard", "naive"}
@@ -54,11 +54,11 @@ def kernel_eigh(
     eigenvalues : array of shape (r,)
         Descending.
     eigenvectors : array of shape (n, r)
-        In float64; a lazy Dask array in the chunks of X where X is a Dask collection.
+        In float64; for a Dask collection X, a lazy Dask array with the chunks of X.
 
     Notes
     -----
-    Cost: O(n m (p + m)) time, O(n r + m²) memory. On a cluster two more passes make the eigenvectors orthonormal.
+    Cost: O(n m (p + m)) time, O(n r + m²) memory. On a cluster, two more passes make the eigenvectors orthonormal.
 
     Examples
     --------
@@ -100,10 +100,10 @@ def best_possible(
     n_jobs: int | None = None,
     random_state: RandomState = 0,
 ) -> ErrorEstimate:
-    """Return the relative error of the exact best approximation of rank r, which no landmarks can beat.
+    """Return the relative error of the exact best approximation of rank r, which no choice of landmarks can beat.
 
-    Beside :meth:`nystrom.Nystroem.approximation_error` it says how much of an error is the rank's fault, and how much
-    the landmarks'.
+    Compare it with :meth:`nystrom.Nystroem.approximation_error` to see how much of an error is due to the rank, and how
+    much to the landmarks.
 
     Parameters
     ----------
@@ -114,9 +114,9 @@ def best_possible(
     kernel, gamma, degree, coef0, n_jobs
         As in :class:`nystrom.Nystroem`.
     norm : {"fro", "trace"}
-        Of the error.
+        Norm of the error.
     landmarks : str, array or selector
-        How the landmarks are chosen that stand for all rows where these are more than 2,000.
+        How landmarks are chosen for the estimate with more than 2,000 rows.
     confidence : float
         Of the interval.
     random_state : int, Generator, RandomState or None
@@ -125,11 +125,11 @@ def best_possible(
     Returns
     -------
     ErrorEstimate
-        Exact up to 2,000 rows, with an interval above.
+        Exact up to 2,000 rows, with an interval for more.
 
     Notes
     -----
-    Cost: O(n³) up to 2,000 rows; above, two fits of 4r and 8r landmarks (at least 200 and 400) and their errors.
+    Cost: O(n³) up to 2,000 rows; for more, two fits of 4r and 8r landmarks (at least 200 and 400) and their errors.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Gaussian process regression on the factor: its variance never negative, its parameters by likelihood."""
+"""Gaussian process regression on the factor: the variance is never negative, parameters maximise the likelihood."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from nystrom.tuning.kernel_rule import WidthRule
 from nystrom.tuning.metric import MetricLike
 from nystrom.types import Array, Emitted, Matrix, OutPath, RowsLike, TargetLike
 
-# Landmarks of the variance where the mean has thousands, and the residual to which that mean is found.
+# Landmarks for the variance if the mean has thousands, and the residual tolerance of that mean.
 _VARIANCE_LANDMARKS = 1000
 _MEAN_TOL = 1e-6
 
@@ -57,60 +57,60 @@ _MEAN_TOL = 1e-6
 class GaussianProcessRegressor(KernelRegressor):
     """Gaussian process regression.
 
-    The target is ``f(x) + noise`` with f of covariance ``amplitude · k`` and noise of variance ``alpha``. It takes the
-    place of :class:`sklearn.gaussian_process.GaussianProcessRegressor`, with any of its kernels.
+    The target is ``f(x) + noise``, where f has covariance ``amplitude · k`` and the noise has variance ``alpha``. It
+    replaces :class:`sklearn.gaussian_process.GaussianProcessRegressor`, with any of its kernels.
 
     Parameters
     ----------
     kernel : str, Kernel, callable, scikit-learn kernel or None, default="gaussian"
         As in :class:`nystrom.Nystroem`; or a kernel of :mod:`sklearn.gaussian_process.kernels` such as
-        ``ConstantKernel() * RBF() + WhiteKernel()``, which holds amplitude and noise; None is their
-        ``ConstantKernel() * RBF()``. Its parameters maximise the exact likelihood of at most 2,000 rows, within their
-        bounds and unless they are "fixed". With more rows, or fewer landmarks than rows, its noise and amplitude are
-        then found again on all rows.
+        ``ConstantKernel() * RBF() + WhiteKernel()``, which includes amplitude and noise; None is
+        ``ConstantKernel() * RBF()``, as in scikit-learn. Its parameters maximise the exact likelihood of at most 2,000
+        rows, within their bounds and unless they are "fixed". With more rows, or fewer landmarks than rows, noise and
+        amplitude are then optimised again on all rows.
     alpha : float, array of shape (n,) or "auto", default="auto"
-        Variance of the noise, or that of each row; "auto" is the optimum of the marginal likelihood. Added to the
-        WhiteKernel of a kernel of scikit-learn; "auto" is 1e-10 there.
+        Variance of the noise, or one per row; "auto" maximises the marginal likelihood. Added to the WhiteKernel of a
+        scikit-learn kernel; "auto" is 1e-10 there.
     amplitude : float or "auto", default="auto"
-        Variance of f where k(x, x) = 1; "auto" is the optimum of the marginal likelihood. A kernel of scikit-learn
-        has its own.
+        Variance of f if k(x, x) = 1; "auto" maximises the marginal likelihood. A scikit-learn kernel has its own.
     normalize_y : bool, default=False
-        Whether to take the target's mean away and divide by its deviation first.
+        Whether to subtract the mean of the target and divide by its deviation first.
     gamma : "auto", "scale", None or float, default="auto"
-        Bandwidth of a kernel given by name; "auto" is the optimum of the marginal likelihood, searched on samples of
-        the rows. Kernels without a bandwidth, and kernel objects, are taken as they are.
+        Bandwidth of a kernel given by name; "auto" maximises the marginal likelihood, searched on samples of the rows.
+        Kernels without a bandwidth, and kernel objects, are used unchanged.
     **shared : CommonParameters
         The parameters of every estimator: see :class:`nystrom.estimators.base.KernelMachine`.
 
     Attributes
     ----------
     alpha_, amplitude_ : float
-        Noise and amplitude, of the normalised target. The noise includes that of a WhiteKernel; of one per row it is
-        the harmonic mean.
+        Noise and amplitude, for the normalised target. The noise includes that of a WhiteKernel; with one noise per row
+        it is the harmonic mean.
     landmark_coef_ : array of shape (m, t)
-        The mean is ``k(x, Z) @ landmark_coef_``, of the normalised target.
+        The mean is ``k(x, Z) @ landmark_coef_``, for the normalised target.
     mean_map_ : UnfactoredMap
-        Z of the mean, where landmarks are so many that it is found apart; else there is none, and Z is ``landmarks_``.
+        The map of the mean, with its own Z, if there are too many landmarks for the factor; else absent, and Z is
+        ``landmarks_``.
     log_marginal_likelihood_value_ : float
-        Of the normalised target under ``amplitude · L Lᵀ + alpha · I``; the sum of the targets.
+        Of the normalised target under ``amplitude · L Lᵀ + alpha · I``; summed over the targets.
     likelihood_bound_ : float
-        What "auto" maximises: a lower bound on the log marginal likelihood of the exact process.
+        The objective of "auto": a lower bound on the log marginal likelihood of the exact process.
     kernel_ : Kernel or scikit-learn kernel
-        As it was given, with the parameters found: ``kernel_.theta`` holds those of scikit-learn. ``map_.kernel`` is
-        the kernel that the map evaluates, without amplitude and noise.
+        The given kernel with optimised parameters: for a scikit-learn kernel, ``kernel_.theta``. ``map_.kernel`` is the
+        kernel that the map evaluates, without amplitude and noise.
     landmarks_, eigenvalues_, certificate_, ...
         As in :class:`nystrom.Nystroem`.
 
     Notes
     -----
-    The variance of f is ``amplitude (k(x, x) − ‖φ‖² + λ Σ φ²/(S + λ))`` with λ = alpha / amplitude: what the landmarks
-    leave unexplained counts as unknown, so it is never negative, and the prior's far from all rows. Cost: as
-    :class:`nystrom.KernelRidge`.
+    The variance of f is ``amplitude (k(x, x) − ‖φ‖² + λ Σ φ²/(S + λ))`` with λ = alpha / amplitude: the part that the
+    landmarks leave unexplained counts as unknown. So the variance is never negative, and equals the prior's far from
+    all rows. Cost: as :class:`nystrom.KernelRidge`.
 
-    With thousands of landmarks, where :class:`nystrom.KernelRidge` takes conjugate gradients, the mean is found so on
-    all of them. Bandwidth, noise, amplitude and variance are those of 1,000 of the landmarks: what these leave
-    unexplained counts as unknown, so the variance is mostly larger than that with all. It is no bound: amid many rows
-    it can be some percent smaller.
+    With thousands of landmarks, where :class:`nystrom.KernelRidge` uses conjugate gradients, the mean is computed that
+    way on all of them. Bandwidth, noise, amplitude and variance use 1,000 of the landmarks: the part that these leave
+    unexplained counts as unknown, so the variance is usually larger than with all landmarks. It is not a bound: amid
+    many rows it can be a few percent smaller.
 
     Examples
     --------
@@ -159,9 +159,9 @@ class GaussianProcessRegressor(KernelRegressor):
     def _normalised(
         self, fitted: NystromMap, units: tuple[Array, Array] | None = None
     ) -> tuple[RidgeProblem, Array, Array]:
-        """Return the problem for the normalised target, and the mean and the deviation that were taken out.
+        """Return the problem for the normalised target, and the mean and deviation used.
 
-        ``units`` are these, if they were taken out before.
+        ``units`` are the mean and deviation, if they were removed before.
         """
         problem, s = ridge_problem(fitted), fitted.statistics
         require_finite_squares(problem.squares)
@@ -178,9 +178,9 @@ class GaussianProcessRegressor(KernelRegressor):
         check_flag(self.normalize_y, "normalize_y")
 
     def fit(self, X: RowsLike, y: TargetLike = None, *, groups: TargetLike = None) -> GaussianProcessRegressor:
-        """Fit to the rows X and the target y, which may be None where the rows hold it.
+        """Fit to the rows X and the target y, which may be None if the rows contain it.
 
-        Rows of one of the ``groups`` are left out together for :meth:`predict_interval`.
+        Rows of the same group in ``groups`` are left out together for :meth:`predict_interval`.
         """
         checked = self._check_X_y(X, y)
         draw = self._draw(checked.rows, groups)
@@ -190,10 +190,10 @@ class GaussianProcessRegressor(KernelRegressor):
         noise = noise_by_row(self, checked.joined, asked)
         rows, units, log_spread = checked.joined, None, 0.0
         if noise is not None:
-            # Rows of less noise count for more; of all of them, the noise is the harmonic mean.
+            # Rows with less noise have larger weights; the overall noise is the harmonic mean.
             mean, target = 1 / float(np.mean(1 / noise)), checked.y
             if self.normalize_y:
-                # By the plain mean and deviation, and not by those with these weights.
+                # Normalise by the unweighted mean and deviation.
                 target = gather_target(rows, self._engine(rows)).astype(np.float64)
                 units = target_units(target.reshape(len(target), -1))
                 target = (target - units[0]) / units[1] if target.ndim > 1 else (target - units[0][0]) / units[1][0]
@@ -203,7 +203,7 @@ class GaussianProcessRegressor(KernelRegressor):
             m is not None
             and choose_solver(*rows.shape, m, factor_fits=self._resources().factor_fits(rows, m)).solver != "factor"
         )
-        # Within a time limit, held-out rows choose the width along with kernel and metric.
+        # With a time limit, held-out rows choose the width together with kernel and metric.
         searched, timed = None, self.max_time is not None and isinstance(self.kernel, str)
         if asked.gamma_bounds is not None and not timed:
             searched = WidthRule(
@@ -213,7 +213,7 @@ class GaussianProcessRegressor(KernelRegressor):
         request = self._request(
             rows,
             kernel=asked.kernel,
-            # Else the likelihood alone judges widths.
+            # Otherwise only the likelihood judges widths.
             kernel_rule=replace(self._kernel_rule(rows, Reach(), searched), any_width=timed),
             factor_landmarks=_VARIANCE_LANDMARKS if many else None,
             footprint=_many_footprint if many else fit_footprint,
@@ -287,19 +287,19 @@ class GaussianProcessRegressor(KernelRegressor):
         alpha: float | None = None,
         amplitude: float | None = None,
     ) -> Any:
-        """Return the log marginal likelihood for other parameters; that of the fit if none are given.
+        """Return the log marginal likelihood for other parameters, or that of the fit.
 
         Parameters
         ----------
         theta : array, optional
-            Parameters of a kernel of scikit-learn. The likelihood is then the exact one of the rows, at most 2,000,
-            that the parameters were found on, in O(n³).
+            Parameters of a scikit-learn kernel. The likelihood is then the exact one of the rows that the parameters
+            were optimised on, at most 2,000, in O(n³).
         eval_gradient : bool, default=False
-            Whether to return the gradient with respect to ``theta``, too.
+            Whether to also return the gradient with respect to ``theta``.
         clone_kernel : bool, default=True
-            If False, ``kernel_`` takes ``theta``, as in scikit-learn.
+            If False, ``kernel_`` is set to ``theta``, as in scikit-learn.
         alpha, amplitude : float, optional
-            Noise and amplitude, with the same bandwidth; of all rows, in O(r). None is the value of the fit.
+            Noise and amplitude, with the same bandwidth; on all rows, in O(r). None uses the value of the fit.
         """
         check_is_fitted(self)
         if theta is None:
@@ -328,23 +328,23 @@ class GaussianProcessRegressor(KernelRegressor):
         diag: TargetLike = None,
         out: OutPath = None,
     ) -> Emitted:
-        """Return the mean of f at the rows of X; with its standard deviation, or its covariance, if asked for.
+        """Return the mean of f at the rows of X, optionally with its standard deviation or covariance.
 
-        The noise of a WhiteKernel counts, as in scikit-learn. Before a fit the mean is 0 and the rest is the prior's,
-        if the kernel has numbers for all its parameters.
+        The noise of a WhiteKernel is included, as in scikit-learn. Before a fit the mean is 0 and the rest that of the
+        prior, if all parameters of the kernel are numbers.
 
         Parameters
         ----------
         X : rows
             Any rows.
         return_std, return_cov : bool, default=False
-            What to return beside the mean.
+            What to return in addition to the mean.
         include_noise : bool, default=False
             Whether deviations and covariances are those of a new target, ``alpha`` included, rather than of f.
         diag : array of shape (n,), optional
             k(x, x) of each row, for ``return_std`` with ``kernel="precomputed"`` and rows other than the training rows.
         out : path, optional
-            Where the means, and after them the deviations with ``return_std``, are streamed to, one column each, as by
+            Where to stream the means, followed by the deviations with ``return_std``, one column each, as in
             :meth:`nystrom.Nystroem.transform`.
 
         Returns
@@ -391,9 +391,9 @@ class GaussianProcessRegressor(KernelRegressor):
         return (mean, deviation) if return_std else mean
 
     def plot(self, X: RowsLike = None, y: TargetLike = None, **options: Any) -> Any:
-        """Plot the mean and a band of two deviations over one column of input; see :func:`nystrom.plotting.plot_band`.
+        """Plot the mean and a band of two deviations for rows of one column; see :func:`nystrom.plotting.plot_band`.
 
-        X and y are rows to draw as points; without X the picture spans the landmarks. Returns the matplotlib Axes.
+        X and y are drawn as points; without X the plot spans the landmarks. Returns the matplotlib Axes.
         """
         from nystrom.plotting import plot_band
 
@@ -403,12 +403,11 @@ class GaussianProcessRegressor(KernelRegressor):
     def sample_y(
         self, X: RowsLike, n_samples: int = 1, random_state: RandomState = 0, *, diag: TargetLike = None
     ) -> Array:
-        """Draw functions from the posterior, or before a fit from the prior, and return their values at the rows of X.
+        """Draw functions from the posterior (the prior before a fit), and return their values at the rows of X.
 
-        Up to 3,000 rows the draws have the full covariance of :meth:`predict`. At more rows, what the landmarks leave
-        unexplained is drawn at 2,000 of the rows, and conditioned on there; what these leave unexplained as well is
-        independent from row to row, so that the deviation of each row stays as it is. ``diag`` is as in
-        :meth:`predict`.
+        Up to 3,000 rows the draws have the full covariance of :meth:`predict`. With more rows, the part that the
+        landmarks leave unexplained is drawn at 2,000 of the rows, and conditioned on there; the remaining part is
+        independent between rows, with the correct deviation of each row. ``diag`` is as in :meth:`predict`.
 
         Returns
         -------
@@ -419,7 +418,7 @@ class GaussianProcessRegressor(KernelRegressor):
             return sample_prior(self, X, n_samples, rng)
         rows = self._check_X(X, reset=False)
         n, t, r = rows.shape[0], self.landmark_coef_.shape[1], self.n_components_
-        # The draws of the first target do not depend on whether there are others.
+        # Draw target by target, so that the first does not depend on whether there are others.
         normal = np.hstack([rng.standard_normal((r + n, n_samples)) for _ in range(t)])
         phi = self._emit(rows, lambda block: self.map_.features(block.X), r, np.float64, label="features")
         draws = (phi * np.sqrt(self._ratio / (self.eigenvalues_ + self._ratio))) @ normal[:r]
@@ -434,7 +433,7 @@ class GaussianProcessRegressor(KernelRegressor):
 
 
 def _noise_at(machine: Any, X: Matrix, include_noise: bool) -> Array:
-    """Return the noise that counts in a deviation: a WhiteKernel's always, ``alpha`` if it is asked for."""
+    """Return the noise that a deviation includes: a WhiteKernel's always, ``alpha`` if requested."""
     alpha = noise_given(machine)
     if include_noise and isinstance(alpha, np.ndarray) and alpha.size > 1:
         raise ValueError("include_noise=True: alpha has one variance per training row, and none for new rows.")
@@ -445,29 +444,29 @@ def _noise_at(machine: Any, X: Matrix, include_noise: bool) -> Array:
 
 
 def _in_units(machine: Any, values: Array, *, power: int) -> Array:
-    """Return deviations or covariances of the normalised target in units of the target, one for each."""
+    """Convert deviations or covariances of the normalised target to units of each target."""
     if machine._one_target:
         return np.asarray(values * machine._y_deviation[0] ** power)
     return np.asarray(values[..., None] * machine._y_deviation**power)
 
 
 def _variance(machine: Any, fitted: NystromMap, block: Block, C: Array) -> Array:
-    """Return the variance of f at the rows of a block, of the normalised target, from their kernel values."""
+    """Return the variance of f at the rows of a block, for the normalised target, from their kernel values."""
     phi = C.astype(np.float64, copy=False) @ machine.map_.projection
     left = fitted.residual(block.X, phi, start=block.start)
     shrunk = machine._ratio / (machine.eigenvalues_ + machine._ratio)
-    # Rounding puts ‖φ‖² above k(x, x) where k varies by many orders; rows never make f less certain than its prior.
+    # If k varies by many orders, rounding can put ‖φ‖² above k(x, x); the variance never exceeds the prior's.
     prior = fitted.kernel.diag(block.X, start=block.start)
     return np.asarray(machine.amplitude_ * np.minimum(left + to_host(np.square(phi) @ shrunk), prior))
 
 
 def _covariance(machine: Any, X: Matrix) -> Array:
-    """Return the covariance of f at the rows of X, in units of the normalised target."""
+    """Return the covariance of f at the rows of X, for the normalised target."""
     if not machine.map_.kernel.has_coordinates:
         raise ValueError("a covariance needs k between new rows, which kernel='precomputed' does not know.")
     X = X.astype(np.float64)
     phi = machine.map_.features(X)
-    # In the order of :meth:`_variance`: the difference is rounded once, and what is added to it is small.
+    # In the order of :meth:`_variance`: the difference is rounded once, and only small terms are added.
     left = machine.map_.kernel(X, X) - phi @ phi.T
     left[np.diag_indices_from(left)] = machine.map_.residual(X, phi)
     covariance = left + (phi * (machine._ratio / (machine.eigenvalues_ + machine._ratio))) @ phi.T
@@ -475,13 +474,13 @@ def _covariance(machine: Any, X: Matrix) -> Array:
 
 
 def _optimum(fitted: NystromMap, problem: RidgeProblem, asked: Covariance) -> Optimum:
-    """Return noise and amplitude, within their bounds, that maximise the bound on the likelihood."""
+    """Return noise and amplitude that maximise the bound on the likelihood, within their bounds."""
     given = [asked.noise.value, asked.amplitude.value]
     found = optimum(problem, unexplained_trace(fitted), *given)
     within = [float(np.clip(found[i], *each.bounds)) for i, each in enumerate((asked.noise, asked.amplitude))]
     if within == [*found[:2]]:
         return found
-    # At a bound, the other of the two is found again.
+    # If one is at a bound, optimise the other again.
     given = [value if value != found[i] else given[i] for i, value in enumerate(within)]
     found = optimum(problem, unexplained_trace(fitted), *given)
     within = [float(np.clip(found[i], *each.bounds)) for i, each in enumerate((asked.noise, asked.amplitude))]
@@ -489,7 +488,7 @@ def _optimum(fitted: NystromMap, problem: RidgeProblem, asked: Covariance) -> Op
 
 
 def unexplained_trace(fitted: NystromMap) -> float:
-    """Return ``tr(K − L Lᵀ)``, 0 where it is rounding."""
+    """Return ``tr(K − L Lᵀ)``, or 0 if it is rounding."""
     trace = fitted.statistics.trace
     left = trace - float(fitted.eigenvalues.sum())
     return left if left > 64 * np.finfo(np.float64).eps * trace else 0.0
@@ -503,9 +502,9 @@ def _many_footprint(rows: RowBlocks, m: int, held: int, per_thread: int) -> Foot
 def _mean_apart(
     fit: MapFit, rows: RowBlocks, found: dict[str, Any], units: tuple[Array, Array] | None
 ) -> dict[str, Any]:
-    """Return the mean on all landmarks, by conjugate gradients, where the process has some of them.
+    """Return the mean on all landmarks by conjugate gradients, if the factor uses only some of them.
 
-    ``units`` are the mean and deviation of the target, if they were taken out before.
+    ``units`` are the mean and deviation of the target, if they were removed before.
     """
     engine, ratio = fit.passes.engine, found["_ratio"]
     Y = gather_target(rows, engine).reshape(rows.shape[0], -1)

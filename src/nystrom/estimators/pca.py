@@ -29,16 +29,16 @@ from nystrom.types import Array, Emitted, Matrix, OutPath, RowsLike, TargetLike,
 class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):
     """Kernel principal component analysis.
 
-    The components of the rows in the kernel's feature space, centred, from the factor of the kernel matrix. It takes
-    the place of :class:`sklearn.decomposition.KernelPCA`.
+    The components of the centred rows in the kernel's feature space, from the factor of the kernel matrix. It replaces
+    :class:`sklearn.decomposition.KernelPCA`.
 
     Parameters
     ----------
     n_components : int or None, default=None
-        Components to keep; None keeps all that are not zero.
+        Number of components; None keeps all that are not zero.
     fit_inverse_transform : bool, default=False
-        Whether to learn the way back, for :meth:`inverse_transform`: ridge regression from the components to the rows,
-        with the same kernel. Of ``gamma`` as an array it takes the mean: components are not columns.
+        Whether to learn :meth:`inverse_transform`: ridge regression from the components to the rows, with the same
+        kernel. For an array ``gamma`` it uses the mean, because components are not columns.
     alpha : float, default=1.0
         Regularisation of that regression.
     **shared : CommonParameters
@@ -51,7 +51,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
     explained_variance_ : array of shape (r,)
         ``eigenvalues_ / n``: the variance of each component.
     explained_variance_ratio_ : array of shape (r,)
-        Its share in the variance of the feature space, what the landmarks do not explain included.
+        Fraction of the variance of the feature space, including the part that the landmarks do not explain.
     projection_, offset_ : arrays of shape (m, r) and (r,)
         ``transform(x) = k(x, Z) @ projection_ − offset_``.
     landmarks_, kernel_, certificate_, ...
@@ -59,7 +59,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
 
     Notes
     -----
-    Cost: that of the map, O(n m (p + m)), and O(m³); the way back takes one pass more.
+    Cost: that of the map, O(n m (p + m)), and O(m³); ``fit_inverse_transform`` takes one more pass.
 
     Examples
     --------
@@ -69,7 +69,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
     (1797, 2)
     """
 
-    # Rows are centred in the span of the landmarks; the components are cut from that.
+    # Rows are centred in the span of the landmarks; the rank is cut afterwards.
     _cuts_map: ClassVar[bool] = False
     _every_row_up_to: ClassVar[int] = DEFAULT_LANDMARKS
     _options: ClassVar[tuple[type, ...]] = (ScikitKernel, ScikitPCA)
@@ -96,7 +96,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
         check_tolerance(self.alpha, "alpha")
 
     def fit(self, X: RowsLike, y: TargetLike = None) -> KernelPCA:
-        """Fit the map and find the components: the passes of the map alone."""
+        """Fit the map and find the components: no passes in addition to those of the map."""
         rows = self._check_X(X, reset=True)
         request = self._request(rows, rank=None)
         fit = fit_enough(rows, request) if self.n_landmarks is None else fit_map(rows, request)
@@ -109,7 +109,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
         s, Q = fitted.statistics, fitted.rotation
         mean = Q.T @ s.mean
         values, V = psd_eigh(Q.T @ s.scatter @ Q)
-        # Centring takes one direction away; what is left of it is rounding.
+        # Centring removes one direction; its remaining eigenvalue is rounding.
         kept = values > 4 * len(values) * np.finfo(np.float64).eps * max(float(np.max(values, initial=0.0)), 0.0)
         r = min(int(kept.sum()), check_optional_count(self.n_components, "n_components") or len(values))
         projection = fitted.projection @ V[:, :r]
@@ -132,7 +132,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
     def transform(self, X: RowsLike, *, out: OutPath = None) -> Emitted:
         """Return the components of the rows of X: n × ``n_components_``, in the dtype of X.
 
-        With ``out``, a path, they are streamed there, as by :meth:`nystrom.Nystroem.transform`.
+        With ``out``, a path, they are streamed there, as in :meth:`nystrom.Nystroem.transform`.
         """
         check_is_fitted(self)
         rows = self._check_X(X, reset=False)
@@ -161,7 +161,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
         return {"inverse_map_": back, "inverse_coef_": back.projection @ weights}
 
     def inverse_transform(self, X: RowsLike) -> Emitted:
-        """Return rows whose components are near those in X (n × ``n_components_``): a ridge regression's guess.
+        """Return rows whose components are near those in X (n × ``n_components_``), estimated by ridge regression.
 
         Needs ``fit_inverse_transform=True``. Exact pre-images need not exist.
         """
