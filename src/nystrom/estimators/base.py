@@ -80,9 +80,9 @@ class KernelMachine(BaseEstimator):
         The constant of the polynomial kernel.
     n_landmarks : int, "auto" or None, default=None
         m; by default twice ``n_components`` and at least 100, or 1,000 without a rank, and at most the number of rows.
-        :class:`nystrom.KernelPCA` and the clusterings use every row up to 1,000 rows. "auto" doubles the number until
-        held-out errors (with a target) or the components (without) change by no more than their noise, up to 5,000 and
-        to what ``max_memory`` allows.
+        :class:`nystrom.KernelPCA` and the clusterings use every row up to 1,000 rows. "auto" starts from that number
+        and doubles it until held-out errors (with a target) or the components (without) change by no more than their
+        noise, up to 5,000 and to what ``max_memory`` allows.
     landmarks : str, array or selector, default="auto"
         How landmarks are chosen: a name ("auto", "sketched-kmeans", "kmeans", "uniform", "diagonal", "column-norm",
         "leverage", "kmeans++", "rpcholesky"), an m × p array of points, an array of row numbers, or a selector object

@@ -250,7 +250,7 @@ class Cut:
         return np.where(low, np.where(diagonal > 0, diagonal, 1.0), degrees), low
 
     def sums(self, block: Block) -> Sums:
-        """Return ``Lᵀ D⁻¹ L`` of a block, the same weighted by each row's ``‖φ‖² / d``, and the number of clipped degrees."""
+        """Return ``Lᵀ D⁻¹ L`` of a block, the same weighted by ``‖φ‖² / d`` per row, and the count of clipped rows."""
         C = self.fitted.evaluate(block.X)
         degrees, low = self._degrees(block, C)
         phi = C.astype(np.float64, copy=False) @ self.fitted.projection

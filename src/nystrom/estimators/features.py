@@ -26,17 +26,17 @@ from nystrom.rows.base import MappedRows
 from nystrom.solvers.ridge import ridge_problem
 from nystrom.types import Array, Emitted, Matrix, OutPath, RowsLike, TargetLike, issparse, to_dense
 
-# That of scikit-learn.
+# scikit-learn's default.
 _DEFAULT_RANK = 100
 
 
 def _keep_written_rows(cls: type[Nystroem]) -> type[Nystroem]:
-    """Return the class with a ``transform`` that ``set_output`` leaves alone where it writes to ``out``."""
+    """Return the class with a ``transform`` that bypasses ``set_output`` when it writes to ``out``."""
     contained = cls.transform
 
     @wraps(contained)
     def transform(self: Nystroem, X: RowsLike, *, out: OutPath = None) -> Emitted:
-        # scikit-learn has wrapped the method to put its result into a data frame; the written rows are none.
+        # scikit-learn wraps the method to return a data frame; rows written to a file are not one.
         return contained(self, X) if out is None else contained.__wrapped__(self, X, out=out)  # type: ignore[attr-defined]
 
     cls.transform = transform  # type: ignore[method-assign]
@@ -47,25 +47,24 @@ def _keep_written_rows(cls: type[Nystroem]) -> type[Nystroem]:
 class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):
     """Approximate a kernel's feature map from a few landmarks.
 
-    ``transform(X)`` gives features L with ``L Lᵀ ≈ K``, the kernel matrix of the rows, so that a linear model on L is a
-    kernel machine on X. It takes the place of :class:`sklearn.kernel_approximation.Nystroem`, with better landmarks
-    and the best rank-r approximation that they allow (Algorithms 2 and 3 of the paper).
+    ``transform(X)`` returns features L with ``L Lᵀ ≈ K``, the kernel matrix of the rows, so that a linear model on L is
+    a kernel machine on X. It replaces :class:`sklearn.kernel_approximation.Nystroem`, with better landmarks and their
+    best rank-r approximation (Algorithms 2 and 3 of the paper).
 
     Parameters
     ----------
     n_components : int or None, default=100
-        The rank r: columns of the features. None keeps every direction that the landmarks span. Twice as many landmarks
-        are taken by default, also where that is fewer than 100. With fewer than 100 landmarks the default is to keep
-        every direction of theirs.
+        The rank r: number of features. None keeps every direction that the landmarks span. By default twice as many
+        landmarks are used, even if that is fewer than 100. The default rank is capped at ``n_landmarks``.
     tol : float or None, default=None
-        The relative error to reach, such as 0.01. Rank and landmarks are then found: ``n_components`` is not used, and
-        ``n_landmarks`` is the most landmarks to take (by default 5,000, and what ``max_memory`` allows). Where these
-        are too few, the fit warns and says how many it would take.
+        The relative error to reach, such as 0.01. Rank and number of landmarks are then searched: ``n_components`` is
+        ignored, and ``n_landmarks`` is the largest number of landmarks (by default 5,000, and what ``max_memory``
+        allows). If that is too few, the fit warns and estimates how many are needed.
     tol_norm : {"fro", "trace", "spectral"}, default="fro"
         The norm of ``tol``.
     fit_inverse_transform : bool, default=False
-        Whether to learn the way back, for :meth:`inverse_transform`: ridge regression from the features to the rows,
-        which is kernel ridge regression with any kernel, sums and kernels of columns included. One pass more.
+        Whether to learn :meth:`inverse_transform`: ridge regression from the features to the rows, which is kernel
+        ridge regression with any kernel, including sums and kernels of columns. Takes one more pass.
     alpha : float, default=1.0
         Regularisation of that regression.
     **shared : CommonParameters
@@ -76,7 +75,7 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
     landmarks_ : array or CSR of shape (m, p)
         The landmarks Z.
     landmark_indices_ : array of shape (m,) or None
-        Their row numbers, where they are rows.
+        Row numbers of the landmarks, if they are rows.
     kernel_ : Kernel
         The kernel with numeric parameters.
     eigenvalues_ : array of shape (r,)
@@ -84,16 +83,16 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
     projection_ : array of shape (m, r)
         M of ``features(x) = k(x, Z) @ M``.
     n_components_ : int
-        r; fewer than asked for where the kernel's numerical rank is lower.
+        r; fewer than requested if the numerical rank of the kernel is lower.
     certificate_ : Certificate
         The exact trace-norm error of the fit.
     error_ : ErrorEstimate
-        With ``tol``: the error of the map, its rank as cut, in ``tol_norm``: exact for the trace norm and up to some
-        thousand rows, else with its 98 % interval.
+        With ``tol``: the error of the map at its rank, in ``tol_norm``: exact for the trace norm and up to a few
+        thousand rows, else with a 98 % interval.
     inverse_coef_, inverse_intercept_ : arrays of shape (r, p) and (p,)
         With ``fit_inverse_transform``: ``inverse_transform(F) = F @ inverse_coef_ + inverse_intercept_``.
     sizes_tried_ : tuple of (int, ErrorEstimate)
-        With ``tol``: every number of landmarks on trial, and its error.
+        With ``tol``: every number of landmarks tried, and its error.
 
     Examples
     --------
@@ -106,7 +105,7 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
     True
     """
 
-    # The user asked for features of this rank, and sees what they leave out.
+    # The user chose the rank of the features, and sees its error.
     _least_landmarks: ClassVar[int] = 1
     _options: ClassVar[tuple[type, ...]] = (ScikitKernel,)
 
@@ -141,20 +140,20 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
 
     @property
     def components_(self) -> Matrix:
-        """The landmarks, under scikit-learn's name for them."""
+        """The landmarks, under scikit-learn's name."""
         return self.landmarks_ if issparse(self.landmarks_) else beside(getattr(self, "_like", None), self.landmarks_)
 
     @property
     def normalization_(self) -> Array:
         """The transpose of ``projection_``: ``transform(X)`` is ``k(X, components_) @ normalization_.T``.
 
-        Scikit-learn's is the symmetric root of k(Z, Z)⁻¹; this one turns the features to the leading directions.
+        Scikit-learn's is the symmetric root of k(Z, Z)⁻¹; this one rotates the features to the leading directions.
         """
         return beside(getattr(self, "_like", None), self.projection_.T)
 
     @property
     def component_indices_(self) -> Array:
-        """The row numbers of the landmarks, under scikit-learn's name for them."""
+        """The row numbers of the landmarks, under scikit-learn's name."""
         if self.landmark_indices_ is None:
             raise AttributeError(
                 "component_indices_ is not there: the landmarks are means of rows. They are in landmarks_; "
@@ -175,7 +174,7 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
         return self._store(rows, fit, **self._inverse(rows, fit))
 
     def _inverse(self, rows: RowBlocks, fit: MapFit) -> dict[str, Array]:
-        """Return the ridge regression from the features to the rows, if it is asked for: the pass of the map again."""
+        """Return the ridge regression from the features to the rows, if requested: repeats the pass of the map."""
         if not self.fit_inverse_transform:
             return {}
         fitted = fit.factored
@@ -190,7 +189,7 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
         return {"inverse_coef_": coef, "inverse_intercept_": intercept}
 
     def fit_transform(self, X: RowsLike, y: TargetLike = None) -> Emitted:
-        """Fit, and return the features of X; k(X, Z) is kept from the fit where it fits in 256 MiB."""
+        """Fit and return the features of X; k(X, Z) is kept from the fit if it fits in 256 MiB."""
         rows = self._check_X(X, reset=True)
         fit = fit_map(rows, self._request(rows, keep_kernel=True))
         self._store(rows, fit, **self._inverse(rows, fit))
@@ -200,8 +199,8 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
     def partial_fit(self, X: RowsLike, y: TargetLike = None) -> Nystroem:
         """Add the rows X to the fit: one pass over them alone.
 
-        The first call is :meth:`fit`, so give ``landmarks`` as an array (or a first X that stands for all); later calls
-        keep the landmarks and the kernel. The result is the fit to all rows with these landmarks, up to rounding.
+        The first call is :meth:`fit`, so give ``landmarks`` as an array (or a representative first X); later calls keep
+        the landmarks and the kernel. The result equals the fit to all rows with these landmarks, up to rounding.
         """
         if not hasattr(self, "map_"):
             return self.fit(X)
@@ -224,8 +223,8 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
         X : rows
             Any rows.
         out : path, optional
-            ``.npy``, ``.zarr`` or ``.parquet``: the features are streamed there and come back as opened rows. The file
-            appears under its name when it is complete; an interrupted call goes on where it was when it is made again.
+            ``.npy``, ``.zarr`` or ``.parquet``: the features are streamed there and returned as opened rows. The file
+            gets its name when it is complete; repeating an interrupted call continues it.
         """
         check_is_fitted(self)
         rows = self._check_X(X, reset=False)
@@ -238,7 +237,7 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
         return emit_features(rows, engine, fitted)
 
     def inverse_transform(self, X: RowsLike) -> Emitted:
-        """Return rows whose features are near those in X (n × ``n_components_``): a ridge regression's guess.
+        """Return rows whose features are near those in X (n × ``n_components_``), estimated by ridge regression.
 
         Needs ``fit_inverse_transform=True``. Exact pre-images need not exist.
 
@@ -263,13 +262,13 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
 
 
 def require_sums(machine: Any) -> None:
-    """Raise where a machine has learned the way back: that reads the rows again, and sums alone do not hold them."""
+    """Raise if a machine has learned ``inverse_transform``: that needs the rows again, not only sums over them."""
     if machine.fit_inverse_transform:
         raise ValueError("fit_inverse_transform=True reads all rows again: fit to them at once, or leave it out.")
 
 
 def rows_to_invert(machine: Any, X: RowsLike) -> RowBlocks:
-    """Return features, or components, that are to become rows again; the machine must have learned the way back."""
+    """Return features, or components, to be inverted; the machine must have learned ``inverse_transform``."""
     if not hasattr(machine, "inverse_coef_"):
         raise NotFittedError(
             "inverse_transform needs the way back, which was not learned: set fit_inverse_transform=True and fit."

@@ -1,4 +1,4 @@
-"""The machines of a convex loss: kernel logistic regression and support vector machines, with the choice of C."""
+"""Machines with a convex loss: kernel logistic regression and support vector machines, with the choice of C."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from nystrom.tuning.judge import Reach
 from nystrom.tuning.sample import gather_keys, row_keys
 from nystrom.types import Array, Candidates, ClassWeight, Emitted, OutPath, RowsLike, TargetLike
 
-# By this factor: with 1, widths for 0/1 columns and classes without noise had up to 6 times the default's log-loss.
+# Assumed fall of the curvature; with 1, widths for 0/1 columns and noise-free classes had up to 6 times the log-loss.
 _FALLEN = 100.0
 
 
 class LossParameters(TargetParameters, total=False):
-    """Those of :class:`LossOptions`, with the same defaults in all machines of a loss."""
+    """Parameters of :class:`LossOptions`, with the same defaults in all machines with a loss."""
 
     fit_intercept: bool
     tol: float
@@ -41,21 +41,22 @@ class LossParameters(TargetParameters, total=False):
 
 @dataclass(frozen=True)
 class LossOptions(Options):
-    """What the machines of a convex loss share.
+    """Parameters that the machines with a convex loss share.
 
     Parameters
     ----------
     fit_intercept : bool, default=True
-        Whether to add a constant, which is not penalised.
+        Whether to add an unpenalised constant.
     tol : float, default=0.0001
-        The solver ends when about this share of the objective is left to gain: measured at up to 5 times this share,
-        and at up to 500 times where C times k(x, x) is 1e4 or more. Probabilities right to 1e-6 take 1e-12 or less;
-        where C times k(x, x) is 1e7, as with polynomial kernels of large rows, rounding leaves up to 3e-6.
+        The solver stops when the estimated remaining gain is this fraction of the objective. Measured gains were up to
+        5 times this fraction, and up to 500 times if C times k(x, x) is 1e4 or more. Probabilities accurate to 1e-6
+        need 1e-12 or less; if C times k(x, x) is 1e7, as with polynomial kernels of large rows, rounding leaves up to
+        3e-6.
     max_iter : int, default=1000
-        Most passes over the rows that the solver makes.
+        Largest number of passes of the solver over the rows.
     gamma : "scale", "auto", None or float, default="scale"
         Width of the kernel. "scale" is the paper's: one over the mean squared distance of the rows to their mean.
-        "auto" searches it by rows held out from a sample: their errors in the ridge regression that ``C`` amounts to.
+        "auto" searches it by the errors on rows held out from a sample, in the ridge regression equivalent to ``C``.
         None is scikit-learn's: one over the number of columns.
     """
 
@@ -71,9 +72,9 @@ class LossOptions(Options):
 
 @dataclass(frozen=True)
 class LossTarget:
-    """What a loss is given: rows, the target and weight of each, and what a ridge regression takes in its place.
+    """The input of a loss: rows, the target and weight of each, and the target of an equivalent ridge regression.
 
-    ``strata`` are numbers by which rows are shared out evenly where some are held out.
+    ``strata`` are numbers; rows with the same number are spread evenly when some are held out.
     """
 
     rows: RowBlocks
@@ -85,7 +86,7 @@ class LossTarget:
 
 @dataclass(frozen=True)
 class LossFit:
-    """A machine of a convex loss to be made: the loss, the values of C to choose from, the solver's limits."""
+    """The specification of a fit with a convex loss: the loss, the values of C, and the solver's limits."""
 
     options: LossOptions
     costs: Array | None
@@ -95,7 +96,7 @@ class LossFit:
 
     @classmethod
     def of(cls, machine: Any, loss: Loss) -> LossFit:
-        """Return what the parameters of a machine say, checked."""
+        """Return the specification from the parameters of a machine, checked."""
         costs = check_candidates(machine.C, "C")
         return cls(LossOptions.of(machine), costs, loss, machine._resources(), machine.random_state)
 
@@ -107,9 +108,9 @@ class LossFit:
         classes: ClassTarget | None = None,
         shift: float | Array = 0.0,
     ) -> tuple[MapFit, dict[str, Any]]:
-        """Return the map of the rows and the results beside it: C, coefficients and how they were found.
+        """Return the map of the rows and the other results: C, coefficients and how they were found.
 
-        ``shift`` was taken out of the target.
+        ``shift`` was subtracted from the target.
         """
         rows, n = target.rows, target.rows.shape[0]
         targeted = rows.with_target(target.ridge, target.weight)
@@ -147,8 +148,8 @@ class LossFit:
         if costs is None or len(costs) > 1:
             path = self._cost_path(problem, target)
             costs, best, scores = path.costs, path.best, {"C_scores_": path.scores}
-            # The solution for a sample saves a third of the passes over many rows. Few are soon passed, and are fitted
-            # as they are with this C alone.
+            # The solution for a sample saves a third of the passes over many rows. With few rows passes are cheap: fit
+            # them with this C only.
             start = path.solution if n > PATH_ROWS else None
         else:
             best = float(costs[0])
@@ -164,14 +165,14 @@ class LossFit:
         }
 
     def _reach(self, n_columns: int) -> Reach:
-        """Return the ridge regressions that the values of C amount to.
+        """Return the ridge regressions equivalent to the values of C.
 
-        A loss of curvature κ is about ``κ/2 (s − t)²``, so that C amounts to α = 1/(C κ). A width that suits another
-        regularisation may be useless at this one: a very wide kernel needs next to none.
+        A loss of curvature κ is about ``κ/2 (s − t)²``, so C is equivalent to α = 1/(C κ). A width that suits another
+        regularisation may be useless for this one: a very wide kernel needs almost none.
         """
         curvature = self.loss.curvature(n_columns)
         if self.costs is None:
-            # Where classes are told apart, the curvature falls: the largest C smooth as if they were far smaller.
+            # If the classes are separated, the curvature falls: the largest C smooth like far smaller ones.
             return Reach(None, _FALLEN / (AUTO_COSTS[-1] * curvature), 1 / (AUTO_COSTS[0] * curvature))
         return Reach(1 / (self.costs * curvature))
 
@@ -189,7 +190,7 @@ class LossFit:
         return make_problem(rows, y, weight, fitted=fit.map, engine=engine, **asked)
 
     def _cost_path(self, problem: Problem, target: LossTarget) -> CostPath:
-        """Return the held-out losses of values of C, on a sample of the rows where there are many: one pass."""
+        """Return the held-out losses for values of C, on a sample if there are many rows: one pass."""
         rows, y, weight, strata = target.rows, target.y, target.weight, target.strata
         rng = make_generator(self.seed).spawn(1)[0]
         sampled = rows.shape[0] > PATH_ROWS
@@ -211,7 +212,7 @@ class LossFit:
         return choose_cost(problem, y, weight, self.costs, **asked)
 
     def _path_bytes(self, rows: RowBlocks, m: int) -> int:
-        """Return what the kernel values of the sample take that C is chosen on, and a copy of them in two parts."""
+        """Return the bytes of the kernel values of the sample on which C is chosen, and of their copy in two parts."""
         alone = self.costs is not None and len(self.costs) == 1
         return 0 if alone or rows.shape[0] <= PATH_ROWS else 2 * PATH_ROWS * m * 8
 
@@ -221,26 +222,26 @@ class LossFit:
 
 
 def _bytes_beside(rows: RowBlocks, n_columns: int) -> int:
-    """Return what targets and weights of all rows take in memory: y, what made it, and three weights at most."""
+    """Return the bytes of targets and weights of all rows: y, the array it was made from, and up to three weights."""
     return rows.shape[0] * (2 * 8 * n_columns + 3 * 8)
 
 
 class KernelLogisticRegression(KernelClassifier):
     """Kernel logistic regression: a classifier with probabilities.
 
-    Minimises ``C Σ w_i ℓ_i + ½‖f‖²`` over the functions that the landmarks span, with ℓ minus the log of the
-    probability of the row's class: the sigmoid of f for two classes, the softmax of one f per class for more. This is
+    Minimises ``C Σ w_i ℓ_i + ½‖f‖²`` over the functions that the landmarks span, with ℓ the negative log-probability of
+    the row's class: the sigmoid of f for two classes, the softmax of one f per class for more. This is
     :class:`sklearn.linear_model.LogisticRegression` on the features of :class:`nystrom.Nystroem`.
 
     Parameters
     ----------
     C : float, list of float or "auto", default="auto"
         Weight of the loss: the larger, the closer the fit. From a list, or from a grid ("auto"), the value with the
-        least loss on held-out rows is taken; each fit begins where the last one ended.
+        least loss on held-out rows is used; each fit starts from the previous solution.
     class_weight : dict, "balanced" or None, default=None
-        Weight of the rows of each class; "balanced" makes all classes count alike.
+        Weight of the rows of each class; "balanced" gives all classes the same total weight.
     **shared : LossParameters
-        Those of :class:`nystrom.estimators.loss.LossOptions` and of every machine with a target.
+        Parameters of :class:`nystrom.estimators.loss.LossOptions` and of every machine with a target.
 
     Attributes
     ----------
@@ -249,20 +250,20 @@ class KernelLogisticRegression(KernelClassifier):
     landmark_coef_, intercept_ : arrays of shape (m, t), (t,)
         The scores are ``k(x, Z) @ landmark_coef_ + intercept_``; t is 1 for two classes, else c.
     C_ : float
-        The C taken.
+        The C used.
     Cs_, C_scores_ : arrays
-        Those tried and their mean held-out losses, where there was a choice: less is better.
+        Values tried and their mean held-out losses, if there was a choice: less is better.
     objective_ : float
-        What was minimised, at the solution.
+        The objective at the solution.
     n_iter_ : int
-        Passes that the solver made.
+        Passes of the solver.
     kernel_, landmarks_, eigenvalues_, certificate_, ...
         As in :class:`nystrom.Nystroem`.
 
     Notes
     -----
     Cost: that of the map; then O(n m c) per pass of the solver, a few dozen of them. Kernel values of all rows are held
-    where memory allows (up to 1 GiB, or what ``max_memory`` leaves), and computed again in every pass where not.
+    if memory allows (up to 1 GiB, or what ``max_memory`` leaves), else computed again in every pass.
 
     Examples
     --------
@@ -285,9 +286,9 @@ class KernelLogisticRegression(KernelClassifier):
     def fit(
         self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None, *, groups: TargetLike = None
     ) -> KernelLogisticRegression:
-        """Fit to the rows X and their classes y, which may be None where the rows hold them.
+        """Fit to the rows X and their classes y, which may be None if the rows contain them.
 
-        Rows of one of the ``groups`` are left out together for :meth:`predict_set`.
+        Rows of the same group in ``groups`` are left out together for :meth:`predict_set`.
         """
         target = self._check_X_classes(X, y, sample_weight)
         draw = self._draw(target.rows, groups)
@@ -300,13 +301,13 @@ class KernelLogisticRegression(KernelClassifier):
     def predict_proba(self, X: RowsLike, *, out: OutPath = None) -> Emitted:
         """Return the probability of each class, in the order of ``classes_``, shape (n, c).
 
-        With ``out``, a path, they are streamed there, as by :meth:`nystrom.Nystroem.transform`.
+        With ``out``, a path, they are streamed there, as in :meth:`nystrom.Nystroem.transform`.
         """
         check_is_fitted(self)
         return self._raw_predict(X, Link("probabilities", _probabilities, len(self.classes_)), out=out)
 
     def predict_log_proba(self, X: RowsLike, *, out: OutPath = None) -> Emitted:
-        """Return the logarithm of the probability of each class, shape (n, c); exact where it is very small."""
+        """Return the log-probability of each class, shape (n, c); accurate even for very small probabilities."""
         check_is_fitted(self)
         return self._raw_predict(X, Link("log probabilities", _log_probabilities, len(self.classes_)), out=out)
 
@@ -315,18 +316,18 @@ class KernelSVC(KernelClassifier):
     """Support vector classifier with the squared hinge loss.
 
     Minimises ``C Σ w_i max(0, 1 − y_i f(x_i))² + ½‖f‖²`` over the functions that the landmarks span, one class against
-    the rest where there are more than two. This is :class:`sklearn.svm.LinearSVC` on the features of
-    :class:`nystrom.Nystroem`, but for the intercept: it is not penalised here, and part of ‖f‖² there.
+    the rest if there are more than two. This is :class:`sklearn.svm.LinearSVC` on the features of
+    :class:`nystrom.Nystroem`, except that the intercept is not penalised.
 
     Parameters
     ----------
     C : float, list of float or "auto", default="auto"
         Weight of the loss: the larger, the closer the fit. From a list, or from a grid ("auto"), the value with the
-        least loss on held-out rows is taken; each fit begins where the last one ended.
+        least loss on held-out rows is used; each fit starts from the previous solution.
     class_weight : dict, "balanced" or None, default=None
-        Weight of the rows of each class; "balanced" makes all classes count alike.
+        Weight of the rows of each class; "balanced" gives all classes the same total weight.
     **shared : LossParameters
-        Those of :class:`nystrom.estimators.loss.LossOptions` and of every machine with a target.
+        Parameters of :class:`nystrom.estimators.loss.LossOptions` and of every machine with a target.
 
     Attributes
     ----------
@@ -360,9 +361,9 @@ class KernelSVC(KernelClassifier):
     def fit(
         self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None, *, groups: TargetLike = None
     ) -> KernelSVC:
-        """Fit to the rows X and their classes y, which may be None where the rows hold them.
+        """Fit to the rows X and their classes y, which may be None if the rows contain them.
 
-        Rows of one of the ``groups`` are left out together for :meth:`predict_set` and :meth:`predict_proba`.
+        Rows of the same group in ``groups`` are left out together for :meth:`predict_set` and :meth:`predict_proba`.
         """
         target = self._check_X_classes(X, y, sample_weight)
         draw = self._draw(target.rows, groups)
@@ -377,17 +378,17 @@ class KernelSVR(KernelRegressor):
 
     Minimises ``C Σ w_i max(0, |y_i − f(x_i)| − ε)² + ½‖f‖²`` over the functions that the landmarks span: errors up to ε
     cost nothing. This is :class:`sklearn.svm.LinearSVR` with ``loss="squared_epsilon_insensitive"`` on the features of
-    :class:`nystrom.Nystroem`, but for the intercept: it is not penalised here, and part of ‖f‖² there.
+    :class:`nystrom.Nystroem`, except that the intercept is not penalised.
 
     Parameters
     ----------
     C : float, list of float or "auto", default="auto"
         Weight of the loss: the larger, the closer the fit. From a list, or from a grid ("auto"), the value with the
-        least loss on held-out rows is taken; each fit begins where the last one ended.
+        least loss on held-out rows is used; each fit starts from the previous solution.
     epsilon : float, default=0.1
         Errors up to this cost nothing; in the units of y.
     **shared : LossParameters
-        Those of :class:`nystrom.estimators.loss.LossOptions` and of every machine with a target.
+        Parameters of :class:`nystrom.estimators.loss.LossOptions` and of every machine with a target.
 
     Attributes
     ----------
@@ -416,9 +417,9 @@ class KernelSVR(KernelRegressor):
     def fit(
         self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None, *, groups: TargetLike = None
     ) -> KernelSVR:
-        """Fit to the rows X and the target y, which may be None where the rows hold it.
+        """Fit to the rows X and the target y, which may be None if the rows contain it.
 
-        Rows of one of the ``groups`` are left out together for :meth:`predict_interval`.
+        Rows of the same group in ``groups`` are left out together for :meth:`predict_interval`.
         """
         checked = self._check_X_y(X, y, sample_weight)
         loss, rows = SquaredEpsilonInsensitive(check_tolerance(self.epsilon, "epsilon")), checked.rows
@@ -427,7 +428,7 @@ class KernelSVR(KernelRegressor):
         values = np.asarray(found, dtype=np.float64).reshape(rows.shape[0], -1)
         if not np.isfinite(values).all():
             raise ValueError("Input y contains NaN or infinity: drop such rows before the fit.")
-        # What the intercept takes up leaves first, so that a large mean costs the solver no digits.
+        # Subtract the mean that the intercept absorbs, so that a large mean costs the solver no digits.
         offset = np.average(values, axis=0, weights=weight) if self.fit_intercept else np.zeros(values.shape[1])
         values = values - offset
         draw = self._draw(rows, groups)

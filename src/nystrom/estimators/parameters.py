@@ -1,7 +1,7 @@
-"""The parameters that the estimators share: written, documented and given their defaults once.
+"""Parameters that the estimators share: declared and documented once, with their defaults.
 
-A class takes those of its base and of its ``_options`` as ``**shared``. :func:`complete` writes them out, so that
-``help``, ``inspect.signature`` and scikit-learn's ``get_params`` see each by name, with the default of that class, and
+A class accepts those of its base and of its ``_options`` as ``**shared``. :func:`complete` writes them out, so that
+``help``, ``inspect.signature`` and scikit-learn's ``get_params`` list each by name, with the default of that class;
 :func:`set_parameters` stores them.
 """
 
@@ -29,7 +29,7 @@ from nystrom.types import Array
 
 _SECTION = "Parameters\n----------\n"
 _MARKER = "**shared"
-# What to use instead of parameters that scikit-learn's estimators have, where a machine does not take them.
+# Replacements for scikit-learn parameters that a machine does not accept.
 _SUBSTITUTES = {
     "affinity": "Give it as kernel.",
     "algorithm": "Leave it out: k-means is Lloyd's.",
@@ -80,7 +80,7 @@ class SharedParameters(CommonParameters, total=False):
 
 
 def check_names(cls: type, names: Iterable[str]) -> None:
-    """Raise ``TypeError`` for a parameter that the class does not have, and say what to use instead."""
+    """Raise ``TypeError`` for a parameter that the class does not have, with a replacement."""
     known = inspect.signature(cls).parameters
     for name in names:
         if name not in known:
@@ -98,27 +98,27 @@ class TargetParameters(SharedParameters, total=False):
 
 @dataclass(frozen=True)
 class Options:
-    """Parameters that some machines share, as checked values."""
+    """Parameters that several machines share, as checked values."""
 
     @classmethod
     def of(cls, machine: Any) -> Self:
-        """Return the values that a machine was given, checked."""
+        """Return the values given to a machine, checked."""
         return cls(**{each.name: getattr(machine, each.name) for each in fields(cls)})
 
 
 def complete(cls: type) -> None:
-    """Write the parameters that ``**shared`` stands for into the signature and the docstring of a class."""
+    """Write the parameters behind ``**shared`` into the signature and the docstring of a class."""
     init = vars(cls).get("__init__")
     if init is not None:
         signature = init.__dict__["__signature__"] = _full_signature(cls, init)
-        # Set it on the class too, without self, because inspect looks at __new__ first.
+        # Also set it on the class, without self, because inspect looks at __new__ first.
         cls.__signature__ = signature.replace(parameters=[*signature.parameters.values()][1:])  # type: ignore[attr-defined]
     if cls.__doc__ and _MARKER in cls.__doc__:
         cls.__doc__ = _full_docstring(cls)
 
 
 def set_parameters(machine: object, init: Any, given: dict[str, Any]) -> None:
-    """Store the parameters of a constructor, from its local names; those in ``**shared`` that are not given by default.
+    """Store a constructor's parameters from its local names, with defaults for those missing from ``**shared``.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ def _full_signature(cls: type, init: Any) -> inspect.Signature:
 
 
 def _full_docstring(cls: type) -> str:
-    """Return the docstring with the entry ``**shared`` replaced by those of the bases, in the signature's order."""
+    """Return the docstring with the entry ``**shared`` replaced by the bases' entries, in the signature's order."""
     doc = inspect.cleandoc(cls.__doc__ or "") + "\n"
     entries: dict[str, str] = {}
     for base in (*reversed(cls.__mro__), *getattr(cls, "_options", ())):
@@ -157,13 +157,13 @@ def _full_docstring(cls: type) -> str:
     documented = _entries(doc)
     defaults = {name: p.default for name, p in inspect.signature(cls).parameters.items()}
     wanted = [name for name in defaults if name in entries and name not in documented]
-    # An entry of several names is written once.
+    # Write an entry for several names once.
     written = dict.fromkeys(_with_default(entries[name], defaults[name]) for name in wanted)
     return doc.replace(documented[_MARKER], "".join(written))
 
 
 def _entries(doc: str) -> dict[str, str]:
-    """Return the text of each entry in the Parameters section, under its name."""
+    """Return the text of each entry of the Parameters section, by name."""
     _, _, section = doc.partition(_SECTION)
     found: dict[str, str] = {}
     for header, entry in _split(section):
@@ -184,7 +184,7 @@ def _with_default(entry: str, value: Any) -> str:
     return re.sub(r", default=.*", lambda _: f", default={shown}", entry, count=1)
 
 
-# Attributes of scikit-learn's estimators that are not kept, and where to look instead.
+# Attributes of scikit-learn's estimators that do not exist here, and what to use instead.
 ABSENT = {
     "L_": "there is no n × n factor of the covariance; map_ has the landmarks' and projection_ its directions.",
     "X_fit_": "rows are not kept; landmarks_ has the points that predict.",
@@ -224,12 +224,12 @@ def _coef(machine: Any) -> Array:
     return np.asarray((training.rows.take(np.arange(training.shape[0])).T @ machine._dual_coef).T)
 
 
-# Attributes of scikit-learn's estimators that follow from the fit.
+# Attributes of scikit-learn's estimators that are computed from the fit.
 DERIVED: dict[str, Callable[[Any], Any]] = {"gamma_": _gamma, "coef_": _coef}
 
 
 def given_kernel(machine: Any) -> KernelLike:
-    """Return the kernel that a machine was given, under any of scikit-learn's names for it."""
+    """Return the kernel given to a machine, under any of scikit-learn's names for it."""
     affinity, parameters = (getattr(machine, name, None) for name in ("affinity", "kernel_params"))
     kernel: KernelLike | None = machine.kernel if affinity is None else affinity
     if parameters and callable(kernel):
@@ -239,7 +239,7 @@ def given_kernel(machine: Any) -> KernelLike:
 
 @dataclass(frozen=True)
 class ScikitKernel(Options):
-    """What scikit-learn's machines of a pairwise kernel take beside gamma, degree and coef0.
+    """Parameters of scikit-learn's machines with a pairwise kernel, in addition to gamma, degree and coef0.
 
     Parameters
     ----------
@@ -252,13 +252,13 @@ class ScikitKernel(Options):
 
 @dataclass(frozen=True)
 class ScikitPCA(Options):
-    """Those of :class:`sklearn.decomposition.KernelPCA`.
+    """Parameters of :class:`sklearn.decomposition.KernelPCA`.
 
     Parameters
     ----------
     eigen_solver, tol, max_iter, iterated_power, remove_zero_eig, copy_X : any
-        Taken as :class:`sklearn.decomposition.KernelPCA` does, without effect: the eigenvectors are those of a small
-        matrix, in full; directions with eigenvalue zero are dropped; X is never changed.
+        Accepted as by :class:`sklearn.decomposition.KernelPCA`, without effect: the eigenvectors are those of a small
+        matrix, computed in full; directions with eigenvalue zero are dropped; X is never changed.
     """
 
     eigen_solver: str = "auto"
@@ -274,21 +274,21 @@ class ScikitPCA(Options):
 
 @dataclass(frozen=True)
 class ScikitProcess(Options):
-    """Those of :class:`sklearn.gaussian_process.GaussianProcessRegressor`.
+    """Parameters of :class:`sklearn.gaussian_process.GaussianProcessRegressor`.
 
     Parameters
     ----------
     optimizer : "fmin_l_bfgs_b", callable or None, default="fmin_l_bfgs_b"
-        How the parameters of a kernel of scikit-learn are found, as in
-        :class:`sklearn.gaussian_process.GaussianProcessRegressor`; None keeps them as they are. For a kernel by name
-        with None, give ``gamma``, ``alpha`` and ``amplitude`` as numbers.
+        How the parameters of a scikit-learn kernel are optimised, as in
+        :class:`sklearn.gaussian_process.GaussianProcessRegressor`; None keeps them. With None and a kernel given by
+        name, ``gamma``, ``alpha`` and ``amplitude`` must be numbers.
     n_restarts_optimizer : int, default=0
-        Further starts of that search, at random within the bounds. For a kernel by name it has no effect: the
+        Further random starts of that search within the bounds. Without effect for a kernel given by name: its
         likelihood is searched over a wide grid.
     copy_X_train : bool, default=True
         Without effect: X is never changed.
     n_targets : int or None, default=None
-        Targets of a draw or a prediction before the fit; None is 1. A fit to another number is refused.
+        Number of targets of draws and predictions before the fit; None is 1. A fit to another number raises an error.
     """
 
     optimizer: Any = "fmin_l_bfgs_b"
@@ -305,12 +305,12 @@ class ScikitProcess(Options):
 
 @dataclass(frozen=True)
 class ScikitSVM(Options):
-    """Those of :class:`sklearn.svm.SVR`.
+    """Parameters of :class:`sklearn.svm.SVR`.
 
     Parameters
     ----------
     shrinking, cache_size : any
-        Taken as :class:`sklearn.svm.SVC` does, without effect: the solver has no such heuristic and no cache.
+        Accepted as by :class:`sklearn.svm.SVC`, without effect: the solver has no such heuristic and no cache.
     """
 
     shrinking: bool = True
@@ -319,7 +319,7 @@ class ScikitSVM(Options):
 
 @dataclass(frozen=True)
 class ScikitSVC(Options):
-    """Those of :class:`sklearn.svm.SVC`.
+    """Parameters of :class:`sklearn.svm.SVC`.
 
     Parameters
     ----------
@@ -351,15 +351,15 @@ class ScikitSVC(Options):
 
 @dataclass(frozen=True)
 class ScikitClustering(Options):
-    """Those of :class:`sklearn.cluster.SpectralClustering`.
+    """Parameters of :class:`sklearn.cluster.SpectralClustering`.
 
     Parameters
     ----------
     affinity : str, callable or None, default=None
-        Scikit-learn's name for ``kernel``, used in its place where it is not None.
+        Scikit-learn's name for ``kernel``, used instead of it if not None.
     eigen_solver, eigen_tol, n_neighbors : any
-        Taken as :class:`sklearn.cluster.SpectralClustering` does, without effect: the eigenvectors are those of a small
-        matrix, in full; there is no graph of neighbours.
+        Accepted as by :class:`sklearn.cluster.SpectralClustering`, without effect: the eigenvectors are those of a
+        small matrix, computed in full; there is no graph of neighbours.
     assign_labels : "kmeans", default="kmeans"
         With "discretize" or "cluster_qr" the fit warns that clusters are found by k-means.
     """
@@ -383,7 +383,7 @@ class ScikitClustering(Options):
 
 
 def summary(model: Any) -> list[tuple[str, str]]:
-    """Return names and values of what is known of a fit, from its results alone; empty before the fit."""
+    """Return names and values that summarise a fit; empty before the fit."""
     if not hasattr(model, "landmarks_"):
         return []
     m, p = model.landmarks_.shape

@@ -1,4 +1,4 @@
-"""The way of a fit: one function runs every stage, top to bottom, and no estimator is visible from inside it."""
+"""The stages of a fit: one function runs them from top to bottom, without reference to any estimator."""
 
 from __future__ import annotations
 
@@ -35,28 +35,28 @@ from nystrom.tuning.search import Tried
 from nystrom.types import Array
 
 FIT_ADVICE = "Fewer landmarks, or rows opened with a smaller block_rows, need less."
-# Up to this many columns, recomputing a Gaussian kernel of rows in memory beats filling fresh memory with it ...
+# Recomputing a Gaussian kernel of rows in memory beats storing it up to this many columns ...
 _QUICK_COLUMNS = 128
-# ... unless the values are few.
+# ... unless the values take no more than this many bytes.
 _SMALL_BYTES = 8 * 2**20
-# The most kernel values that a fit keeps for the features that follow.
+# Largest number of bytes of kernel values that a fit keeps for the features.
 _KEPT_BYTES = 256 * 2**20
-# Landmarks without a rank to double: enough for good accuracy, and still seconds for a million rows.
+# Landmarks without a rank: enough for good accuracy, and a fit to a million rows takes seconds.
 DEFAULT_LANDMARKS = 1000
-# More landmarks are seldom worth their time, which grows with the square; a larger n_landmarks allows them.
+# More landmarks are rarely worth their time, which grows with the square; a larger n_landmarks allows them.
 MOST_LANDMARKS = 5000
-# Where the default number of landmarks leaves more than this share of the kernel, cuts of graphs of 2,000 and 5,000
-# rows were wrong in 4 of 9 cases, and right in all but one with 1,000 landmarks.
+# Use more landmarks if the default number leaves more than this fraction of the kernel: graph cuts of 2,000 and 5,000
+# rows were then wrong in 4 of 9 cases, and in only one with 1,000 landmarks.
 _GROWS_ABOVE = 0.25
-# More are then taken for at most so many multiplications: about ten seconds of one core.
+# Largest number of multiplications of the larger fit: about ten seconds on one core.
 _CHEAP = 2**37
-# Components that must be stable for n_landmarks="auto" without a rank.
+# Number of components that must be stable for n_landmarks="auto" without a rank.
 _COMPONENTS_TO_SETTLE = 20
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What a fit may use: bytes beyond those in use, threads, and a terminal."""
+    """The resources of a fit: bytes in addition to those in use, threads, and a terminal."""
 
     max_memory: int | None = None
     n_jobs: int | None = None
@@ -67,7 +67,7 @@ class Resources:
     ) -> Engine:
         """Return the engine for these rows, with as many threads as ``max_memory`` allows for ``work``.
 
-        Where nothing limits the pass, ``work`` is not looked at, nor called.
+        Without a limit on the pass, ``work`` is neither used nor called.
         """
         progress = make_progress(self.verbose)
         if self.max_memory is None or work is None or rows.on_cluster:
@@ -77,7 +77,7 @@ class Resources:
         return make_engine(rows, threads, progress, room=work.room(self.max_memory, threads))
 
     def factor_fits(self, rows: RowBlocks, m: int) -> bool:
-        """Whether a factor of m landmarks fits into ``max_memory``, or into this machine."""
+        """Whether a factor of m landmarks fits in ``max_memory``, or in the memory of this machine."""
         budget = self.max_memory or machine_memory()
         return budget is None or rows.on_cluster or fit_footprint(rows, m).least <= budget
 
@@ -96,7 +96,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class Size:
-    """How many landmarks to take; with what the search for that number found."""
+    """The number of landmarks, and the result of the search for it."""
 
     m: int
     tried: tuple[tuple[int, Any], ...] | None = None
@@ -104,11 +104,11 @@ class Size:
 
 
 class SizeRule(Protocol):
-    """Says how many landmarks are taken."""
+    """A rule for the number of landmarks."""
 
     @property
     def most(self) -> int:
-        """The most landmarks that a fit may come to hold."""
+        """The largest number of landmarks that a fit may hold."""
 
     def __call__(self, view: View, selector: Selector, seed: RandomState) -> Size:
         """Return the number of landmarks for the rows of the view."""
@@ -116,7 +116,7 @@ class SizeRule(Protocol):
 
 @dataclass(frozen=True)
 class GivenSize:
-    """So many landmarks as given, or as the defaults say, unless the metric asks for another number."""
+    """The given or default number of landmarks, unless the metric requires another."""
 
     most: int
     is_default: bool = False
@@ -127,11 +127,11 @@ class GivenSize:
 
 @dataclass(frozen=True)
 class GrownSize:
-    """Twice as many landmarks until the score (with a target) or the components (without) settle."""
+    """Double the landmarks until the score (with a target) or the components (without) are stable."""
 
     least: int
     most: int
-    # Of the machine with a target: its usual number of landmarks, and whether it has an intercept.
+    # For a machine with a target: its usual number of landmarks, and whether it has an intercept.
     usual: int | None = None
     intercept: bool = True
     rank: int | None = None
@@ -161,7 +161,7 @@ class GrownSize:
 
 @dataclass(frozen=True)
 class ToleranceSize:
-    """As many landmarks as bring the error below a tolerance."""
+    """The number of landmarks that brings the error below a tolerance."""
 
     tol: float
     norm: str
@@ -176,7 +176,7 @@ class ToleranceSize:
     def cut(
         self, fitted: NystromMap, found: Sized, selector: Selector, passes: Passes
     ) -> tuple[NystromMap, ErrorEstimate]:
-        """Return the map with as few directions as the tolerance allows, and its error; warn where it is not met."""
+        """Return the map with the fewest directions that the tolerance allows, and its error; warn if it is not met."""
         if not found.met:
             warn_caller(why_not_met(found, selector, self.tol, self.most, self.limit), ApproximationWarning)
             return fitted, found.error_of(fitted, passes)
@@ -187,17 +187,17 @@ class ToleranceSize:
             if error.high <= self.tol:
                 return cut, error
             if rank >= fitted.n_components:
-                # Not cut at all: the search has judged it, where its error is not exact.
+                # The rank was not cut: use the error from the search unless this one is exact.
                 return cut, error if error.confidence == 1 else found.error
             rank = (rank + fitted.n_components + 1) // 2
 
 
 @dataclass(frozen=True)
 class FitRequest:
-    """What a fit is asked for: values and rules, checked.
+    """The specification of a fit: values and rules, checked.
 
-    ``rank`` is that of the map. ``factor_landmarks`` is how many of the landmarks the factor takes: None for all, 0 for
-    no factor. ``footprint`` returns what a fit of m landmarks adds to the process, given the bytes of the selection.
+    ``rank`` is that of the map. ``factor_landmarks`` is the number of landmarks in the factor: None for all, 0 for no
+    factor. ``footprint`` returns the memory of a fit with m landmarks, given the bytes of the selection.
     """
 
     kernel: Kernel
@@ -214,7 +214,7 @@ class FitRequest:
     keep_kernel: bool = False
 
     def passes(self, rows: RowBlocks, m: int) -> Passes:
-        """Return the rows with an engine that has the memory for m landmarks."""
+        """Return the rows with an engine that has enough memory for m landmarks."""
         m = self.selector.count(m, rows.shape[0])
         work = self.footprint(rows, m, self.selector.held_bytes(rows, m), self.selector.thread_bytes(rows, m))
         if self.resources.max_memory is None and not rows.on_cluster:
@@ -222,13 +222,13 @@ class FitRequest:
         return Passes(rows, self.resources.engine(rows, work))
 
     def factorise(self, passes: Passes, kernel: Kernel, landmarks: Landmarks) -> NystromMap:
-        """Return the map of rows for a kernel on trial."""
+        """Return the map of the rows for a trial kernel."""
         return FACTORS[self.factor](passes, kernel, landmarks, self.rank)
 
 
 @dataclass(frozen=True)
 class StageRecord:
-    """One stage of a fit that was made: its passes over the rows, and its seconds."""
+    """One completed stage of a fit: its passes over the rows, and its seconds."""
 
     name: str
     n_passes: int
@@ -237,7 +237,7 @@ class StageRecord:
 
 @dataclass(frozen=True)
 class MapFit:
-    """What a fit has found. ``landmarks`` are all of them, also where the factor takes some."""
+    """The result of a fit. ``landmarks`` contains all of them, even if the factor uses only some."""
 
     map: NystromMap | UnfactoredMap
     landmarks: Landmarks
@@ -253,7 +253,7 @@ class MapFit:
 
     @property
     def factored(self) -> NystromMap:
-        """The map, of a fit that has a factor."""
+        """The map, for a fit with a factor."""
         assert isinstance(self.map, NystromMap)
         return self.map
 
@@ -266,7 +266,7 @@ def fit_map(rows: RowBlocks, request: FitRequest) -> MapFit:
 
 
 def fit_enough(rows: RowBlocks, request: FitRequest) -> MapFit:
-    """Run a fit of a default size, and a larger one where its landmarks leave much of the kernel and that is cheap."""
+    """Fit with the default size, and again with a larger one if much of the kernel is unexplained and that is cheap."""
     n, m = rows.shape[0], request.size.most
     more = request.resources.most_landmarks(rows, request.selector, max(DEFAULT_LANDMARKS, 5 * m))
     given = isinstance(request.selector, GIVEN) or not isinstance(request.size, GivenSize)
@@ -291,7 +291,7 @@ def _fit(rows: RowBlocks, request: FitRequest) -> MapFit:
 
 
 def _warn(rows: RowBlocks, fit: MapFit) -> None:
-    """Warn of what a fit has lost; a tolerance has its own words for it."""
+    """Warn of what a fit has lost; a tolerance has its own warning."""
     if isinstance(fit.map, NystromMap) and fit.certificate is not None and fit.error is None:
         warn_if_unexplained(fit.certificate, rows, fit.map)
         warn_if_cut(fit.certificate, fit.map)
@@ -300,7 +300,7 @@ def _warn(rows: RowBlocks, fit: MapFit) -> None:
 def _run(rows: RowBlocks, request: FitRequest) -> MapFit:
     began = time.perf_counter()
     passes, rng = request.passes(rows, request.size.most), make_generator(request.seed)
-    # Names of columns become numbers, and functions of objects are told what these are.
+    # Replace column names by numbers, and give functions of objects their columns.
     request = replace(request, kernel=request.kernel.bind(rows.feature_names, rows.n_columns, rows.frame))
     with stage("metric"):
         metric = request.kernel_rule.in_metric(passes, request.kernel, rng)
@@ -352,10 +352,10 @@ def _run(rows: RowBlocks, request: FitRequest) -> MapFit:
 def _factorise(
     passes: Passes, kernel: Kernel, landmarks: Landmarks, request: FitRequest
 ) -> tuple[NystromMap | UnfactoredMap, Apart | None, Kept]:
-    """Return the map of all rows, those that resembled no landmark, and the kernel values kept.
+    """Return the map of all rows, the rows unlike every landmark, and the kernel values kept.
 
-    Rare clusters that "auto" has missed are given some of its landmarks, unless all other rows lose too much by it.
-    Landmarks that a tolerance has judged stay as they are.
+    Some landmarks of "auto" move to rare clusters that it missed, unless all other rows lose too much. Landmarks that
+    were judged by a tolerance are kept.
     """
     if request.factor_landmarks == 0:
         return UnfactoredMap(landmarks, kernel), None, Kept(None)
@@ -388,7 +388,7 @@ def _factorise(
 def _certify(
     rows: RowBlocks, fitted: NystromMap, apart: Apart | None, keep: Kept, stages: list[StageRecord]
 ) -> Certificate:
-    """Return what is known of the fit, after a look at some rows and at those that resembled no landmark."""
+    """Return the certificate, after checking some rows and those unlike every landmark."""
     certificate = look_at_rows(certify(fitted), rows, fitted, keep.values)
     if apart is not None:
         certificate = count_apart(certificate, fitted, apart)
@@ -396,7 +396,7 @@ def _certify(
 
 
 def _room_for_kernel(passes: Passes, kernel: Kernel, m: int) -> Array | None:
-    """Return room for C, or None where it would be large, or where it takes less time to compute it again."""
+    """Return memory for C, or None if it would be large, or if recomputing it is faster."""
     rows = passes.rows
     in_memory = isinstance(rows, ArrayRows) and not rows.is_sparse
     n_bytes = rows.shape[0] * m * rows.dtype.itemsize
@@ -412,7 +412,7 @@ def _room_for_kernel(passes: Passes, kernel: Kernel, m: int) -> Array | None:
 def resolve_sizes(
     n_components: object, n_landmarks: object, n_rows: int, *, least: int = 1, default_rank: object = None
 ) -> tuple[int | None, int]:
-    """Return (rank or None, number of landmarks): m is 2r by default, at least ``least``, never more than the rows.
+    """Return (rank or None, number of landmarks): m is 2r by default, at least ``least`` and at most the row count.
 
     A rank equal to ``default_rank`` is capped at ``n_landmarks``; any other above it is an error.
     """

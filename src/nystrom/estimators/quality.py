@@ -1,4 +1,4 @@
-"""How good a fitted map is: its error, the best error there is, and the rows that it does not explain."""
+"""The quality of a fitted map: its error, the best possible error, and the rows that it does not explain."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def best_possible(
 
 
 def map_beside(machine: Any, rows: RowBlocks, diag: TargetLike) -> NystromMap:
-    """Return the map for these rows: a precomputed kernel takes their k(x, x) from ``diag``, or has none."""
+    """Return the map for these rows: a precomputed kernel uses ``diag`` as k(x, x), if given."""
     kernel, fitted = machine.map_.kernel, known_map(machine)
     if diag is not None:
         if not isinstance(kernel, Precomputed):
@@ -65,9 +65,9 @@ def map_beside(machine: Any, rows: RowBlocks, diag: TargetLike) -> NystromMap:
 
 
 def known_map(machine: Any) -> NystromMap:
-    """Return the map with its projection, which a machine without a factor, or from a file, may have yet to find.
+    """Return the map with its projection, computed now if the machine has no factor or was loaded from a file.
 
-    It is found here, and not by every block. With every direction kept, any whitening of the landmarks will do.
+    Computed here once, not in every block. Since every direction is kept, any whitening of the landmarks works.
     """
     fitted: NystromMap = machine.map_
     if isinstance(fitted.projection, np.ndarray) or (machine._cuts_map and machine.n_components is not None):
@@ -76,7 +76,7 @@ def known_map(machine: Any) -> NystromMap:
 
 
 def _is_training_matrix(machine: Any, rows: RowBlocks) -> bool:
-    """Whether the rows are the kernel matrix of the fit: square, and the same in the landmarks' rows."""
+    """Whether the rows are the kernel matrix of the fit: square, and equal in the rows of the landmarks."""
     n = machine.landmarks_.shape[1]
     if rows.shape != (n, n):
         return False
@@ -86,7 +86,7 @@ def _is_training_matrix(machine: Any, rows: RowBlocks) -> bool:
 
 
 def unexplained_rows(machine: Any, rows: RowBlocks) -> Array:
-    """Return the numbers of the rows of which the landmarks explain less than a tenth: one pass."""
+    """Return the numbers of the rows that the landmarks explain to less than a tenth: one pass."""
     fitted, name = known_map(machine), rows.name
 
     def step(block: Block) -> Array:
@@ -100,7 +100,7 @@ def unexplained_rows(machine: Any, rows: RowBlocks) -> Array:
 
 
 def describe(certificate: Certificate | None) -> str:
-    """Return one line on a fit: what is explained, and the rows that are not."""
+    """Return one line on a fit: the explained part, and the rows that are not explained."""
     if certificate is None:
         raise AttributeError("quality_ needs a factor of the kernel matrix, and conjugate gradients make none.")
     line = f"{1 - certificate.trace.value:.1%} of the kernel explained"

@@ -45,12 +45,12 @@ from nystrom.types import Array, Candidates, ClassWeight, RowsLike, TargetLike, 
 
 _SELECTIONS = ("loo", "gcv", "likelihood")
 _SOLVERS = ("auto", "factor", "cg", "exact")
-# Landmarks of the factor that preconditions the exact solver, where every row is a landmark.
+# Landmarks of the factor that preconditions the exact solver.
 _PRECONDITIONING_LANDMARKS = 1000
 
 
 class RidgeParameters(TargetParameters, total=False):
-    """Those of :class:`RidgeOptions`, with the same defaults in regression and classification."""
+    """Parameters of :class:`RidgeOptions`, with the same defaults in regression and classification."""
 
     solver: str
     tol: float
@@ -61,29 +61,28 @@ class RidgeParameters(TargetParameters, total=False):
 
 @dataclass(frozen=True)
 class RidgeOptions(Options):
-    """What regression and classification by kernel ridge share.
+    """Parameters that kernel ridge regression and classification share.
 
     Parameters
     ----------
     solver : {"auto", "factor", "cg", "exact"}, default="auto"
         "factor" is the closed form of the low-rank factor: O(n m²) time and a dozen m × m matrices. "cg" finds the same
-        function by conjugate gradients, for thousands of landmarks: O(n m) time per step and one m × m matrix.
-        "exact" takes every row as a landmark: conjugate gradients that the factor preconditions, O(n²) time per step
-        and O(n) memory. "auto" takes the cheapest that gives the answer of the closed form; ``solver_`` and
-        ``solver_reason_`` say which and why.
+        function by conjugate gradients, for thousands of landmarks: O(n m) time per step and one m × m matrix. "exact"
+        uses every row as a landmark: conjugate gradients preconditioned by the factor, O(n²) time per step and O(n)
+        memory. "auto" uses the cheapest with the answer of the closed form; ``solver_`` and ``solver_reason_`` say
+        which and why.
     tol : float, default=1e-08
-        Relative residual that solvers "cg" and "exact" reach.
+        Relative residual for solvers "cg" and "exact".
     max_iter : int, default=200
-        Most steps of solvers "cg" and "exact".
+        Largest number of steps of solvers "cg" and "exact".
     early_stopping : bool, default=False
-        Whether solver "cg" ends when the error on held-out rows (5 %, 500 to 5,000) has not improved for five steps,
-        and takes the best one: fewer steps regularise.
+        Whether solver "cg" stops when the error on held-out rows (5 %, 500 to 5,000) has not improved for five steps,
+        and keeps the best step: fewer steps regularise.
     compute_dual : bool, default=False
-        Whether to compute ``dual_coef_``, one number for each training row, by one more pass. Solver "exact" always
-        does.
+        Whether to compute ``dual_coef_``, one number per training row, in one more pass. Solver "exact" always does.
     gamma : "scale", "auto", None or float, default="scale"
         Width of the kernel. "scale" is the paper's: one over the mean squared distance of the rows to their mean.
-        "auto" searches it by the errors of rows held out from a sample, in about half the time of a fit. None is
+        "auto" searches it by the errors on rows held out from a sample, in about half the time of a fit. None is
         scikit-learn's: one over the number of columns.
     """
 
@@ -107,9 +106,9 @@ class RidgeOptions(Options):
 
 @dataclass(frozen=True)
 class Ridge:
-    """A ridge regression to be made: its regularisations, how one is chosen, and the solver.
+    """The specification of a ridge regression: its regularisations, how one is chosen, and the solver.
 
-    ``class_weights`` are what a row of each class weighs when it is there once; None where that is 1.
+    ``class_weights`` are the weights of one repetition of a row of each class; None if they are 1.
     """
 
     options: RidgeOptions
@@ -121,7 +120,7 @@ class Ridge:
 
     @classmethod
     def of(cls, machine: Any, class_weights: Array | None = None) -> Self:
-        """Return what the parameters of a machine say, checked."""
+        """Return the specification from the parameters of a machine, checked."""
         return cls(
             RidgeOptions.of(machine),
             check_alphas(machine.alpha),
@@ -132,7 +131,7 @@ class Ridge:
         )
 
     def fit(self, machine: TargetMachine, checked: Checked) -> tuple[MapFit, dict[str, Any]]:
-        """Return the map of the rows and the results beside it: landmarks, regularisation, coefficients."""
+        """Return the map of the rows and the other results: landmarks, regularisation, coefficients."""
         rows, y = checked.joined, checked.y
         solver, reason = self._choose_solver(machine, rows, 1 if y is None or y.ndim == 1 else y.shape[1])
         fit = fit_map(rows, self._request(machine, rows, solver))
@@ -148,7 +147,7 @@ class Ridge:
         return fit, results
 
     def _choose_solver(self, machine: TargetMachine, rows: RowBlocks, n_targets: int) -> Choice:
-        """Return the solver asked for, or the cheapest, and why."""
+        """Return the requested solver, or the cheapest, with the reason."""
         if self.options.solver != "auto":
             return Choice(self.options.solver, "it was asked for")
         if self.options.early_stopping:
@@ -163,7 +162,7 @@ class Ridge:
         n_alphas = AUTO_ALPHAS if self.alphas is None else len(self.alphas)
         fits = self.resources.factor_fits(rows, m)
         choice = choose_solver(*rows.shape, m, n_targets, n_alphas=n_alphas, factor_fits=fits)
-        # Only landmarks that are the rows themselves make the exact answer the same one.
+        # The exact answer is the same only if the landmarks are the rows themselves.
         exact = choice.solver == "exact" and _rows_are(machine.landmarks, rows)
         return choice if exact or choice.solver != "exact" else Choice("cg", choice.reason)
 
@@ -188,7 +187,7 @@ class Ridge:
     def _problem(self, fitted: NystromMap) -> RidgeProblem:
         weights, s, count = self.class_weights, fitted.statistics, None
         if weights is not None:
-            # Class weights say whose errors matter more, not that there are more rows: these are counted without them.
+            # Class weights emphasise errors and do not repeat rows: count the rows without them.
             shares = (1 + s.target_mean) / 2
             shares = np.append(1 - shares, shares) if len(weights) == 2 else shares
             count = float(np.sum(s.weight * shares / weights))
@@ -261,13 +260,13 @@ class Ridge:
         weight = gather_weight(bare, engine) if bare.has_weight else checked.weight
         center = np.zeros(Y.shape[1])
         if self.fit_intercept:
-            # The tolerance is a share of the target's size, which a mean far from 0 would blow up.
+            # The tolerance is relative to the size of the target, which a mean far from 0 would inflate.
             center = np.average(Y, axis=0, weights=weight)
             Y = np.column_stack([Y - center, np.ones(n)])
-        # A copy, because the model predicts from these rows: the caller may change their own.
+        # Copy, because the model predicts from these rows and the caller may change theirs.
         whole = bare.in_memory or bare.on_cluster
         training = TiledRows(array_rows(bare.take(np.arange(n)), name=bare.name) if whole else bare)
-        # Half of the room is for the features of the preconditioner.
+        # The other half of the room is for the features of the preconditioner.
         room = 0.0 if bare.on_cluster else room_for_values(engine.room) / 2
         shards = bare if bare.on_cluster else None
         product = KernelProduct(training, fitted.kernel, engine, room=room, shards=shards, place=bare.place)
@@ -305,7 +304,7 @@ class Ridge:
         return fetch(engine.emit(rows, step, t, np.float64, label="dual"))
 
     def check_incremental(self) -> None:
-        """Raise unless the statistics alone give the answer, without the rows that are gone."""
+        """Raise unless the statistics alone determine the answer, because earlier rows are no longer available."""
         options = self.options
         if options.solver in ("cg", "exact") or options.early_stopping:
             asked = "early_stopping=True" if options.early_stopping else f"solver={options.solver!r}"
@@ -328,7 +327,7 @@ def _rows_are(points: object, rows: RowBlocks) -> bool:
 
 
 def _unit(weights: Array | None) -> Callable[[Array], Array] | None:
-    """Return the function from targets of ±1 to the weight of one row with it; None for a weight of 1."""
+    """Return the function from targets ±1 to the weight of one row; None for a weight of 1."""
     if weights is None:
         return None
     if len(weights) == 2:
@@ -337,7 +336,7 @@ def _unit(weights: Array | None) -> Callable[[Array], Array] | None:
 
 
 def _dual_coef(machine: Any) -> Array:
-    """α̂ of the paper: one entry for each training row."""
+    """α̂ of the paper: one entry per training row."""
     check_is_fitted(machine)
     dual: Array | None = machine._dual_coef
     if dual is None:
@@ -351,49 +350,50 @@ def _dual_coef(machine: Any) -> Array:
 class KernelRidge(KernelRegressor):
     """Kernel ridge regression.
 
-    Minimises ``Σ w_i (y_i − f(x_i) − b)² + λ‖f‖²`` over the functions that the landmarks span; with ``solver="exact"``
-    over all functions of the kernel. It takes the place of :class:`sklearn.kernel_ridge.KernelRidge`.
+    Minimises ``Σ w_i (y_i − f(x_i) − b)² + λ‖f‖²`` over the functions that the landmarks span, or over all functions of
+    the kernel with ``solver="exact"``. It replaces :class:`sklearn.kernel_ridge.KernelRidge`.
 
     Parameters
     ----------
     alpha : float, list of float or "auto", default="auto"
-        The ridge penalty λ; not multiplied by n. From a list, or from 100 values in proportion to the largest
-        eigenvalue ("auto"), the best by ``selection`` is taken; all of them together cost about one fit.
+        The ridge penalty λ; not multiplied by n. From a list, or from 100 values relative to the largest eigenvalue
+        ("auto"), the best by ``selection`` is used; all of them together cost about one fit.
     selection : {"loo", "gcv", "likelihood"}, default="loo"
         Mean squared leave-one-out error (one more pass, 5,000 rows judged), generalised cross-validation, or marginal
-        likelihood. ``partial_fit`` and ``merge`` do not have the earlier rows: for "loo" they take "gcv".
+        likelihood. ``partial_fit`` and ``merge`` no longer have the earlier rows: they use "gcv" instead of "loo".
     fit_intercept : bool, default=False
         Whether to add an unregularised constant b.
     **shared : RidgeParameters
-        Those of :class:`nystrom.estimators.ridge.RidgeOptions` and of every machine with a target.
+        Parameters of :class:`nystrom.estimators.ridge.RidgeOptions` and of every machine with a target.
 
     Attributes
     ----------
     alpha_ : float
-        The regularisation taken.
+        The regularisation used.
     alphas_, alpha_scores_ : arrays
-        Those tried, and their scores: less is better. For :func:`nystrom.plotting.plot_alpha_path`.
+        Values tried, and their scores: less is better. For :func:`nystrom.plotting.plot_alpha_path`.
     search_ : list of tuples
-        Seconds, candidate, held-out loss and its standard error of all that a search for kernel, metric or width tried.
+        Seconds, candidate, held-out loss and its standard error of each trial in the search for kernel, metric or
+        width.
     landmark_coef_ : array of shape (m, t)
         ``f(x) = k(x, Z) @ landmark_coef_``, for solvers "factor" and "cg".
     dual_coef_ : array of shape (n,) or (n, t)
-        α̂ of the paper (with the y that its formula lacks): after ``compute_dual=True`` or ``solver="exact"``.
+        α̂ of the paper (including the y missing from its formula), with ``compute_dual=True`` or ``solver="exact"``.
     intercept_ : array of shape (t,)
         b; zeros without an intercept.
     residuals_ : array
-        Relative residuals before the first and after each step of solvers "cg" and "exact"; the last is the true one.
+        Relative residuals at the start and after each step of solvers "cg" and "exact"; the last is the true one.
     n_iter_ : int
         Steps of solvers "cg" and "exact"; 1 for the closed form.
     solver_, solver_reason_ : str
-        The solver taken, and why.
+        The solver used, and why.
     kernel_, landmarks_, eigenvalues_, certificate_, ...
         As in :class:`nystrom.Nystroem`.
 
     Notes
     -----
-    Cost: that of the map, O(n m (p + m)), in the same pass; then O(m³). With solver "cg" there is no map: no
-    eigenvalues, no certificate, and ``alpha`` is chosen on held-out rows.
+    Cost: that of the map, O(n m (p + m)), in the same pass; then O(m³). Solver "cg" has no map: no eigenvalues, no
+    certificate, and ``alpha`` is chosen on held-out rows.
 
     Examples
     --------
@@ -425,9 +425,9 @@ class KernelRidge(KernelRegressor):
     def fit(
         self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None, *, groups: TargetLike = None
     ) -> KernelRidge:
-        """Fit to the rows X and the target y, which may be None where the rows hold it.
+        """Fit to the rows X and the target y, which may be None if the rows contain it.
 
-        Rows of one of the ``groups`` are left out together for :meth:`predict_interval`.
+        Rows of the same group in ``groups`` are left out together for :meth:`predict_interval`.
         """
         checked = self._check_X_y(X, y, sample_weight)
         draw = self._draw(checked.rows, groups)
@@ -447,8 +447,8 @@ class KernelRidge(KernelRegressor):
     def partial_fit(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> KernelRidge:
         """Add the rows X with the target y to the fit: one pass over them alone.
 
-        The first call is :meth:`fit`, so give ``landmarks`` as an array (or a first X that stands for all); later calls
-        keep the landmarks and the kernel. The result is the fit to all rows with these landmarks, up to rounding.
+        The first call is :meth:`fit`, so give ``landmarks`` as an array (or a representative first X); later calls keep
+        the landmarks and the kernel. The result equals the fit to all rows with these landmarks, up to rounding.
         """
         Ridge.of(self).check_incremental()
         if not hasattr(self, "map_"):
@@ -469,7 +469,7 @@ class KernelRidge(KernelRegressor):
 
 
 class KernelRidgeClassifier(KernelClassifier):
-    """Classify by kernel ridge regression on targets of ±1, one for each class.
+    """Classify by kernel ridge regression on targets ±1, one per class.
 
     Parameters
     ----------
@@ -478,11 +478,11 @@ class KernelRidgeClassifier(KernelClassifier):
     selection : {"loo", "gcv", "likelihood"}, default="gcv"
         How ``alpha`` is chosen; "gcv" needs no further pass.
     class_weight : dict, "balanced" or None
-        Weight of the rows of each class; "balanced" makes all classes count alike.
+        Weight of the rows of each class; "balanced" gives all classes the same total weight.
     fit_intercept : bool, default=True
         Whether to add an unregularised constant.
     **shared : RidgeParameters
-        Those of :class:`nystrom.estimators.ridge.RidgeOptions` and of every machine with a target.
+        Parameters of :class:`nystrom.estimators.ridge.RidgeOptions` and of every machine with a target.
 
     Attributes
     ----------
@@ -495,8 +495,8 @@ class KernelRidgeClassifier(KernelClassifier):
 
     Notes
     -----
-    Cost: that of one :class:`nystrom.KernelRidge`, whatever the number of classes. Rows that hold their target are
-    read once more at the beginning, to learn the classes.
+    Cost: that of one :class:`nystrom.KernelRidge`, for any number of classes. Rows that contain their target are read
+    once more at the beginning, to find the classes.
 
     Probabilities are those of :meth:`predict_proba`: a sigmoid or softmax of the scores, learned from left-out rows.
 
@@ -530,9 +530,9 @@ class KernelRidgeClassifier(KernelClassifier):
     def fit(
         self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None, *, groups: TargetLike = None
     ) -> KernelRidgeClassifier:
-        """Fit to the rows X and their classes y, which may be None where the rows hold them.
+        """Fit to the rows X and their classes y, which may be None if the rows contain them.
 
-        Rows of one of the ``groups`` are left out together for :meth:`predict_set` and :meth:`predict_proba`.
+        Rows of the same group in ``groups`` are left out together for :meth:`predict_set` and :meth:`predict_proba`.
         """
         target = self._check_X_classes(X, y, sample_weight)
         draw = self._draw(target.rows, groups)

@@ -1,7 +1,7 @@
-"""Covariances of Gaussian processes: kernel, amplitude and noise, also as one of scikit-learn's kernels.
+"""Covariances of Gaussian processes: kernel, amplitude and noise, including scikit-learn's kernels.
 
 ``ConstantKernel() * RBF() + WhiteKernel()`` is a covariance. Its parameters are learned by scikit-learn from the exact
-likelihood of some rows; its amplitude and noise are then found again on all rows, within their bounds.
+likelihood of some rows; amplitude and noise are then optimised again on all rows, within their bounds.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from nystrom.types import Array, Matrix, to_dense
 Bounds = tuple[float, float]
 ANYWHERE: Bounds = (0.0, float("inf"))
 
-# The alpha of scikit-learn, whose kernels hold the noise themselves.
+# scikit-learn's default alpha; its kernels contain the noise.
 _JITTER = 1e-10
 _NOISE_ADVICE = " For no noise take a small one, such as 1e-10; an array has one per row."
-# Rows of the exact likelihood: its time grows with their cube.
+# Largest number of rows for the exact likelihood: its time grows with their cube.
 MOST_EXACT_ROWS = 2000
-# With more rows than those, an optimum on so many of them is where the search on all of them begins.
+# With more rows than that, the search starts from an optimum on this many of them.
 _FIRST_ROWS = 500
-# Evaluations of the likelihood of 2,000 rows, some seconds each, that improve on that optimum.
+# Evaluations of the likelihood of 2,000 rows, a few seconds each, that refine that optimum.
 _LAST_EVALUATIONS = 15
-# Those of 500 rows, for each start.
+# Evaluations of the likelihood of 500 rows per start.
 _MOST_EVALUATIONS = 500
 
-# From an objective, a start and bounds to an optimum and its objective: an optimizer of scikit-learn.
+# A scikit-learn optimizer: from an objective, a start and bounds to an optimum and its objective.
 Optimizer = Callable[..., tuple[Array, float]]
 
 
 @dataclass(frozen=True)
 class Variance:
-    """The noise or the amplitude: a number, or None for one to be found within ``bounds``."""
+    """The noise or the amplitude: a number, or None to optimise it within ``bounds``."""
 
     value: float | None = None
     bounds: Bounds = ANYWHERE
@@ -56,8 +56,8 @@ class Variance:
 class Covariance:
     """``amplitude · kernel + noise · I``.
 
-    ``gamma_bounds`` is None where the kernel's bandwidth is given. ``source`` is the kernel of scikit-learn, if any,
-    and ``jitter`` what is added to its own noise: scikit-learn's ``alpha``.
+    ``gamma_bounds`` is None if the kernel's bandwidth is given. ``source`` is the scikit-learn kernel, if any, and
+    ``jitter`` is added to its own noise: scikit-learn's ``alpha``.
     """
 
     kernel: Kernel
@@ -68,7 +68,7 @@ class Covariance:
     jitter: float = 0.0
 
     def settled(self, noise: float, amplitude: float) -> ScikitKernel:
-        """Return the kernel of scikit-learn with this noise and amplitude, where they were to be found."""
+        """Return the scikit-learn kernel with this noise and amplitude, if they were optimised."""
         assert self.source is not None
         found = self.source.clone_with_theta(self.source.theta)
         given, bounds = found.get_params(), _bounds_by_name(found)
@@ -85,7 +85,7 @@ class Covariance:
 
 
 class ExactSample(NamedTuple):
-    """The rows whose exact likelihood is taken: their columns, normalised target, and noise beside the kernel's."""
+    """The rows for the exact likelihood: their columns, normalised target, and noise in addition to the kernel's."""
 
     X: Array
     y: Array
@@ -93,7 +93,7 @@ class ExactSample(NamedTuple):
 
 
 def scikit_kernel(machine: Any) -> ScikitKernel | None:
-    """Return the kernel of scikit-learn that was given, if any; None is its default."""
+    """Return the given scikit-learn kernel, if any; None is its default."""
     if machine.kernel is None:
         from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
@@ -102,7 +102,7 @@ def scikit_kernel(machine: Any) -> ScikitKernel | None:
 
 
 def noise_given(machine: Any) -> float | Array | None:
-    """Return ``alpha``: a number, one per row, or None for what is to be found."""
+    """Return ``alpha``: a number, one per row, or None if it is to be optimised."""
     if isinstance(machine.alpha, (list, tuple, np.ndarray)):
         values = np.asarray(machine.alpha)
         if values.ndim != 1 or values.dtype.kind not in "iuf" or not (np.isfinite(values) & (values >= 0)).all():
@@ -121,7 +121,7 @@ def noise_given(machine: Any) -> float | Array | None:
 
 
 def covariance_given(machine: Any) -> Covariance:
-    """Return what the parameters say of kernel, amplitude and noise: numbers, or what is to be found."""
+    """Return kernel, amplitude and noise from the parameters: numbers, or None if they are to be optimised."""
     alpha, amplitude = noise_given(machine), check_variance(machine.amplitude, "amplitude")
     number = float(np.mean(alpha)) if isinstance(alpha, np.ndarray) else alpha
     scikit = scikit_kernel(machine)
@@ -150,9 +150,9 @@ def covariance_given(machine: Any) -> Covariance:
 
 
 def learned_covariance(machine: Any, rows: RowBlocks, m: int | None) -> tuple[Covariance, ExactSample | None, bool]:
-    """Return the covariance with the parameters of a kernel of scikit-learn learned from a sample of the rows.
+    """Return the covariance with the parameters of a scikit-learn kernel learned from a sample of the rows.
 
-    The second result is the sample, the third whether it has all rows and each of them is a landmark.
+    Also return the sample, and whether it contains all rows and each is a landmark.
     """
     asked, alpha, n = covariance_given(machine), noise_given(machine), rows.shape[0]
     if isinstance(alpha, np.ndarray) and len(alpha) not in (1, n):
@@ -182,7 +182,7 @@ def learned_covariance(machine: Any, rows: RowBlocks, m: int | None) -> tuple[Co
 
 
 def noise_by_row(machine: Any, rows: RowBlocks, asked: Covariance) -> Array | None:
-    """Return the variance of the noise of each row, or None where all have the same."""
+    """Return the noise variance of each row, or None if all have the same."""
     alpha = noise_given(machine)
     varies = asked.source is not None and noise_level(asked.source) is None
     own = np.broadcast_to(alpha, rows.shape[0]) if isinstance(alpha, np.ndarray) else asked.jitter
@@ -198,13 +198,13 @@ def noise_by_row(machine: Any, rows: RowBlocks, asked: Covariance) -> Array | No
 
 
 def target_units(y: Array) -> tuple[Array, Array]:
-    """Return the mean and the deviation of each target; 1 where it is constant."""
+    """Return the mean and the deviation of each target; a deviation of 1 if it is constant."""
     deviation = y.std(axis=0)
     return y.mean(axis=0), np.where(deviation == 0, 1.0, deviation)
 
 
 def covariance_of(kernel: ScikitKernel, alpha: float, *, refined: bool) -> Covariance:
-    """Return what a kernel of scikit-learn says of kernel, amplitude and noise; ``refined`` leaves the last two free.
+    """Return kernel, amplitude and noise of a scikit-learn kernel; ``refined`` leaves the last two to be optimised.
 
     ``alpha`` is added to the noise of its WhiteKernels.
     """
@@ -224,7 +224,7 @@ def covariance_of(kernel: ScikitKernel, alpha: float, *, refined: bool) -> Covar
 
 
 def noise_level(kernel: ScikitKernel) -> float | None:
-    """Return the variance of the noise in a kernel of scikit-learn, or None if it varies from row to row."""
+    """Return the noise variance in a scikit-learn kernel, or None if it varies between rows."""
     match class_name(kernel):
         case "WhiteKernel":
             return float(kernel.noise_level)
@@ -243,7 +243,7 @@ def noise_level(kernel: ScikitKernel) -> float | None:
 
 
 def noise_of_rows(kernel: ScikitKernel, X: Matrix) -> Array:
-    """Return the variance of the noise in a kernel of scikit-learn at each row of X."""
+    """Return the noise variance in a scikit-learn kernel at each row of X."""
     level, signal = noise_level(kernel), signal_of(kernel)
     if level is not None or signal is None:
         return np.full(X.shape[0], level)
@@ -252,7 +252,7 @@ def noise_of_rows(kernel: ScikitKernel, X: Matrix) -> Array:
 
 
 def exact_process(kernel: ScikitKernel, sample: ExactSample, **options: Any) -> Any:
-    """Return scikit-learn's process of some rows, not fitted, but ready to give its likelihood."""
+    """Return scikit-learn's process for some rows, not fitted, but ready to evaluate its likelihood."""
     from sklearn.gaussian_process import GaussianProcessRegressor
 
     process = GaussianProcessRegressor(kernel, alpha=sample.alpha, **options)
@@ -265,8 +265,8 @@ def learn(
 ) -> ScikitKernel:
     """Return the kernel with the parameters that maximise the exact likelihood of the sample.
 
-    The optimiser of scikit-learn works on scikit-learn's gradients. Of a sample of 2,000 rows, the restarts are made
-    on 500, and their best optimum is improved on all, by 15 evaluations.
+    Uses scikit-learn's optimiser and gradients. For a sample of 2,000 rows, the restarts use 500 of them, and the best
+    optimum is refined on all by 15 evaluations.
     """
     if optimizer is None or kernel.n_dims == 0:
         return kernel.clone_with_theta(kernel.theta)
@@ -279,7 +279,7 @@ def learn(
         kernel = _best_start(kernel, few, search, n_restarts, rng)
         n_restarts, optimizer = 0, _lbfgs if isinstance(optimizer, str) else optimizer
     process = exact_process(kernel, sample, optimizer=optimizer, n_restarts_optimizer=n_restarts, random_state=seed)
-    # Where it fails, the parameters are found, and only scikit-learn's own posterior is not.
+    # On failure the parameters are known, and only scikit-learn's own posterior is missing.
     with suppress(np.linalg.LinAlgError):
         process.fit(sample.X, sample.y)
     return process.kernel_
@@ -288,7 +288,7 @@ def learn(
 def _best_start(
     kernel: ScikitKernel, sample: ExactSample, search: Optimizer, n_restarts: int, rng: np.random.RandomState
 ) -> ScikitKernel:
-    """Return the best optimum from the parameters of the kernel and from some at random within their bounds."""
+    """Return the best optimum from the kernel's parameters and from random starts within their bounds."""
     process, bounds = exact_process(kernel.clone_with_theta(kernel.theta), sample), kernel.bounds
     if n_restarts and not np.isfinite(bounds).all():
         raise ValueError(f"n_restarts_optimizer={n_restarts} requires that all bounds are finite, in kernel={kernel}.")
@@ -304,7 +304,7 @@ def _best_start(
 def _lbfgs(
     objective: Callable[..., Any], theta: Array, bounds: Array, most: int = _LAST_EVALUATIONS
 ) -> tuple[Array, float]:
-    """Return the parameters where the search that scikit-learn makes ends, and their objective."""
+    """Return the optimum of scikit-learn's search, and its objective."""
     from scipy.optimize import minimize
 
     found = minimize(objective, theta, method="L-BFGS-B", jac=True, bounds=bounds, options={"maxfun": most})
@@ -312,13 +312,13 @@ def _lbfgs(
 
 
 def _signal(kernel: ScikitKernel) -> tuple[Kernel, float]:
-    """Return the kernel without noise, as one of ours, and the constant that it is multiplied by."""
+    """Return the kernel without noise, as one of ours, and the constant that multiplies it."""
     ours = from_scikit(kernel)
     return (ours.kernel, float(ours.factor)) if isinstance(ours, Scaled) else (ours, 1.0)
 
 
 def _bounds_by_name(kernel: ScikitKernel) -> dict[str, Bounds]:
-    """Return the bounds of every parameter of one number that is not fixed."""
+    """Return the bounds of every scalar parameter that is not fixed."""
     return {
         each.name: (float(each.bounds[0, 0]), float(each.bounds[0, 1]))
         for each in kernel.hyperparameters
@@ -327,7 +327,7 @@ def _bounds_by_name(kernel: ScikitKernel) -> dict[str, Bounds]:
 
 
 def _amplitudes(kernel: ScikitKernel, prefix: str = "") -> list[tuple[str, float]] | None:
-    """Return the constants that together multiply the signal, each with its power; None if they cannot."""
+    """Return the constants that multiply the signal, each with its power; None if they cannot be separated."""
     if signal_of(kernel) is None:
         return []
     match class_name(kernel):

@@ -1,4 +1,4 @@
-"""What the machines with a target share: the target checked, the kernel's metric and width, numbers or classes out."""
+"""Base of the machines with a target: checks the target, sets up the kernel's metric and width, makes predictions."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ from nystrom.types import Array, ClassWeight, Emitted, OutPath, RowsLike, Target
 
 
 def _silent(line: str) -> None:
-    """Tell nothing."""
+    """Print nothing."""
 
 
-# Work on a target of many rows is done in pieces, to hold no wide copy of it.
+# Rows of a target that are processed at a time, to avoid a wide copy of all of it.
 _ROWS_AT_A_TIME = 2**16
 
 
@@ -59,7 +59,7 @@ def require_finite_squares(squares: Array) -> None:
 
 @dataclass(frozen=True)
 class Link:
-    """What is made of the fitted functions at some rows, an array (n, t), before it is emitted."""
+    """A transformation of the fitted functions at some rows, an array (n, t), before output."""
 
     name: str
     function: Callable[[Array], Array]
@@ -74,20 +74,20 @@ class TargetMachine(KernelMachine):
     ----------
     kernel : str, Kernel or callable, default="gaussian"
         "gaussian" (or "rbf"), "polynomial", "linear", "laplacian", "matern", "cosine", "precomputed", a kernel object
-        of :mod:`nystrom.kernels`, or a function. "auto" is the Gaussian kernel, the Matérn one of smoothness 1/2 or the
-        Laplacian one, with or without a linear part: what predicts rows held out from a sample best. Unless
-        ``n_landmarks`` or ``n_components`` is given, 500, 1,000 or 2,000 landmarks are
-        then taken, by how much more of them help.
+        of :mod:`nystrom.kernels`, or a function. "auto" chooses the Gaussian kernel, the Matérn kernel of smoothness
+        1/2 or the Laplacian kernel, with or without a linear part: the one that best predicts rows held out from a
+        sample. Unless ``n_landmarks`` or ``n_components`` is given, it then uses 500, 1,000 or 2,000 landmarks,
+        depending on how much more landmarks help.
     metric : "diagonal", "full", "auto", array or None, default=None
         How much each column counts in distances. "diagonal" learns a scale for each column from the target, "full" a
-        matrix that mixes them, "auto" the better of the two on held-out rows; all keep the plain metric unless the
-        learned one is better there. ``gamma="scale"`` is widened or narrowed by the same rows. An array holds p scales,
-        or a positive semidefinite p × p matrix. Sparse rows take the diagonal one.
+        matrix that mixes columns, "auto" the better of the two on held-out rows; a learned metric is used only if it
+        clearly wins on held-out rows. These rows also widen or narrow ``gamma="scale"``. An array has p scales, or is a
+        positive semidefinite p × p matrix. Sparse rows use the diagonal metric.
     max_time : float, str or None, default=None
-        Seconds, or a text such as "30s" or "5min", for the best machine that can be found in that time: kernel, metric,
-        width and number of landmarks are searched, cheap candidates first, where they have their defaults; others stay
-        as given. The best one is then fitted to all rows. The fit may take up to 1.2 times as long, plus the time of a
-        fit with the defaults. ``search_`` lists what was tried. Results depend on the speed of the machine.
+        Seconds, or a text such as "30s" or "5min": find the best machine in that time. Kernel, metric, width and number
+        of landmarks are searched, cheap candidates first, if they have their defaults; given values are kept. The best
+        candidate is then fitted to all rows. The fit may take up to 1.2 times this time plus the time of a fit with the
+        defaults. ``search_`` lists the candidates. Results depend on the speed of the computer.
     """
 
     metric: MetricLike
@@ -120,14 +120,14 @@ class TargetMachine(KernelMachine):
 
     @property
     def _metric_asked(self) -> MetricLike:
-        """The metric; with a time limit, "auto" where nothing was asked for and one can be learned."""
+        """The metric; with a time limit, "auto" if none was given and one can be learned."""
         if self.metric is not None or self.max_time is None:
             return self.metric
         known = isinstance(self.kernel, (str, Kernel))
         return "auto" if known and (self._chooses_kernel or can_learn(self._kernel())) else None
 
     def _time_limit(self, rows: RowBlocks, n_columns: int) -> TimeLimit | None:
-        """Return the time that a fit may take, and what it costs with some landmarks."""
+        """Return the time limit of a fit, with the cost of a fit by number of landmarks."""
         seconds = check_seconds(self.max_time, "max_time")
         if seconds is None:
             return None
@@ -142,9 +142,9 @@ class TargetMachine(KernelMachine):
     def _kernel_rule(
         self, rows: RowBlocks, reach: Reach, likelihood: WidthRule | None = None, *, n_columns: int = 0
     ) -> KernelRule:
-        """Return what is searched of the kernel, for the regularisations that the machine can take.
+        """Return which parts of the kernel are searched, for the regularisations that the machine can use.
 
-        ``n_columns`` is the number of functions that passes of a loss find, 0 for a closed form.
+        ``n_columns`` is the number of functions that a loss fits, 0 for a closed form.
         """
         rank, size = self._rank_and_size(rows)
         metric, limit = self._metric_asked, self._time_limit(rows, n_columns)
@@ -171,7 +171,7 @@ class TargetMachine(KernelMachine):
         return rank, size
 
     def _landmarks_to_spare(self, rows: RowBlocks) -> int | None:
-        """Return how many landmarks are asked for; None where only a factor will do, however many they are."""
+        """Return the requested number of landmarks; None if the machine needs a factor for any number."""
         if self.n_components is not None or isinstance(self.n_landmarks, str) or not self._kernel().has_coordinates:
             return None
         _, m = resolve_sizes(None, self.n_landmarks, rows.shape[0])
@@ -189,15 +189,15 @@ class TargetMachine(KernelMachine):
 
     @property
     def metric_(self) -> Array:
-        """The metric of the kernel: a scale for each column, or the matrix M of ``(x − z)ᵀ M (x − z)``."""
+        """The metric of the kernel: a scale per column, or the matrix M of ``(x − z)ᵀ M (x − z)``."""
         root = self._fitted_root()
         return root if root.ndim == 1 else root @ root.T
 
     @property
     def feature_importances_(self) -> Array:
-        """The share of each column in the distances of the metric, whatever its unit; they sum to 1.
+        """The share of each column in the distances of the metric, independent of its unit; they sum to 1.
 
-        It is the diagonal of M times the variance of the column, as the landmarks have it.
+        This is the diagonal of M times the variance of the column over the landmarks.
         """
         root = self._fitted_root()
         weights = root**2 if root.ndim == 1 else np.square(root).sum(axis=1)
@@ -218,19 +218,19 @@ class TargetMachine(KernelMachine):
     def _check_X_y(
         self, X: RowsLike, y: TargetLike, sample_weight: TargetLike = None, *, reset: bool = True
     ) -> Checked:
-        """Return the rows with a target of numbers and weights, all checked."""
+        """Return the rows with a numeric target and weights, all checked."""
         return check_target(self._check_X(X, reset=reset), y, sample_weight, numeric=True, owner=self)
 
     def _draw(self, rows: RowBlocks, groups: TargetLike) -> Draw:
-        """Return which rows of the fit are left out afterwards, for intervals, sets and probabilities."""
+        """Return the rows of the fit that are left out afterwards, for intervals, sets and probabilities."""
         return Draw.of(rows, groups, coordinates=self._kernel().has_coordinates)
 
     def unlike(self, X: RowsLike, rate: float = 0.01, *, diag: TargetLike = None) -> Emitted:
         """Return which rows are unlike those of the fit, shape (n,): do not rely on predictions for them.
 
-        A row is unlike if the variance of a Gaussian process with this kernel at the row is larger than at all but a
-        share ``rate`` of the rows of the fit, each left out itself. At most that share of new rows of the same kind is
-        reported. ``diag`` is as in :meth:`residual`.
+        A row is unlike if the variance of a Gaussian process with this kernel is larger there than at all but a
+        fraction ``rate`` of the rows of the fit, each left out. At most that fraction of new rows from the same
+        distribution is reported. ``diag`` is as in :meth:`residual`.
         """
         check_is_fitted(self)
         rate = check_share(rate, "rate")
@@ -240,7 +240,7 @@ class TargetMachine(KernelMachine):
         return self._emit(rows, function, None, np.bool_, label="unlike")
 
     def _judged(self, X: RowsLike, y: TargetLike, weight: TargetLike) -> tuple[Any, Any]:
-        """Return the target and the weights that a score takes: those given, or those inside the rows X."""
+        """Return the target and weights for a score: those given, or those in the rows X."""
         if isinstance(X, RowBlocks) and X.has_weight and weight is None:
             weight = gather_weight(X, self._engine(X))
         if y is not None:
@@ -255,7 +255,7 @@ class TargetMachine(KernelMachine):
         return gather_target(rows, self._engine(rows)), weight
 
     def _raw_predict(self, X: RowsLike, link: Link | None = None, *, out: OutPath = None) -> Emitted:
-        """Return the fitted functions at the rows of X, shape (n, t), or what a link makes of them: one pass."""
+        """Return the fitted functions at the rows of X, shape (n, t), transformed by ``link`` if given: one pass."""
         rows = self._check_X(X, reset=False)
         fitted, coefficients, intercept = self.map_, self.landmark_coef_, self.intercept_
         training, product = vars(self).get("training_rows_"), None
@@ -276,19 +276,19 @@ class TargetMachine(KernelMachine):
 
 
 def here(values: Any) -> Any:
-    """Return what a Dask collection holds, and anything else as it is: lengths of partitions may be unknown."""
+    """Compute a Dask collection, whose partitions may have unknown lengths; return anything else unchanged."""
     return np.asarray(values.compute()) if is_dask_collection(values) else values
 
 
 class KernelRegressor(MultiOutputMixin, RegressorMixin, TargetMachine):
-    """Base of the machines for numbers; a fit says in ``_one_target`` whether predictions have one column."""
+    """Base of the regressors; a fit sets ``_one_target`` if predictions have one column."""
 
     _one_target: bool
 
     def predict(self, X: RowsLike, *, out: OutPath = None) -> Emitted:
         """Return the fitted function at the rows of X, shape (n,) or (n, t).
 
-        With ``out``, a path, the values are streamed there (n × t), as by :meth:`nystrom.Nystroem.transform`.
+        With ``out``, a path, the values are streamed there (n × t), as in :meth:`nystrom.Nystroem.transform`.
         """
         values = self._raw_predict(X, out=out)
         if out is not None:
@@ -296,20 +296,20 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, TargetMachine):
         return values[:, 0] if self._one_target else values
 
     def predict_interval(self, X: RowsLike, coverage: float = 0.9) -> Emitted:
-        """Return intervals that hold the targets of new rows with a probability of ``coverage``.
+        """Return intervals that contain the targets of new rows with probability ``coverage``.
 
-        The first call leaves rows of a sample out of the fit, in closed form, and looks at their errors; no row is
-        fitted again. Up to 250 rows this is the jackknife+, and the intervals hold at least 2 ``coverage`` − 1 of the
-        targets whatever their distribution, and close to ``coverage`` in practice. Widths follow the size of errors
-        near a row where that varies. The rows must be exchangeable; where there are several of one subject, give
-        ``groups`` to :meth:`fit`.
+        The first call leaves a sample of rows out of the fit, in closed form, and uses their errors; nothing is fitted
+        again. Up to 250 rows this is the jackknife+: the intervals contain at least 2 ``coverage`` − 1 of the targets
+        for any distribution, and close to ``coverage`` in practice. The width follows the local size of the errors if
+        that varies. The rows must be exchangeable; if there are several rows per subject, give ``groups`` to
+        :meth:`fit`.
 
         Parameters
         ----------
         X : rows
             Any rows.
         coverage : float
-            Between 0 and 1. With too few rows for it, the ends are infinite.
+            Between 0 and 1. If there are too few rows for it, the ends are infinite.
 
         Returns
         -------
@@ -318,7 +318,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, TargetMachine):
 
         Notes
         -----
-        Cost: the first call O(s m (p + r) + r³) for a sample of s rows, at most 2,000; then that of :meth:`predict`.
+        Cost: O(s m (p + r) + r³) for the first call, with a sample of s ≤ 2,000 rows; then that of :meth:`predict`.
 
         Examples
         --------
@@ -350,7 +350,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, TargetMachine):
         return ends if self._one_target else ends.reshape(-1, t, 2)
 
     def score(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> float:
-        """Return R² of the predictions; y may be None where the rows hold it."""
+        """Return R² of the predictions; y may be None if the rows contain it."""
         for values, name in ((y, "y"), (sample_weight, "sample_weight")):
             if values is not None:
                 require_numbers(values, name, "a score needs numbers. Convert them.")
@@ -360,7 +360,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, TargetMachine):
 
 @dataclass(frozen=True)
 class ClassTarget:
-    """Rows with classes, checked: the number of the class of each, the weights with those of the classes."""
+    """Rows with classes, checked: class numbers, and weights that include those of the classes."""
 
     rows: RowBlocks
     codes: Array
@@ -377,7 +377,7 @@ class ClassTarget:
 
     @property
     def results(self) -> dict[str, Any]:
-        """What a fit stores of them."""
+        """The attributes that a fit stores for them."""
         return {"classes_": self.classes, "_class_weights": self.class_weights}
 
 
@@ -389,7 +389,7 @@ class KernelClassifier(ClassifierMixin, TargetMachine):
     _class_weights: Array | None
 
     def _check_X_classes(self, X: RowsLike, y: TargetLike, sample_weight: TargetLike) -> ClassTarget:
-        """Return the rows, the number of the class of each, and the weights."""
+        """Return the rows, the class number of each, and the weights."""
         rows = self._check_X(X, reset=True)
         checked = check_target(rows, y, sample_weight, numeric=False, multi_output=False, owner=self)
         rows, found, weight = checked.rows, checked.y, checked.weight
@@ -403,21 +403,21 @@ class KernelClassifier(ClassifierMixin, TargetMachine):
             emphasis = _emphasis(self.class_weight, found, weight)
             balance = emphasis(found)
             weight = balance if weight is None else weight * balance
-        # A row of weight 0 is left out, and so is a class that has no other rows.
+        # Rows of weight 0 are ignored, and so are classes with no other rows.
         classes = np.unique(found if weight is None else found[weight > 0])
         if len(classes) < 2:
             raise ValueError(
                 f"y must hold at least 2 classes; got {len(classes)} class, {classes.tolist()}, in rows of positive "
                 f"weight: there is nothing to tell apart."
             )
-        # What a row of each class weighs when it is there once.
+        # Weight of one repetition of a row of each class.
         class_weights = None if emphasis is None else emphasis(classes)
         return ClassTarget(rows, _numbers_of(found, classes), weight, classes, class_weights)
 
     def decision_function(self, X: RowsLike, *, out: OutPath = None) -> Emitted:
-        """Return the fitted functions: of the second class, shape (n,), if there are two; else of all, (n, c).
+        """Return the fitted functions: for two classes that of the second, shape (n,); else of all, shape (n, c).
 
-        With ``out``, a path, they are streamed there, as by :meth:`nystrom.Nystroem.transform`.
+        With ``out``, a path, they are streamed there, as in :meth:`nystrom.Nystroem.transform`.
         """
         values = self._raw_predict(X, out=out)
         if out is not None:
@@ -427,7 +427,7 @@ class KernelClassifier(ClassifierMixin, TargetMachine):
     def predict(self, X: RowsLike, *, out: OutPath = None) -> Emitted:
         """Return the class of each row; lazy if X is a Dask collection.
 
-        With ``out``, a path, the classes are streamed there, as by :meth:`nystrom.Nystroem.transform`; they must be
+        With ``out``, a path, the classes are streamed there, as in :meth:`nystrom.Nystroem.transform`; they must be
         numbers.
         """
         if out is not None:
@@ -455,21 +455,21 @@ class KernelClassifier(ClassifierMixin, TargetMachine):
     def predict_proba(self, X: RowsLike, *, out: OutPath = None) -> Emitted:
         """Return the probability of each class, in the order of ``classes_``, shape (n, c).
 
-        They are learned from the scores of rows that are left out of the fit in closed form, when probabilities are
-        first asked for; see :class:`nystrom.conformal.ClassLink`. Classes have the frequencies of the rows, whatever
-        ``class_weight`` says; without it, the most probable class is that of :meth:`predict`. ``out`` is as there.
+        The first call learns them from the scores of rows that are left out of the fit in closed form; see
+        :class:`nystrom.conformal.ClassLink`. They match the class frequencies of the rows for any ``class_weight``;
+        without it, the most probable class is that of :meth:`predict`. ``out`` is as in :meth:`predict`.
         """
         check_is_fitted(self)
         known = calibrate(self, "predict_proba")
         return self._raw_predict(X, Link("probabilities", known.probabilities, len(self.classes_)), out=out)
 
     def predict_set(self, X: RowsLike, coverage: float = 0.9) -> Emitted:
-        """Return sets of classes that hold the class of a new row with a probability of ``coverage``.
+        """Return sets of classes that contain the class of a new row with probability ``coverage``.
 
-        A class is in the set if its probability is above a threshold, which the same share of rows reaches with their
-        own class when they are left out of the fit (the least ambiguous set; there is no randomisation). A set has
-        several classes where a row may be of any of them. It is empty where no class is probable enough, which
-        happens if the classifier is right more often than ``coverage``.
+        A class is in the set if its probability is above a threshold, which that share of the left-out rows reaches
+        with their own class (the least ambiguous set, without randomisation). A set has several classes if a row may
+        belong to any of them. It is empty if no class is probable enough, which happens if the classifier is right more
+        often than ``coverage``.
 
         Parameters
         ----------
@@ -493,21 +493,21 @@ class KernelClassifier(ClassifierMixin, TargetMachine):
         return self._raw_predict(X, Link(f"sets {coverage}", function, len(self.classes_), np.bool_))
 
     def calibration_error(self) -> float:
-        """Return the expected calibration error: how far confidence and accuracy of left-out rows differ, on average.
+        """Return the expected calibration error: the mean difference between confidence and accuracy of left-out rows.
 
-        It is that of :meth:`predict_proba`, over bins of rows of like confidence; below 0.02 is good.
+        Measured for :meth:`predict_proba`, over bins of rows of similar confidence; below 0.02 is good.
         """
         check_is_fitted(self)
         return float(calibrate(self, "calibration_error").calibration_error)
 
     def score(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> float:
-        """Return the share of rows classified rightly; y may be None where the rows hold it."""
+        """Return the fraction of rows classified correctly; y may be None if the rows contain it."""
         truth, weight = self._judged(X, y, sample_weight)
         return float(accuracy_score(here(truth), here(self.predict(X)), sample_weight=here(weight)))
 
 
 def _numbers_of(y: Array, classes: Array) -> Array:
-    """Return the number of each row's class in as few bytes as hold it; a class of weight 0 has the last number."""
+    """Return the class number of each row in the smallest integer dtype; a class of weight 0 has the last number."""
     numbers = np.empty(len(y), np.min_scalar_type(-len(classes)))
     for start in range(0, len(y), _ROWS_AT_A_TIME):
         piece = slice(start, start + _ROWS_AT_A_TIME)
@@ -516,7 +516,7 @@ def _numbers_of(y: Array, classes: Array) -> Array:
 
 
 def _emphasis(class_weight: ClassWeight, y: Array, weight: Array | None) -> Callable[[Array], Array]:
-    """Return the function from classes to their weights; "balanced" makes all count alike, as their rows weigh."""
+    """Return the function from classes to their weights; "balanced" gives all classes the same total weight."""
     classes, codes = np.unique(y, return_inverse=True)
     if isinstance(class_weight, str) and class_weight == "balanced":
         masses = np.bincount(codes, weight)
@@ -529,7 +529,7 @@ def _emphasis(class_weight: ClassWeight, y: Array, weight: Array | None) -> Call
 
 
 def _given_weights(class_weight: object, classes: Array) -> Array:
-    """Return the weight of each class in a dict, 1 for those it does not name."""
+    """Return the weight of each class in a dict, 1 for classes it does not name."""
     if not isinstance(class_weight, dict):
         raise ValueError(
             f"class_weight must be 'balanced', a dict from classes to weights, or None; got {class_weight!r}."
@@ -537,7 +537,7 @@ def _given_weights(class_weight: object, classes: Array) -> Array:
     for name, weight in class_weight.items():
         check_tolerance(weight, f"class_weight[{name!r}]")
     known = classes.tolist()
-    # A class with a weight may have no row here, as in a part of the rows; but then every other must be named too.
+    # A class with a weight may have no row in a subset; but then every class with rows must have a weight.
     unknown = [name for name in class_weight if name not in known]
     if unknown and not all(name in class_weight for name in known):
         raise ValueError(f"class_weight names {unknown[0]!r}, which is no class of y; its classes are {known}.")
@@ -545,6 +545,6 @@ def _given_weights(class_weight: object, classes: Array) -> Array:
 
 
 def _classes_of(values: Array, classes: Array) -> Array:
-    """Return the class that the fitted functions of each row name."""
+    """Return the class of each row, given its fitted functions."""
     codes = (values > 0).astype(np.intp) if values.ndim == 1 else values.argmax(axis=1)
     return np.asarray(classes[codes])

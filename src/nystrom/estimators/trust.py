@@ -1,7 +1,7 @@
-"""What a fit keeps so that its answers can be trusted: rows that are left out afterwards, and what follows from them.
+"""Left-out rows of a fit, and the intervals, sets and probabilities that they calibrate.
 
-A fit keeps a sample of at most 2,000 rows, which costs no pass. Intervals, sets and probabilities are computed when
-they are first asked for, or when the model is saved; the sample is then given up for some numbers per row.
+A fit keeps a sample of at most 2,000 rows, without a further pass. Intervals, sets and probabilities are computed on
+first use, or when the model is saved; a few numbers per row then replace the sample.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from nystrom.rows.sparse import join_arrays, stack_rows
 from nystrom.solvers.losses import Logistic, Loss, Multinomial
 from nystrom.types import Array, Matrix, TargetLike
 
-# Rows that are left out: a coverage of 90 % is then met to 0.7 % (one deviation).
+# Largest number of left-out rows: a coverage of 90 % is then accurate to 0.7 % (one standard deviation).
 SAMPLE_ROWS = 2000
-# Wide rows are fewer, so that a model holds at most this many bytes of them; but no fewer than these.
+# Wide rows are limited to this many bytes in the model; but at least this many rows are kept.
 _SAMPLE_BYTES = 32 * 2**20
 _LEAST_ROWS = 500
-# Up to this many rows, intervals are those of the jackknife+. Above, leaving one row out moves a prediction by less
-# than 1 % of the interval's width.
+# Up to this many rows, intervals use the jackknife+. With more, leaving out one row changes a prediction by less than
+# 1 % of the interval's width.
 JACKKNIFE_ROWS = 250
-# Landmarks that leverages are estimated with where the fit has no factor.
+# Landmarks for estimating leverages if the fit has no factor.
 _FEW_LANDMARKS = 1000
-# Intervals of this many rows are found at a time.
+# Rows whose intervals are computed at a time.
 TILE_ROWS = 512
-# A coverage with the deviations of its band under a normal distribution, and by how much a band may fall short.
+# A coverage with its half-width in normal deviations, and the shortfall in coverage above which a band is too narrow.
 _BAND = (0.9, 1.6449)
 _BAND_SHORT = 0.05
 _EPS = float(np.finfo(np.float64).eps)
@@ -56,31 +56,31 @@ _UNKNOWN = (
 
 @dataclass(frozen=True)
 class Sample:
-    """Some rows of a fit, and the objective that the fit has minimised.
+    """Some rows of a fit, and the objective that the fit minimised.
 
     Attributes
     ----------
     X : matrix (s, p)
     target : array (s, t) or (s,)
-        As the loss takes it.
+        In the form that the loss takes.
     codes : array (s,) or None
-        The classes.
+        The class numbers.
     weight, once, times : arrays (s,)
-        The weight of each row in the objective, what of it is left out, and how many rows it counts as.
+        The weight of each row in the objective, the weight that is left out, and the number of rows it counts as.
     groups : array (s,)
         The number of each row's group, from 0.
     diagonal : array (s,) or None
-        k(x, x), where the rows alone do not tell.
+        k(x, x), if it cannot be computed from the rows.
     complete : bool
-        Whether these are all rows of the fit, but for those of weight 0.
+        Whether these are all rows of the fit, except those of weight 0.
     n_rows : int
-        Rows of the fit.
+        Number of rows of the fit.
     loss : Loss or None
-        None is half the square.
+        None is half the squared error.
     penalty : float
-        Times half the squared norm of the function.
+        Multiplied by half the squared norm of the function.
     tuned : bool
-        Whether the penalty was chosen by the rows.
+        Whether the penalty was chosen on the rows.
     """
 
     X: Matrix
@@ -101,18 +101,18 @@ class Sample:
 
     @property
     def counts(self) -> tuple[Array, float]:
-        """How often each row counts among scores, and how many rows these count as."""
+        """The weight of each row among the scores, and the effective number of rows."""
         times, n_groups = self.times, int(self.groups.max()) + 1
-        # A regularisation chosen by the same rows fits them better than new ones, by about one row more.
+        # A penalty chosen on the same rows fits them better than new rows, by about one row.
         rows = 1 + self.tuned
         if n_groups == len(self.groups):
-            # Weights are repetitions; unless they are so small that only their ratios can be meant.
+            # Weights are repetitions, unless they are so small that only their ratios can be meant.
             return times, max(float(times.sum()), float(times.sum() ** 2 / np.square(times).sum())) / rows
         return times / np.bincount(self.groups, times)[self.groups], n_groups / rows
 
 
 class WatchedRows(BlockwiseRows):
-    """Rows in a file, of which some are kept when a pass reads them."""
+    """Rows in a file, some of which are kept when a pass reads them."""
 
     def __init__(self, rows: RowBlocks, numbers: Array, found: list[dict[int, Block]] | None = None) -> None:
         self._pieces: dict[int, Block] = {}
@@ -137,7 +137,7 @@ class WatchedRows(BlockwiseRows):
         return self.rows.target_dtype()
 
     def kept(self) -> Block | None:
-        """Return the rows with the numbers; None unless one pass has read all of them."""
+        """Return the rows with the given numbers; None unless one pass has read all of them."""
         for pieces in self._found:
             parts = [pieces[start] for start in sorted(pieces)]
             if sum(part.X.shape[0] for part in parts) == len(self._numbers):
@@ -148,7 +148,7 @@ class WatchedRows(BlockwiseRows):
 
 @dataclass(frozen=True)
 class Draw:
-    """The rows of a fit that are kept: their numbers and groups, and the rows to fit to, which note them."""
+    """The rows of a fit that are kept: their numbers and groups, and the rows to fit to, which record them."""
 
     rows: RowBlocks
     numbers: Array
@@ -158,7 +158,7 @@ class Draw:
 
     @classmethod
     def of(cls, rows: RowBlocks, groups: TargetLike, *, coordinates: bool) -> Draw:
-        """Draw rows at random, or whole groups of them; without ``coordinates`` a row holds its kernel values."""
+        """Draw random rows, or whole groups of them; without ``coordinates`` a row contains its kernel values."""
         n, p = rows.shape
         row_bytes = 1 if rows.is_sparse else p * rows.dtype.itemsize
         most = int(np.clip(_SAMPLE_BYTES // row_bytes, _LEAST_ROWS, SAMPLE_ROWS))
@@ -191,9 +191,9 @@ class Draw:
         codes: Array | None = None,
         class_weights: Array | None = None,
     ) -> Held:
-        """Return the sample after the fit: no pass but on a cluster; y and weight are None where the rows hold them.
+        """Return the sample after the fit; takes a pass only on a cluster. None: the rows contain y, or the weight.
 
-        ``whole`` says that weights are no repetitions, as those by the noise of a row are none.
+        ``whole`` says that weights are not repetitions, such as those from the noise of each row.
         """
         numbers, rows = self.numbers, self.rows
         found = rows.kept() if isinstance(rows, WatchedRows) else None
@@ -242,7 +242,7 @@ def _check_groups(groups: Any, n: int) -> Array:
 
 
 class Held:
-    """The sample of a fit; after it was used, what has become of it."""
+    """The sample of a fit, or the scores computed from it."""
 
     def __init__(self, sample: Sample | None = None, result: ErrorScores | ClassScores | None = None) -> None:
         self.sample, self.result = sample, result
@@ -250,23 +250,23 @@ class Held:
 
 @dataclass(frozen=True)
 class ErrorScores:
-    """Errors of left-out rows, over the size of errors near them; with what gives that size at any row.
+    """Errors of left-out rows divided by the local size of errors, and the function for that size.
 
     Attributes
     ----------
     scores : array (s, t)
     weight : array (s,)
-        How often each counts.
+        Weight of each score.
     count : float
-        How many rows they count as.
+        Effective number of rows.
     novelty, penalty : array (s,), float
         See :meth:`nystrom.estimators.targets.TargetMachine.unlike`.
     scale_coef, scale_intercept : arrays (m, t), (t,)
-        The logarithm of the size is ``k(x, Z) @ scale_coef + scale_intercept``.
+        The logarithm of the local size is ``k(x, Z) @ scale_coef + scale_intercept``.
     groups : array (s,)
         The number of each row's group.
     shift_coef, shift_intercept : arrays (t, m, groups), (t, groups), or None
-        What leaving out a group adds to a prediction, of fits to few rows.
+        Change of a prediction when a group is left out, for fits to few rows.
     """
 
     scores: Array
@@ -310,7 +310,7 @@ class ErrorScores:
 
 @dataclass(frozen=True)
 class ClassScores:
-    """One minus the probability of the class of left-out rows, and how scores become probabilities.
+    """One minus the probability of the class of each left-out row, and the link from scores to probabilities.
 
     Attributes
     ----------
@@ -356,12 +356,12 @@ def _require_numbers(scores: Any) -> None:
 
 
 def by_class(scores: Array) -> Array:
-    """Return scores of all classes, also of two."""
+    """Return scores of all classes, also for two classes."""
     return np.hstack([-scores, scores]) if scores.shape[1] == 1 else scores
 
 
 def calibrate(machine: Any, what: str) -> Any:
-    """Return the scores of the left-out rows of a machine, computed when they are first asked for.
+    """Return the scores of the left-out rows of a machine, computed on first use.
 
     Cost: O(s m (p + r) + r³) for a sample of s rows.
     """
@@ -422,7 +422,7 @@ def _scores_of(machine: Any, sample: Sample) -> ErrorScores | ClassScores:
 
 
 def _warn_if_narrow(errors: Array, weight: Array) -> None:
-    """Warn where a Gaussian process is too sure of itself: errors of left-out rows, in its own deviations."""
+    """Warn if a Gaussian process is overconfident, judged by errors of left-out rows in units of its deviations."""
     inside = float(np.average((np.abs(errors) <= _BAND[1]).mean(axis=1), weights=weight))
     if inside < _BAND[0] - _BAND_SHORT:
         warn_caller(
@@ -447,10 +447,10 @@ def _class_scores(scores: Array, sample: Sample, codes: Array, common: dict[str,
 
 @dataclass(frozen=True)
 class _Basis:
-    """Features of a sample, the sums of all rows' features, and what else adds to leverages.
+    """Features of a sample, moments of the features of all rows, and further terms of the leverages.
 
-    ``projection`` (m, r) makes features of kernel values with the landmarks of ``machine.map_``. With an intercept phi
-    has a last column of ones.
+    ``projection`` (m, r) turns kernel values with the landmarks of ``machine.map_`` into features. With an intercept,
+    phi has a last column of ones.
     """
 
     phi: Array
@@ -473,7 +473,7 @@ class _Basis:
         elif sample.complete:
             projection = fitted.projection
         else:
-            # Some landmarks stand for the rows: the estimator of ridge leverage scores by sampling.
+            # Landmarks represent the rows: the sampling estimator of ridge leverage scores.
             m = len(fitted.landmarks)
             few = np.linspace(0, m - 1, min(_FEW_LANDMARKS, m)).astype(int)
             points = Landmarks(fitted.landmarks.points[few], None)
@@ -494,7 +494,7 @@ class _Basis:
         return cls(phi, projection, moments, beyond, diagonal)
 
     def hessian(self, sample: Sample, curvature: Array) -> Array:
-        """Return the second derivatives of the objective of one score."""
+        """Return the Hessian of the objective for one score."""
         q, r = self.phi.shape[1], self.projection.shape[1]
         if self.moments is None or (sample.complete and sample.loss is not None):
             H = (self.phi * (sample.weight * curvature)[:, None]).T @ self.phi
@@ -504,12 +504,12 @@ class _Basis:
 
 
 def _moments(gram: Array, mean: Array, weight: float) -> Array:
-    """Return the second moments of features with a constant beside them."""
+    """Return the second moments of features with an added constant column."""
     return np.block([[gram, weight * mean[:, None]], [weight * mean[None], np.array([[weight]])]])
 
 
 def _novelty(fitted: FeatureMap, X: Matrix, penalty: float, diagonal: Array, *, left_out: bool) -> Array:
-    """Return the variance of f at rows as a share of k(x, x): 1 for rows unlike any seen."""
+    """Return the variance of f at rows relative to k(x, x): 1 for rows unlike any in the fit."""
     phi = np.square(np.asarray(to_host(fitted.evaluate(X)), dtype=np.float64) @ fitted.projection)
     unknown = np.maximum(diagonal - phi.sum(axis=1), 0.0)
     if isinstance(fitted, NystromMap):
@@ -519,7 +519,7 @@ def _novelty(fitted: FeatureMap, X: Matrix, penalty: float, diagonal: Array, *, 
 
 
 def is_unlike(fitted: FeatureMap, known: ErrorScores | ClassScores, rate: float) -> Callable[[Block], Array]:
-    """Return the function from blocks to whether rows are unlike all but a share of the left-out rows."""
+    """Return the function from blocks to whether rows are unlike all but a fraction of the left-out rows."""
     most = float(conformal_quantile(known.novelty, known.weight, 1 - rate, known.count))
 
     def function(block: Block) -> Array:

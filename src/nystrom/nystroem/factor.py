@@ -184,7 +184,7 @@ class NystromMap(FeatureMap):
     statistics : Statistics
         Of the fold, for the features ``k(x, Z) T``: enough to merge maps, centre them or solve for a target.
     rank : int or None
-        The rank asked for.
+        The requested rank.
     """
 
     landmarks: Landmarks
