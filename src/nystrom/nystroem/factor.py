@@ -170,7 +170,7 @@ class NystromMap(FeatureMap):
     Attributes
     ----------
     landmarks : Landmarks
-        Z, and the row numbers where the landmarks are rows.
+        Z, and their row numbers if the landmarks are rows.
     kernel : Kernel
         The kernel, all its parameters numbers.
     projection : array (m, r)

@@ -29,8 +29,8 @@ _PANEL = 1024
 _SHIFTS = (1.0, 1e1, 1e3, 1e5)
 # Error of a kernel value, in multiples of the relative precision.
 _VALUE_ERROR = 4.0
-# Fraction of the mean that is subtracted with an intercept. Subtracting all of it would remove constant functions,
-# which the data do not if rows differ from their landmarks: the equations would be singular there except for λ.
+# Fraction of the mean that is subtracted with an intercept. Subtracting all of it would remove constant functions, of
+# which rows away from their landmarks retain a part: the equations would be singular there except for λ.
 _CENTRED_SHARE = 0.9
 
 
