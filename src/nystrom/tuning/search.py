@@ -229,7 +229,7 @@ def learn_kernel(passes: Passes, space: Space, rng: np.random.Generator) -> Lear
     With fewer than 20 rows the first kernel is kept. A learned metric is used only if it beats the plain one on the
     held-out rows by more than 1.5 standard errors of the difference, and by more than 1 at the same width. Without a
     learned metric, another width needs a gain of 3 standard errors, or 1 with ``any_width``. Every change must also
-    gain in larger fits, and must not lower held-out accuracy.  Cost: at most one pass over the rows; then one or two
+    gain in larger fits, and must not lower held-out accuracy. Cost: at most one pass over the rows; then one or two
     dozen small fits, for any number of rows.
     """
     n = passes.rows.shape[0]
