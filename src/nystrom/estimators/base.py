@@ -199,7 +199,7 @@ class KernelMachine(BaseEstimator):
             self._check_parameters()
         elif "map_" not in vars(self):
             check_is_fitted(self)  # says so in scikit-learn's words
-        kernel = self._kernel() if reset else self.kernel_
+        kernel = self._kernel() if reset else self.map_.kernel
         # After a fit to series of different lengths, a list of series of one length is not a matrix.
         listed = kernel.of_objects and isinstance(X, (list, tuple))
         rows = object_rows(X) if listed else as_blocks(X, owner=self, objects=kernel.takes_objects)
