@@ -45,8 +45,16 @@ def test_classes(n_classes):
 
 
 def test_scores_without_probabilities_give_an_auc_and_no_log_loss():
+    class ScoresAlone:
+        def __init__(self, fitted):
+            self.classes_, self.predict, self.decision_function = (
+                fitted.classes_,
+                fitted.predict,
+                fitted.decision_function,
+            )
+
     y = np.digitize(NOISY, [-0.5, 0.9])
-    model = nystrom.KernelRidgeClassifier(n_landmarks=40, random_state=0).fit(ROWS, y)
+    model = ScoresAlone(nystrom.KernelRidgeClassifier(n_landmarks=40, random_state=0).fit(ROWS, y))
     found = judged(model, ROWS, y).result()
     areas = [metrics.roc_auc_score(y == k, model.decision_function(ROWS)[:, k]) for k in range(3)]
     assert found["AUC"] == pytest.approx(np.mean(areas), abs=2e-4)

@@ -171,7 +171,7 @@ class Importance:
     def __repr__(self) -> str:
         head = f"{self.score_name} {self.score:.4f} on {self.n_rows:,} rows; loss when a column is shuffled:"
         width = max(map(len, self.columns))
-        shares = "" if self.metric is None else "   metric's share (follows units)"
+        shares = "" if self.metric is None else "   metric's share"
         lines = [
             f"{self.columns[j]:<{width}} {self.values[j]:8.4f}  [{self.low[j]:.4f}, {self.high[j]:.4f}]"
             + ("" if self.metric is None else f"   {self.metric[j]:.3f}")

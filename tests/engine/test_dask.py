@@ -278,15 +278,13 @@ def test_nan_is_found_on_the_cluster_and_named_by_its_row(client, X, landmarks, 
         make(landmarks).fit(lazy if known else lazy[lazy[:, 0] > -np.inf])
 
 
-def test_nan_in_a_lazy_result_of_unknown_chunks_is_named_by_chunk_and_row(client, X):
+def test_nan_in_a_lazy_result_of_unknown_chunks_is_named_by_row(client, X):
     fitted = make().fit(X)
     X[1234, 3] = np.nan
     _, lazy = in_memory_and_on_cluster(X, "dense")
     with pytest.raises(ValueError, match=r"NaN \(first in row 1234\)"):
         fitted.transform(lazy).compute()
-    with pytest.raises(
-        ValueError, match=rf"NaN \(first in row {1234 - CHUNK} of chunk 1, whose first row has number 0"
-    ):
+    with pytest.raises(ValueError, match=r"NaN \(first in row 1234\)"):
         fitted.transform(lazy[lazy[:, 0] > -np.inf]).compute()
 
 

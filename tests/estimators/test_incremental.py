@@ -151,7 +151,7 @@ def test_fits_that_do_not_belong_together_do_not_merge() -> None:
     with pytest.raises(ValueError, match="class_weight='balanced' takes from the rows of each"):
         balanced.merge(balanced)
     way_back = KernelPCA(2, gamma=0.3, landmarks=Z, fit_inverse_transform=True).fit(X)
-    with pytest.raises(ValueError, match="fit_inverse_transform=True reads the rows again"):
+    with pytest.raises(ValueError, match="fit_inverse_transform=True reads all rows again"):
         way_back.merge(way_back)
     with pytest.raises(ValueError, match="compute_dual=True needs all rows at once"):
         KernelRidge(alpha=1.0, compute_dual=True).partial_fit(X, y)

@@ -117,8 +117,8 @@ def test_weights_are_repetitions(make):
 @pytest.mark.parametrize("make", [KernelLogisticRegression, KernelSVC])
 def test_balanced_classes_are_weights(make):
     weight = len(X) / (3 * np.bincount(THREE))
-    balanced = make(class_weight="balanced", **EXACT).fit(X, THREE)
-    weighted = make(**EXACT).fit(X, THREE, weight[THREE])
+    balanced = make(1.0, class_weight="balanced", **EXACT).fit(X, THREE)
+    weighted = make(1.0, **EXACT).fit(X, THREE, weight[THREE])
     np.testing.assert_allclose(scores_of(balanced, X), scores_of(weighted, X), atol=1e-8)
 
 
