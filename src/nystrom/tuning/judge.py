@@ -394,7 +394,7 @@ class _NormalEquations:
     @classmethod
     def of(cls, kernel: Kernel, X: Matrix, Z: Matrix, part: Sample, fit_intercept: bool) -> _NormalEquations:
         weight, y = part.weight, part.y
-        C, W = (np.array(kernel(rows, Z), dtype=np.float64, copy=None) for rows in (X, Z))
+        C, W = (np.asarray(kernel(rows, Z), dtype=np.float64) for rows in (X, Z))
         middle = weight @ C / weight.sum() if fit_intercept else np.zeros(C.shape[1])
         target = weight @ y / weight.sum() if fit_intercept else np.zeros(y.shape[1])
         C -= middle
