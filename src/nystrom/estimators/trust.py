@@ -203,8 +203,8 @@ class Draw:
             found = take_with_targets(rows.with_target(y, weight) if rows.on_cluster else rows, engine, numbers)
         found = replace(found, X=to_host(found.X))
         # Those of a cluster are lazy, and were taken with the rows.
-        y = found.y if y is None or found.y is not None else np.asarray(y[numbers])
-        weight = found.weight if weight is None or found.weight is not None else np.asarray(weight[numbers])
+        y = found.y if y is None or rows.on_cluster else np.asarray(y[numbers])
+        weight = found.weight if weight is None or rows.on_cluster else np.asarray(weight[numbers])
         weight = np.ones(len(numbers)) if weight is None else np.asarray(weight, dtype=np.float64)
         kinds = None if codes is None else codes[numbers].astype(np.intp)
         unit = np.ones(len(numbers)) if class_weights is None or kinds is None else class_weights[kinds]
