@@ -94,7 +94,7 @@ CHOICES = [
     KernelRidge(alpha=1.0, metric="diagonal"),
     KernelRidge(alpha=1.0, metric="auto", kernel="auto"),
     KernelRidgeClassifier(kernel="auto"),
-    KernelRidgeClassifier(metric="auto", class_weight="balanced", selection="gcv"),
+    KernelRidgeClassifier([0.1, 1.0, 10.0], metric="auto", class_weight="balanced", selection="gcv"),
     KernelLogisticRegression("auto", tol=1e-10),
     KernelLogisticRegression([0.1, 1.0, 10.0], tol=1e-10, class_weight="balanced"),
     KernelSVC("auto", tol=1e-10, metric="full"),
