@@ -37,7 +37,7 @@ def draw(path: Path) -> None:
                 color=colour,
             )
     ax.set(xlabel="seconds, fit and features of 60,000 × 784 rows", ylabel="relative error of the kernel matrix")
-    ax.set_title("mnist: error against time, two cores", fontsize=10)
+    ax.set_title(f"mnist: error against time, two cores, version {found[0]['version']}", fontsize=10)
     ax.margins(x=0.3, y=0.15)
     ax.set_xticks(ticks := [0.05, 0.1, 0.2, 0.5, 1.0], list(map(str, ticks)))
     ax.set_yticks(ticks := [0.03, 0.05, 0.1, 0.2, 0.3], list(map(str, ticks)))

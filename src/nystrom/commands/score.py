@@ -16,10 +16,10 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "score",
         help="score a saved model on rows whose target is known",
-        description="Compare predictions with the target. Classes: accuracy, beside that of always naming the most "
+        description="Compare predictions with the target. Classes: accuracy, compared with always naming the most "
         "frequent one; balanced accuracy (the mean recall); AUC (of each class against the others, averaged); log-loss "
         "and calibration error where there are probabilities; recall and precision of each class. Numbers: R², root "
-        "mean square error, beside that of always predicting the mean of these rows; mean absolute error.",
+        "mean square error, compared with always predicting the mean of these rows; mean absolute error.",
         epilog="example: nystrom score houses.nystrom held-out.csv",
     )
     parser.add_argument("model", metavar="MODEL", help="a model file")
