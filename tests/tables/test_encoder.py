@@ -416,12 +416,28 @@ def test_a_word_among_numbers_is_named_wherever_it_stands(at: int, tmp_path: Pat
 
 
 @pytest.mark.parametrize(("form", "text"), [("%d.%m.%Y", "%d.%m.%Y"), ("%m/%d/%Y %H:%M", "%m/%d/%Y 10:30")])
-def test_dates_in_another_form_are_pointed_out(form: str, text: str) -> None:
-    days = pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(0, 900, 7), unit="D")
-    table = {"day": days.strftime(text).tolist(), "x": np.sin(np.arange(len(days)))}
-    with pytest.warns(TableWarning, match=f"looks like dates .say how they are written: date_format='{form}'"):
+@pytest.mark.parametrize("step", [1, 7])
+def test_dates_in_a_common_form_are_read(form: str, text: str, step: int, tmp_path: Path) -> None:
+    days = pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(0, 900, step), unit="D")
+    frame = pd.DataFrame({"day": days.strftime(text), "x": np.sin(np.arange(len(days)))})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    said = TableEncoder(date_format={"day": form}).fit(frame)
+    for table in (frame, tmp_path / "t.csv"):
+        found = TableEncoder().fit(table)
+        assert found.columns_ == said.columns_
+        assert np.array_equal(np.asarray(found.transform(frame)), said.transform(frame))
+
+
+def test_dates_that_may_be_day_or_month_first_are_pointed_out() -> None:
+    days = pd.to_datetime(
+        [f"20{year}-{month:02d}-{day:02d}" for year in (19, 20) for month in (3, 5) for day in (2, 9)]
+    )
+    table = {"day": days.strftime("%d/%m/%Y").tolist(), "x": np.sin(np.arange(len(days)))}
+    with pytest.warns(TableWarning, match="looks like dates .say how they are written: date_format='%m/%d/%Y'"):
         TableEncoder().fit(table)
-    assert TableEncoder(date_format=form).fit(table).columns_[0].kind == "date"
+    with pytest.raises(ValueError, match="dates of 'day' may be written as '%m/%d/%Y' or '%d/%m/%Y': say which"):
+        TableEncoder(types={"day": "date"}).fit(table)
+    assert TableEncoder(date_format="%d/%m/%Y").fit(table).columns_[0].kind == "date"
 
 
 def test_times_without_a_zone_count_as_utc_beside_times_with_one() -> None:

@@ -215,10 +215,15 @@ def _open_table(args: argparse.Namespace, source: Source, scratch: Path) -> _Job
     described = {
         "data": {"name": source.name, "rows": n, "columns": len(encoder.columns_), "encoded": p},
         "encoding": [
-            {"name": c.name, "kind": c.kind, "features": len(c.features), "note": c.note} for c in encoder.columns_
+            {"name": c.name, "kind": c.kind, "features": len(c.features), "note": c.note or _format_note(c)}
+            for c in encoder.columns_
         ],
     }
     return _Job(rows, _make_machine(args, choice, rows), choice, why, described, encoder, labels)
+
+
+def _format_note(column: Any) -> str:
+    return f"written as {column.date_format}" if column.date_format else ""
 
 
 def _open_matrix(args: argparse.Namespace, source: Source) -> _Job:

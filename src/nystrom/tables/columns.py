@@ -22,6 +22,7 @@ from nystrom.tables.text import (
     as_wholes,
     date_hint,
     first_bad,
+    full_date_formats,
     number_hint,
 )
 from nystrom.types import Array
@@ -108,6 +109,8 @@ class Summary:
     iso_too: bool = False
     # Whether the numbers of every batch are distinct.
     distinct: bool = True
+    # Formats, other than the given one and ISO 8601, in which all values so far are dates, with the moments of their days.
+    guessed: dict[str, Moments] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.counts = Counter(self.counts)  # files store it as a dict
@@ -169,6 +172,8 @@ class Summary:
         self.distinct = self.distinct and len(np.unique(numbers)) == len(numbers)
 
     def _add_dates(self, values: ArrowColumn) -> bool:
+        if self.guessed:
+            return self._narrow_formats(values)
         if self.moments["date"].count < self.rows - self.missing:
             return False  # earlier values were numbers
         parse = partial(as_days, date_format=self.date_format)
@@ -177,10 +182,25 @@ class Summary:
         try:
             days = as_days(values, self.date_format)
         except import_arrow().ArrowInvalid:
-            return False
+            if self.moments["date"].count:
+                return False
+            self.guessed = {form: Moments() for form in full_date_formats(as_text(values))}
+            return self._narrow_formats(values)
         self.moments["date"].add(days)
         self.timed = self.timed or bool((days != np.floor(days)).any())
         return True
+
+    def _narrow_formats(self, values: ArrowColumn) -> bool:
+        """Keep the guessed formats in which these values are dates too; return whether one is left."""
+        for form in [*self.guessed]:
+            try:
+                days = as_days(values, form)
+            except import_arrow().ArrowInvalid:
+                del self.guessed[form]
+                continue
+            self.guessed[form].add(days)
+            self.timed = self.timed or bool((days != np.floor(days)).any())
+        return bool(self.guessed)
 
     def _count(self, values: ArrowColumn) -> None:
         maybe_numbers = "number" in self.open_kinds
@@ -357,6 +377,8 @@ class Column:
 def settle(summary: Summary, forced: str | None, max_categories: int, *, codes: bool = False) -> Column:
     """Return the encoding of a column after a complete pass; ``codes`` applies to categories."""
     kind = forced or summary.open_kinds[0]
+    if kind == "date" and len(summary.guessed) > 1 and forced is None:
+        kind = "category"  # day and month, or month and day: the note says how to tell
     missing = summary.missing > 0
     if kind == "drop":
         return Column(summary.name, "left out", note="dropped as asked")
@@ -381,13 +403,15 @@ def settle(summary: Summary, forced: str | None, max_categories: int, *, codes: 
             return Column(summary.name, "left out", note=note)
         note = COUNTS_ROWS if summary.counts_rows else ""
         return Column(summary.name, "number", moments.mean, scale, missing=missing, note=note)
+    date_format = summary.date_format
+    if summary.guessed:
+        date_format, moments = next(iter(summary.guessed.items()))
+        scale = moments.deviation or 1.0
     span = moments.high - moments.low
     cycles = tuple(
         cycle for cycle, (_, least) in _CYCLES.items() if span >= least and (cycle != "day" or summary.timed)
     )
-    return Column(
-        summary.name, "date", moments.mean, scale, missing=missing, cycles=cycles, date_format=summary.date_format
-    )
+    return Column(summary.name, "date", moments.mean, scale, missing=missing, cycles=cycles, date_format=date_format)
 
 
 def _settle_category(summary: Summary, max_categories: int, *, forced: bool, codes: bool) -> Column:

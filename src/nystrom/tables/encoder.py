@@ -59,8 +59,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     drop : list of str or None
         Columns to leave out.
     date_format : str, dict or None
-        Format of dates in text, such as "%d.%m.%Y"; None is ISO 8601. A string is tried on every column, with ISO 8601
-        as the fallback; a dict gives formats by column, as in ``{"born": "%d.%m.%Y"}``.
+        Format of dates in text, such as "%d.%m.%Y"; None is ISO 8601, or the only common format with years of four
+        digits in which all values of a column are dates. A string is tried on every column first; a dict gives formats
+        by column, as in ``{"born": "%d.%m.%Y"}``.
     missing_values : list of str or None
         Words in a CSV file that mean a gap; by default the empty word, NA, N/A, NaN, null, None and "?".
     decimal : "." or "," or None
@@ -73,7 +74,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         What was learned about each column of the table: its kind, numbers, categories.
     target_ : Target or None
         What was learned about the target.
-        n_rows_ : int
+    n_rows_ : int
         Rows seen.
     feature_names_in_ : array of str
         All columns of the table except the target.
@@ -82,8 +83,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     -----
     Rules: a CSV column holds numbers if all its values are numbers; else booleans if all are, else dates if all are,
     else text. A column with fewer than two distinct values is left out with a warning, and so is text that differs in
-    nearly every row. A date
-    becomes days since 1970, and cycles of the year, the week and the day where the dates span them, as sine and cosine.
+    nearly every row. A date becomes days since 1970, and cycles of the year, the week and the day where the dates span
+    them, as sine and cosine.
     A category not seen in the fit is encoded as "other", or as zeros without such a column. Infinite numbers are gaps.
 
     Examples
@@ -203,6 +204,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 columns.append(Column(name, "left out", note="dropped as asked"))
                 continue
             kind = forced.get(name)
+            if kind == "date" and len(summary.guessed) > 1:
+                forms = " or ".join(map(repr, summary.guessed))
+                raise ValueError(f"the dates of {name!r} may be written as {forms}: say which with date_format.")
             if kind in ("number", "boolean", "date") and kind not in summary.open_kinds:
                 shown = "" if summary.stray is None else f": {summary.stray!r} is not a number"
                 raise ValueError(f"types says that {name!r} holds a {kind} in each row, but it does not{shown}.")

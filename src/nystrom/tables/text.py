@@ -222,6 +222,26 @@ _DATE_FORMATS = tuple(
 )  # fmt: skip
 
 
+def full_date_formats(column: ArrowColumn) -> list[str]:
+    """Return the known formats, with years of four digits, in which the first values of a text column are dates.
+
+    Two digits are no proof of a year: 1.2.11 may be a version.
+    """
+    if not is_text(column.type):
+        return []
+    texts = [text.strip() for text in column[:_LOOKED_AT].to_pylist()]
+    return [form for form in _DATE_FORMATS if "%Y" in form and texts and _all_dates(texts, form)]
+
+
+def _all_dates(texts: Sequence[str], form: str) -> bool:
+    try:
+        for text in texts:
+            datetime.strptime(text, form)
+    except ValueError:
+        return False
+    return True
+
+
 def guess_date_format(texts: Sequence[str]) -> str | None:
     """Return the first known format in which all texts are dates, or None.
 
@@ -230,12 +250,7 @@ def guess_date_format(texts: Sequence[str]) -> str | None:
     >>> guess_date_format(["31.1.2020", "1.2.2020"]), guess_date_format(["31.1.2020", "soon"])
     ('%d.%m.%Y', None)
     """
-    for form in _DATE_FORMATS if texts else ():
-        with suppress(ValueError):
-            for text in texts:
-                datetime.strptime(text, form)
-            return form
-    return None
+    return next((form for form in _DATE_FORMATS if texts and _all_dates(texts, form)), None)
 
 
 def date_form(text: str) -> str | None:
