@@ -18,7 +18,7 @@ from nystrom.engine.threads import one_blas_thread
 from nystrom.errors import ErrorEstimate
 from nystrom.estimators import KernelRidge, KernelRidgeClassifier, Nystroem
 from nystrom.exceptions import ApproximationWarning, FewerLandmarksWarning, silenced
-from nystrom.kernels import GammaLike, Gaussian, KernelLike, Laplacian, Matern, Precomputed, make_kernel
+from nystrom.kernels import GammaLike, Gaussian, KernelLike, Laplacian, Matern, make_kernel
 from nystrom.landmarks import SELECTORS as WORDS
 from nystrom.landmarks import LandmarksLike, Selector, make_selector
 from nystrom.rows import array_rows, as_blocks
@@ -239,7 +239,7 @@ def compare(
     for metric in metrics:
         check_choice(metric, "metrics", METRICS)
     rng = make_generator(random_state)
-    pairwise = isinstance(make_kernel(kernel, gamma=gamma), Precomputed)
+    pairwise = not make_kernel(kernel, gamma=gamma).has_coordinates
     X, y = _in_memory(X, y, check_count(most_rows, "most_rows", least=10), n_jobs, rng, pairwise=pairwise)
     seed = random_state if isinstance(random_state, (int, np.integer)) else int(rng.integers(2**31))
     found = _Search(X, y, {"kernel": kernel, "gamma": gamma, "n_jobs": n_jobs}, int(seed), pairwise)

@@ -256,7 +256,7 @@ class Recorder(Silent):
 
 def test_progress_counts_every_row_of_every_pass(client, X, monkeypatch):
     recorder = Recorder()
-    monkeypatch.setattr("nystrom.estimators.pipeline.make_progress", lambda verbose: recorder)
+    monkeypatch.setattr("nystrom.engine.make_progress", lambda verbose: recorder)
     make("sketched-kmeans").fit(in_memory_and_on_cluster(X, "dense")[1])
     assert recorder.passes[0][0] == "sketch"
     assert recorder.passes[-1][0] == "factor"
@@ -407,7 +407,7 @@ def test_a_scheduler_that_closes_is_a_clear_error(X, monkeypatch):
             if label == "sketch" and closing.ident is None:
                 closing.start()
 
-        monkeypatch.setattr("nystrom.estimators.pipeline.make_progress", lambda verbose: Recorder(close))
+        monkeypatch.setattr("nystrom.engine.make_progress", lambda verbose: Recorder(close))
 
         with pytest.raises(ClusterLostError, match="connection to the Dask scheduler was lost during"):
             make("sketched-kmeans").fit(lazy)
@@ -441,7 +441,7 @@ def test_a_worker_killed_in_a_stage_changes_no_bit(X, stage, monkeypatch):
                 killed.append(next(iter(pids.values())))
                 os.kill(killed[0], signal.SIGKILL)
 
-        monkeypatch.setattr("nystrom.estimators.pipeline.make_progress", lambda verbose: Recorder(kill))
+        monkeypatch.setattr("nystrom.engine.make_progress", lambda verbose: Recorder(kill))
 
         remote = make("sketched-kmeans").fit(lazy)
         assert killed

@@ -268,7 +268,7 @@ def test_the_exact_solver_holds_no_features_that_the_budget_has_no_room_for() ->
 
 def test_a_fit_that_this_machine_cannot_hold_is_refused_and_auto_avoids_it(rows: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr("nystrom.engine.memory.machine_memory", lambda: 2e8)
-    monkeypatch.setattr("nystrom.estimators.pipeline.machine_memory", lambda: 2e8)
+    monkeypatch.setattr("nystrom.engine.machine_memory", lambda: 2e8)
     X = np.random.default_rng(0).normal(size=(4000, 3))
     with pytest.raises(MemoryBudgetError, match=r"this machine has 200MB.*solver='cg'"):
         Nystroem(n_components=2, n_landmarks=2000).fit(X)

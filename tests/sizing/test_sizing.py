@@ -102,7 +102,7 @@ def test_machines_of_few_components_take_a_hundred_landmarks_and_features_twice_
 
 
 def test_growth_that_meets_its_limit_says_so(monkeypatch):
-    monkeypatch.setattr("nystrom.estimators.pipeline.Resources.most_landmarks", lambda *_: 150)
+    monkeypatch.setattr("nystrom.engine.Resources.most_landmarks", lambda *_: 150)
     X, y = waves(1500, 25.0)
     with pytest.warns(ApproximationWarning, match="stopped at 150 landmarks"):
         KernelRidge("auto", gamma=50.0, n_landmarks="auto", random_state=0).fit(X, y)

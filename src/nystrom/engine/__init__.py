@@ -5,11 +5,16 @@ Dask is imported only on request or when a Dask collection is given.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from nystrom.devices import ENGINES, named_place
 from nystrom.engine.base import Engine, Mergeable, Sums, TreeMerger
 from nystrom.engine.local import LocalEngine
-from nystrom.engine.progress import Progress, Silent
-from nystrom.engine.threads import blas_threads
+from nystrom.engine.memory import Footprint, fit_footprint
+from nystrom.engine.progress import Progress, Silent, make_progress
+from nystrom.engine.threads import blas_threads, resolve_n_jobs
+from nystrom.machine import machine_memory
 from nystrom.rows.base import RowBlocks
 from nystrom.rows.device import SentRows
 from nystrom.rows.objects import Objects
@@ -21,6 +26,7 @@ __all__ = [
     "LocalEngine",
     "Mergeable",
     "Progress",
+    "Resources",
     "Silent",
     "Sums",
     "TreeMerger",
@@ -30,6 +36,7 @@ __all__ = [
     "place_rows",
 ]
 
+FIT_ADVICE = "Fewer landmarks, or rows opened with a smaller block_rows, need less."
 _NAMES = ("auto", "local", "dask")
 
 
@@ -98,3 +105,54 @@ def make_engine(
     from nystrom.engine import dask
 
     return dask.DaskEngine(n_jobs, progress)
+
+
+@dataclass(frozen=True)
+class Resources:
+    """The resources of a fit: bytes in addition to those in use, threads, and a terminal."""
+
+    max_memory: int | None = None
+    n_jobs: int | None = None
+    verbose: int = 0
+
+    def engine(
+        self,
+        rows: RowBlocks,
+        work: Footprint | Callable[[], Footprint] | None,
+        *,
+        advice: str = FIT_ADVICE,
+        check: bool = False,
+    ) -> Engine:
+        """Return the engine for these rows, with as many threads as ``max_memory`` allows for ``work``.
+
+        Without a limit on the pass, ``work`` is neither used nor called, unless it is to ``check`` the memory of this
+        machine.
+        """
+        progress = make_progress(self.verbose)
+        if self.max_memory is None or work is None or rows.on_cluster:
+            if check and isinstance(work, Footprint) and not rows.on_cluster:
+                work.check_machine()
+            return make_engine(rows, self.n_jobs, progress)
+        work = work() if callable(work) else work
+        threads = work.threads(self.max_memory, resolve_n_jobs(self.n_jobs), advice=advice)
+        return make_engine(rows, threads, progress, room=work.room(self.max_memory, threads))
+
+    def factor_fits(self, rows: RowBlocks, m: int) -> bool:
+        """Whether a factor of m landmarks fits in ``max_memory``, or in the memory of this machine."""
+        budget = self.max_memory or machine_memory()
+        return budget is None or rows.on_cluster or fit_footprint(rows, m).least <= budget
+
+    def most_landmarks(self, rows: RowBlocks, held_bytes: Callable[[RowBlocks, int], int], most: int) -> int:
+        """Return ``most``, the number of rows, or what ``max_memory`` allows, whichever is least.
+
+        ``held_bytes`` returns the bytes that the selection of m landmarks holds.
+        """
+        most = min(most, rows.shape[0])
+        if self.max_memory is None or rows.on_cluster:
+            return most
+        low, high = 1, most
+        while low < high:
+            middle = (low + high + 1) // 2
+            fits = fit_footprint(rows, middle, held_bytes(rows, middle)).least <= self.max_memory
+            low, high = (middle, high) if fits else (low, middle - 1)
+        return low

@@ -442,7 +442,7 @@ def squared_norms(
 
 def _diagonals(rows: RowBlocks, fitted: NystromMap, engine: Engine) -> _Diagonals:
     """Return ``E_ii``, ``K_ii`` and each row's nearest landmark, and ``‖L Lᵀ‖_F²``: one pass (two on a cluster)."""
-    name = rows.name
+    name, here = rows.name, engine.reads_here(rows)
 
     def look(block: Block) -> tuple[Array, Array, Array, Array]:
         require_finite(block.X, name, block.start)
@@ -454,7 +454,7 @@ def _diagonals(rows: RowBlocks, fitted: NystromMap, engine: Engine) -> _Diagonal
 
     def gram_of(phi: Array) -> Array:
         # A cluster sums Gram matrices where they are computed, in a separate pass: only the sum is transferred.
-        return np.zeros((0, 0)) if rows.on_cluster else cross_product(phi, phi).astype(np.float64)
+        return cross_product(phi, phi).astype(np.float64) if here else np.zeros((0, 0))
 
     def gram_alone(block: Block) -> Sums:
         phi = fitted.features(block.X)
@@ -462,7 +462,7 @@ def _diagonals(rows: RowBlocks, fitted: NystromMap, engine: Engine) -> _Diagonal
 
     parts = [part for _, part in engine.map(rows, look, label="diagonal of the error")]
     gram = np.sum([part[3] for part in parts], axis=0)
-    if rows.on_cluster:
+    if not here:
         gram = engine.fold(rows, gram_alone, label="Gram matrix of the features")[0]
     left, diagonal, nearest = (np.concatenate([part[i] for part in parts]) for i in range(3))
     return _Diagonals(left, diagonal, nearest, gram)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from nystrom.engine.base import Engine, Sums
+from nystrom.engine.passes import Passes
 from nystrom.exceptions import ApproximationWarning, warn_caller
 from nystrom.kernels.base import kernel_dtype
 from nystrom.nystroem.factor import NystromMap, landmark_kernel
@@ -224,15 +225,15 @@ _MANY_COLUMNS = 1000
 
 
 def look_at_rows(
-    certificate: Certificate, rows: RowBlocks, fitted: NystromMap, kept: Array | None = None
+    certificate: Certificate, passes: Passes, fitted: NystromMap, kept: Array | None = None
 ) -> Certificate:
     """Return the certificate with the number of rows lost by the rank cut, and lost rows among an even sample.
 
     ``kept`` is k(X, Z) of all rows, if the fit has kept it.
     """
-    n = rows.shape[0]
+    rows, n = passes.rows, passes.rows.shape[0]
     certificate = replace(certificate, n_cut=rows_cut(fitted))
-    if rows.on_cluster or not rows.random_access or not fitted.kernel.has_coordinates:
+    if not passes.engine.reads_here(rows) or not rows.random_access or not fitted.kernel.has_coordinates:
         return certificate
     count = min(_LOOKED_ROWS, max(n // _ROWS_PER_LOOK, min(n, 50)))
     numbers = np.linspace(0, n - 1, count).astype(np.intp)

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 import nystrom
 from nystrom.checks import RandomState, check_choice, check_optional_count
 from nystrom.devices import dispatches, place_of
-from nystrom.engine import Engine, place_rows
+from nystrom.engine import FIT_ADVICE, Engine, Resources, place_rows
 from nystrom.engine.memory import Footprint, emit_footprint, fit_footprint, parse_memory
 from nystrom.engine.passes import Passes
 from nystrom.engine.threads import limit_methods
@@ -34,24 +34,22 @@ from nystrom.estimators.parameters import (
     summary_html,
 )
 from nystrom.estimators.pipeline import (
-    FIT_ADVICE,
-    MOST_LANDMARKS,
     FitRequest,
     GivenSize,
     GrownSize,
     MapFit,
-    Resources,
     ToleranceSize,
     resolve_sizes,
 )
 from nystrom.exceptions import warn_caller
-from nystrom.kernels import GammaLike, Kernel, KernelLike, Precomputed, make_kernel
+from nystrom.kernels import GammaLike, Kernel, KernelLike, make_kernel
 from nystrom.landmarks import LandmarksLike, make_selector
 from nystrom.nystroem.factor import FACTORS, NystromMap, extend
 from nystrom.output import describe_job, write_rows
 from nystrom.rows import Block, RowBlocks, as_blocks, require_finite
 from nystrom.rows.objects import object_rows
 from nystrom.solvers.landmark_cg import UnfactoredMap
+from nystrom.tuning.search import MOST_LANDMARKS
 from nystrom.types import Array, Emitted, Matrix, OutPath, RowsLike, TargetLike
 
 _EMIT_ADVICE = "The result itself counts: transform(X, out='features.npy') writes it to a file instead."
@@ -244,7 +242,7 @@ class KernelMachine(BaseEstimator):
             return rank, GivenSize(m, is_default=self.n_landmarks is None and self.n_components is None)
         check_choice(self.n_landmarks, "n_landmarks", ("auto",))
         rank = check_optional_count(self.n_components, "n_components")
-        most = self._resources().most_landmarks(rows, make_selector(self.landmarks))
+        most = self._resources().most_landmarks(rows, make_selector(self.landmarks).held_bytes, MOST_LANDMARKS)
         limit = "max_memory allows" if most < MOST_LANDMARKS else "it takes"
         least = min(max(self._least_landmarks, 2 * (rank or 1)), n)
         return rank, GrownSize(least, max(most, least), rank=rank, limit=limit)
@@ -503,9 +501,8 @@ class KernelMachine(BaseEstimator):
         tags.input_tags.sparse = True
         tags.array_api_support = True
         kernel = given_kernel(self)
-        tags.input_tags.pairwise = isinstance(kernel, Precomputed) or (
-            isinstance(kernel, str) and kernel == "precomputed"
-        )
+        own = not kernel.has_coordinates if isinstance(kernel, Kernel) else kernel == "precomputed"
+        tags.input_tags.pairwise = own
         return tags
 
 

@@ -134,7 +134,7 @@ class ClusterMachine(ClusterMixin, KernelMachine, ABC):
     def _clusters(self, rows: RowBlocks, embed: Embedding, m: int, n_columns: int) -> dict[str, Any]:
         """Cluster the rows by k-means in their embedding."""
         engine = self._engine(rows, cluster_footprint(rows, m, n_columns, self.n_clusters))
-        if rows.on_cluster or rows.shape[0] * n_columns * rows.dtype.itemsize <= _HELD_BYTES:
+        if not engine.reads_here(rows) or rows.shape[0] * n_columns * rows.dtype.itemsize <= _HELD_BYTES:
             places = engine.map_rows(rows, embed, n_columns, rows.dtype, label="features")
         else:
             places = MappedRows(rows, embed, n_columns, name="the features")

@@ -17,13 +17,14 @@ from nystrom.engine.passes import Passes
 from nystrom.errors.trace import NORMS
 from nystrom.estimators.base import KernelMachine
 from nystrom.estimators.parameters import CommonParameters, ScikitKernel, set_parameters
-from nystrom.estimators.pipeline import MOST_LANDMARKS, GivenSize, GrownSize, MapFit, ToleranceSize, fit_map
+from nystrom.estimators.pipeline import GivenSize, GrownSize, MapFit, ToleranceSize, fit_map
 from nystrom.kernels import GammaLike, KernelLike
 from nystrom.landmarks import make_selector
 from nystrom.nystroem.factor import FACTORS, NystromMap, emit_features
 from nystrom.rows import RowBlocks, as_blocks
 from nystrom.rows.base import MappedRows
 from nystrom.solvers.ridge import ridge_problem
+from nystrom.tuning.search import MOST_LANDMARKS
 from nystrom.types import Array, Emitted, Matrix, OutPath, RowsLike, TargetLike, issparse, to_dense
 
 # scikit-learn's default.
@@ -131,7 +132,7 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
             return super()._rank_and_size(rows)
         tol, norm, limit = check_positive(self.tol, "tol"), self.tol_norm, "n_landmarks"
         asked = None if self.n_landmarks == "auto" else check_optional_count(self.n_landmarks, "n_landmarks")
-        most = self._resources().most_landmarks(rows, make_selector(self.landmarks), asked or MOST_LANDMARKS)
+        most = self._resources().most_landmarks(rows, make_selector(self.landmarks).held_bytes, asked or MOST_LANDMARKS)
         if most >= rows.shape[0]:
             limit = "rows"
         elif self.max_memory is not None and most < MOST_LANDMARKS and most != asked:

@@ -10,10 +10,11 @@ from scipy.special import expit, log_softmax, softmax
 from sklearn.utils.validation import check_is_fitted
 
 from nystrom.checks import check_candidates, check_count, check_flag, check_tolerance, make_generator
+from nystrom.engine import Resources
 from nystrom.engine.memory import Footprint, cg_footprint, fit_footprint
 from nystrom.engine.progress import stage
 from nystrom.estimators.parameters import Options, ScikitSVC, ScikitSVM, TargetParameters, set_parameters
-from nystrom.estimators.pipeline import MapFit, Resources, fit_map
+from nystrom.estimators.pipeline import MapFit, fit_map
 from nystrom.estimators.targets import ClassTarget, KernelClassifier, KernelRegressor, Link, TargetMachine
 from nystrom.estimators.trust import Draw
 from nystrom.nystroem.factor import NystromMap

@@ -10,18 +10,16 @@ from typing import Any, Protocol
 import numpy as np
 
 from nystrom.checks import RandomState, check_optional_count, make_generator
-from nystrom.engine import Engine, make_engine
+from nystrom.engine import Resources
 from nystrom.engine.memory import Footprint, fit_footprint
 from nystrom.engine.passes import Passes
-from nystrom.engine.progress import make_progress, stage
-from nystrom.engine.threads import resolve_n_jobs
+from nystrom.engine.progress import stage
 from nystrom.errors.trace import Certificate, ErrorEstimate, certify, look_at_rows, warn_if_cut, warn_if_unexplained
 from nystrom.exceptions import ApproximationWarning, warn_caller
 from nystrom.kernels import Gaussian, Kernel
 from nystrom.landmarks import Landmarks, Selector
 from nystrom.landmarks.auto import Auto
 from nystrom.landmarks.base import GIVEN, View, see
-from nystrom.machine import machine_memory
 from nystrom.nystroem.factor import FACTORS, NystromMap, truncate
 from nystrom.nystroem.fit_pass import Kept
 from nystrom.rows import RowBlocks
@@ -34,7 +32,6 @@ from nystrom.tuning.kernel_rule import KernelRule
 from nystrom.tuning.search import Tried
 from nystrom.types import Array
 
-FIT_ADVICE = "Fewer landmarks, or rows opened with a smaller block_rows, need less."
 # Recomputing a Gaussian kernel of rows in memory beats storing it up to this many columns ...
 _QUICK_COLUMNS = 128
 # ... unless the values take no more than this many bytes.
@@ -43,8 +40,6 @@ _SMALL_BYTES = 8 * 2**20
 _KEPT_BYTES = 256 * 2**20
 # Landmarks without a rank: enough for good accuracy, and a fit to a million rows takes seconds.
 DEFAULT_LANDMARKS = 1000
-# More landmarks are rarely worth their time, which grows with the square; a larger n_landmarks allows them.
-MOST_LANDMARKS = 5000
 # Use more landmarks if the default number leaves more than this fraction of the kernel: graph cuts of 2,000 and 5,000
 # rows were then wrong in 4 of 9 cases, and in only one with 1,000 landmarks.
 _GROWS_ABOVE = 0.25
@@ -52,46 +47,6 @@ _GROWS_ABOVE = 0.25
 _CHEAP = 2**37
 # Number of components that must be stable for n_landmarks="auto" without a rank.
 _COMPONENTS_TO_SETTLE = 20
-
-
-@dataclass(frozen=True)
-class Resources:
-    """The resources of a fit: bytes in addition to those in use, threads, and a terminal."""
-
-    max_memory: int | None = None
-    n_jobs: int | None = None
-    verbose: int = 0
-
-    def engine(
-        self, rows: RowBlocks, work: Footprint | Callable[[], Footprint] | None, *, advice: str = FIT_ADVICE
-    ) -> Engine:
-        """Return the engine for these rows, with as many threads as ``max_memory`` allows for ``work``.
-
-        Without a limit on the pass, ``work`` is neither used nor called.
-        """
-        progress = make_progress(self.verbose)
-        if self.max_memory is None or work is None or rows.on_cluster:
-            return make_engine(rows, self.n_jobs, progress)
-        work = work() if callable(work) else work
-        threads = work.threads(self.max_memory, resolve_n_jobs(self.n_jobs), advice=advice)
-        return make_engine(rows, threads, progress, room=work.room(self.max_memory, threads))
-
-    def factor_fits(self, rows: RowBlocks, m: int) -> bool:
-        """Whether a factor of m landmarks fits in ``max_memory``, or in the memory of this machine."""
-        budget = self.max_memory or machine_memory()
-        return budget is None or rows.on_cluster or fit_footprint(rows, m).least <= budget
-
-    def most_landmarks(self, rows: RowBlocks, selector: Selector, most: int = MOST_LANDMARKS) -> int:
-        """Return ``most``, the number of rows, or what ``max_memory`` allows, whichever is least."""
-        most = min(most, rows.shape[0])
-        if self.max_memory is None or rows.on_cluster:
-            return most
-        low, high = 1, most
-        while low < high:
-            middle = (low + high + 1) // 2
-            fits = fit_footprint(rows, middle, selector.held_bytes(rows, middle)).least <= self.max_memory
-            low, high = (middle, high) if fits else (low, middle - 1)
-        return low
 
 
 @dataclass(frozen=True)
@@ -217,9 +172,7 @@ class FitRequest:
         """Return the rows with an engine that has enough memory for m landmarks."""
         m = self.selector.count(m, rows.shape[0])
         work = self.footprint(rows, m, self.selector.held_bytes(rows, m), self.selector.thread_bytes(rows, m))
-        if self.resources.max_memory is None and not rows.on_cluster:
-            work.check_machine()
-        return Passes(rows, self.resources.engine(rows, work))
+        return Passes(rows, self.resources.engine(rows, work, check=True))
 
     def factorise(self, passes: Passes, kernel: Kernel, landmarks: Landmarks) -> NystromMap:
         """Return the map of the rows for a trial kernel."""
@@ -268,7 +221,7 @@ def fit_map(rows: RowBlocks, request: FitRequest) -> MapFit:
 def fit_enough(rows: RowBlocks, request: FitRequest) -> MapFit:
     """Fit with the default size, and again with a larger one if much of the kernel is unexplained and that is cheap."""
     n, m = rows.shape[0], request.size.most
-    more = request.resources.most_landmarks(rows, request.selector, max(DEFAULT_LANDMARKS, 5 * m))
+    more = request.resources.most_landmarks(rows, request.selector.held_bytes, max(DEFAULT_LANDMARKS, 5 * m))
     given = isinstance(request.selector, GIVEN) or not isinstance(request.size, GivenSize)
     fit = _fit(rows, request)
     much = fit.certificate is not None and fit.certificate.unexplained > _GROWS_ABOVE
@@ -308,7 +261,7 @@ def _run(rows: RowBlocks, request: FitRequest) -> MapFit:
     with stage("number of landmarks"):
         size = request.size(view, request.selector, request.seed)
     if metric.n_landmarks is not None and isinstance(request.size, GivenSize) and request.size.is_default:
-        size = Size(request.resources.most_landmarks(rows, request.selector, metric.n_landmarks))
+        size = Size(request.resources.most_landmarks(rows, request.selector.held_bytes, metric.n_landmarks))
     if size.m != request.size.most and size.sized is None and request.resources.max_memory is not None:
         passes = request.passes(rows, size.m)
         view = view.over(passes)
@@ -332,7 +285,7 @@ def _run(rows: RowBlocks, request: FitRequest) -> MapFit:
         fitted = replace(fitted, kernel=kernel)
     certificate = None
     if isinstance(fitted, NystromMap):
-        certificate = _certify(rows, fitted, apart, keep, stages)
+        certificate = _certify(passes, fitted, apart, keep, stages)
     return MapFit(
         fitted,
         landmarks,
@@ -386,10 +339,10 @@ def _factorise(
 
 
 def _certify(
-    rows: RowBlocks, fitted: NystromMap, apart: Apart | None, keep: Kept, stages: list[StageRecord]
+    passes: Passes, fitted: NystromMap, apart: Apart | None, keep: Kept, stages: list[StageRecord]
 ) -> Certificate:
     """Return the certificate, after checking some rows and those unlike every landmark."""
-    certificate = look_at_rows(certify(fitted), rows, fitted, keep.values)
+    certificate = look_at_rows(certify(fitted), passes, fitted, keep.values)
     if apart is not None:
         certificate = count_apart(certificate, fitted, apart)
     return replace(certificate, stages=tuple((stage.name, stage.seconds) for stage in stages))
@@ -404,7 +357,7 @@ def _room_for_kernel(passes: Passes, kernel: Kernel, m: int) -> Array | None:
         return None
     left = passes.engine.room
     room = _KEPT_BYTES if left is None else min(_KEPT_BYTES, left)
-    if rows.on_cluster or rows.place is not None or n_bytes > room:
+    if not passes.engine.reads_here(rows) or rows.place is not None or n_bytes > room:
         return None
     return np.empty((rows.shape[0], m), rows.dtype)
 

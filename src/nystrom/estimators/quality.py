@@ -12,7 +12,6 @@ from nystrom.engine.passes import Passes
 from nystrom.errors import Certificate, ErrorEstimate, measure_error
 from nystrom.errors.measure import NORMS, best_error
 from nystrom.errors.trace import lost_rows
-from nystrom.kernels import Precomputed
 from nystrom.kernels.custom import PrecomputedBeside
 from nystrom.landmarks import make_selector
 from nystrom.landmarks.base import see
@@ -51,7 +50,7 @@ def map_beside(machine: Any, rows: RowBlocks, diag: TargetLike) -> NystromMap:
     """Return the map for these rows: a precomputed kernel uses ``diag`` as k(x, x), if given."""
     kernel, fitted = machine.map_.kernel, known_map(machine)
     if diag is not None:
-        if not isinstance(kernel, Precomputed):
+        if kernel.has_coordinates:
             raise ValueError(f"diag is for kernel='precomputed' alone; {kernel!r} computes k(x, x) from the rows.")
         diag = np.asarray(diag, dtype=np.float64)
         if diag.shape != (rows.shape[0],) or not (diag >= 0).all() or not np.isfinite(diag).all():
@@ -59,7 +58,7 @@ def map_beside(machine: Any, rows: RowBlocks, diag: TargetLike) -> NystromMap:
                 f"diag must hold a finite k(x, x) of at least 0 for each of the {rows.shape[0]} rows; got shape "
                 f"{diag.shape}" + (f" with {diag.min():.3g} as the least." if diag.size else ".")
             )
-    if not isinstance(kernel, Precomputed) or (diag is None and _is_training_matrix(machine, rows)):
+    if kernel.has_coordinates or (diag is None and _is_training_matrix(machine, rows)):
         return fitted
     return replace(fitted, kernel=PrecomputedBeside(kernel.indices, diag))
 

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from nystrom.checks import check_alphas, check_choice, check_count, check_flag, check_tolerance, make_generator
 from nystrom.devices import fetch
+from nystrom.engine import Resources
 from nystrom.engine.memory import (
     Footprint,
     cg_footprint,
@@ -21,7 +22,7 @@ from nystrom.engine.memory import (
 )
 from nystrom.engine.progress import stage
 from nystrom.estimators.parameters import Options, ScikitKernel, TargetParameters, set_parameters
-from nystrom.estimators.pipeline import FitRequest, MapFit, Resources, fit_map
+from nystrom.estimators.pipeline import FitRequest, MapFit, fit_map
 from nystrom.estimators.targets import KernelClassifier, KernelRegressor, TargetMachine, require_finite_squares
 from nystrom.linalg import small_product
 from nystrom.nystroem.factor import FeatureMap, NystromMap
@@ -264,11 +265,13 @@ class Ridge:
             center = np.average(Y, axis=0, weights=weight)
             Y = np.column_stack([Y - center, np.ones(n)])
         # Copy, because the model predicts from these rows and the caller may change theirs.
-        whole = bare.in_memory or bare.on_cluster
-        training = TiledRows(array_rows(bare.take(np.arange(n)), name=bare.name) if whole else bare)
+        here = engine.reads_here(bare)
+        training = TiledRows(
+            array_rows(bare.take(np.arange(n)), name=bare.name) if bare.in_memory or not here else bare
+        )
         # The other half of the room is for the features of the preconditioner.
-        room = 0.0 if bare.on_cluster else room_for_values(engine.room) / 2
-        shards = bare if bare.on_cluster else None
+        room = room_for_values(engine.room) / 2 if here else 0.0
+        shards = None if here else bare
         product = KernelProduct(training, fitted.kernel, engine, room=room, shards=shards, place=bare.place)
         tol, max_iter = self.options.tol, self.options.max_iter
         solution = solve_exactly(

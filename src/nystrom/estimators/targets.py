@@ -36,7 +36,7 @@ from nystrom.tuning.bandwidth import check_searchable
 from nystrom.tuning.judge import Reach
 from nystrom.tuning.kernel_rule import KernelRule, WidthRule
 from nystrom.tuning.metric import MetricLike, can_learn
-from nystrom.tuning.search import TimeLimit
+from nystrom.tuning.search import MOST_LANDMARKS, TimeLimit
 from nystrom.types import Array, ClassWeight, Emitted, OutPath, RowsLike, TargetLike, to_dense
 
 
@@ -135,7 +135,7 @@ class TargetMachine(KernelMachine):
             seconds,
             time.perf_counter(),
             partial(fit_operations, *rows.shape, n_columns=n_columns),
-            self._resources().most_landmarks(rows, make_selector(self.landmarks)),
+            self._resources().most_landmarks(rows, make_selector(self.landmarks).held_bytes, MOST_LANDMARKS),
             partial(print, file=sys.stderr, flush=True) if self.verbose else _silent,
         )
 

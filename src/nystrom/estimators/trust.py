@@ -26,9 +26,7 @@ from nystrom.exceptions import ApproximationWarning, warn_caller
 from nystrom.landmarks.base import Landmarks
 from nystrom.nystroem.factor import FeatureMap, NystromMap, spanning_projection
 from nystrom.rows import Block, RowBlocks, array_rows
-from nystrom.rows.base import BlockwiseRows
-from nystrom.rows.draw import pick, take_with_targets
-from nystrom.rows.sparse import join_arrays, stack_rows
+from nystrom.rows.draw import WatchedRows, take_with_targets, watched
 from nystrom.solvers.losses import Logistic, Loss, Multinomial
 from nystrom.types import Array, Matrix, TargetLike
 
@@ -111,41 +109,6 @@ class Sample:
         return times / np.bincount(self.groups, times)[self.groups], n_groups / rows
 
 
-class WatchedRows(BlockwiseRows):
-    """Rows in a file, some of which are kept when a pass reads them."""
-
-    def __init__(self, rows: RowBlocks, numbers: Array, found: list[dict[int, Block]] | None = None) -> None:
-        self._pieces: dict[int, Block] = {}
-        self._found = [] if found is None else found
-        self._found.append(self._pieces)
-        self._numbers = numbers
-        super().__init__(rows, self._note)
-
-    def _note(self, block: Block) -> Block:
-        if block.start not in self._pieces:
-            self._pieces[block.start] = pick(block, self._numbers)
-        return block
-
-    def widened(self, block_rows: int) -> RowBlocks:
-        wide = self.rows.widened(block_rows)
-        return self if wide is self.rows else WatchedRows(wide, self._numbers, self._found)
-
-    def identity(self) -> str | None:
-        return self.rows.identity()
-
-    def target_dtype(self) -> np.dtype | None:
-        return self.rows.target_dtype()
-
-    def kept(self) -> Block | None:
-        """Return the rows with the given numbers; None unless one pass has read all of them."""
-        for pieces in self._found:
-            parts = [pieces[start] for start in sorted(pieces)]
-            if sum(part.X.shape[0] for part in parts) == len(self._numbers):
-                y, weight = (join_arrays([getattr(part, name) for part in parts]) for name in ("y", "weight"))
-                return Block(0, 0, stack_rows([part.X for part in parts]), y, weight)
-        return None
-
-
 @dataclass(frozen=True)
 class Draw:
     """The rows of a fit that are kept: their numbers and groups, and the rows to fit to, which record them."""
@@ -174,8 +137,7 @@ class Draw:
             drawn = order[: max(int(np.searchsorted(np.cumsum(sizes[order]), most)), 1)]
             numbers = np.flatnonzero(np.isin(codes, drawn))
         own = np.arange(len(numbers)) if codes is None else np.unique(codes[numbers], return_inverse=True)[1].ravel()
-        watched = rows if rows.in_memory or rows.on_cluster else WatchedRows(rows, numbers)
-        return cls(watched, numbers, own, codes is not None, coordinates)
+        return cls(watched(rows, numbers), numbers, own, codes is not None, coordinates)
 
     def take(
         self,
@@ -195,16 +157,16 @@ class Draw:
 
         ``whole`` says that weights are not repetitions, such as those from the noise of each row.
         """
-        numbers, rows = self.numbers, self.rows
+        numbers, rows, here = self.numbers, self.rows, engine.reads_here(self.rows)
         found = rows.kept() if isinstance(rows, WatchedRows) else None
         if found is None and rows.in_memory and y is not None and (weight is not None or not rows.has_weight):
             found = Block(0, 0, rows.take(numbers))
         if found is None:
-            found = take_with_targets(rows.with_target(y, weight) if rows.on_cluster else rows, engine, numbers)
+            found = take_with_targets(rows if here else rows.with_target(y, weight), engine, numbers)
         found = replace(found, X=to_host(found.X))
         # Those of a cluster are lazy, and were taken with the rows.
-        y = found.y if y is None or rows.on_cluster else np.asarray(y[numbers])
-        weight = found.weight if weight is None or rows.on_cluster else np.asarray(weight[numbers])
+        y = found.y if y is None or not here else np.asarray(y[numbers])
+        weight = found.weight if weight is None or not here else np.asarray(weight[numbers])
         weight = np.ones(len(numbers)) if weight is None else np.asarray(weight, dtype=np.float64)
         kinds = None if codes is None else codes[numbers].astype(np.intp)
         unit = np.ones(len(numbers)) if class_weights is None or kinds is None else class_weights[kinds]

@@ -77,6 +77,10 @@ class Kernel(ABC):
         bound = {name: part.bind(names, n_columns, table) for name, part in self._parts().items()}
         return replace(self, **bound) if bound else self  # type: ignore[type-var]
 
+    def at(self, indices: Sequence[int] | Array | None) -> Kernel:
+        """Return this kernel for landmarks that are the rows ``indices``, which only Precomputed needs to know."""
+        return self
+
     def of_new_columns(self, n_columns: int) -> Kernel:
         """Return a similar kernel for rows with other columns, all treated alike.
 

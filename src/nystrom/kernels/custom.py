@@ -44,9 +44,9 @@ class Precomputed(Kernel):
         if self.indices is not None:
             object.__setattr__(self, "indices", tuple(int(i) for i in self.indices))
 
-    def at(self, indices: Sequence[int] | Array) -> Precomputed:
+    def at(self, indices: Sequence[int] | Array | None) -> Precomputed:
         """Return this kernel with the landmarks at the rows ``indices``."""
-        return Precomputed(tuple(int(i) for i in indices))
+        return Precomputed(None if indices is None else tuple(int(i) for i in indices))
 
     def prepare(self, Z: Matrix, center: Array | None = None) -> Prepared:
         """Return the function ``X ↦ X[:, indices]``; ``Z`` are the landmarks' rows of the kernel matrix."""

@@ -15,7 +15,7 @@ from nystrom.checks import is_whole
 from nystrom.devices import to_host
 from nystrom.engine.passes import Passes
 from nystrom.exceptions import FewerLandmarksWarning, NotFiniteError, NotPositiveSemidefiniteError, warn_caller
-from nystrom.kernels import InMetric, Kernel, Precomputed, to_metric
+from nystrom.kernels import InMetric, Kernel, to_metric
 from nystrom.kernels.base import Finite, with_room
 from nystrom.linalg import INDEFINITE, least_ritz_share
 from nystrom.rows.base import Block, RowBlocks, array_rows, require_finite
@@ -104,15 +104,15 @@ class Selector(BaseEstimator, ABC):
         weight = row_weights(passes)
         n = passes.rows.shape[0] if weight is None else int(np.count_nonzero(weight))
         wanted = self.count(n_landmarks, n)
-        if self.needs_points and isinstance(kernel, Precomputed):
+        if self.needs_points and not kernel.has_coordinates:
             raise ValueError(
                 f"{type(self).__name__} needs the coordinates of the rows, and kernel='precomputed' has none: its "
                 f"rows are rows of K. Use landmarks='rpcholesky', 'uniform', 'diagonal', 'column-norm' or 'leverage', "
                 f"or an array of row numbers."
             )
         try:
-            if isinstance(kernel, Precomputed):
-                _require_inner_product(passes.rows)
+            if not kernel.has_coordinates:
+                _require_inner_product(passes)
             elif not kernel.is_psd and wanted < _PROBED_FEW:
                 _probe_kernel(passes, kernel, weight)
             found = self._select(passes, wanted, kernel, rng)
@@ -171,10 +171,10 @@ def _probe_kernel(passes: Passes, kernel: Kernel, weight: Array | None) -> None:
             )
 
 
-def _require_inner_product(rows: RowBlocks) -> None:
+def _require_inner_product(passes: Passes) -> None:
     """Raise if the kernel matrix, or a part of a large one, is not symmetric and positive semidefinite."""
-    n = rows.shape[0]
-    if rows.shape[1] != n or not rows.random_access or rows.on_cluster:
+    rows, n = passes.rows, passes.rows.shape[0]
+    if rows.shape[1] != n or not rows.random_access or not passes.engine.reads_here(rows):
         return
     some = np.arange(n) if n <= _PROBED_ROWS else np.sort(np.random.default_rng(0).choice(n, _PROBED_ROWS, False))
     K = rows.take(some)[:, some]
@@ -269,7 +269,7 @@ def resolve(kernel: Kernel, passes: Passes) -> Kernel:
 
 def evaluator(kernel: Kernel, points: Matrix, indices: Array) -> Callable[[Matrix], Array]:
     """Return the function from rows to kernel values with ``points``, which are the rows numbered ``indices``."""
-    if isinstance(kernel, Precomputed):
+    if not kernel.has_coordinates:
         return kernel.at(indices).prepare(points)
     return Finite(with_room(kernel.prepare(points), kernel, points))
 

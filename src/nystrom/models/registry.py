@@ -35,7 +35,7 @@ def require_matrix(X: object, name: str) -> None:
 
 def check_machine(model: Any) -> None:
     """Raise ``ValueError`` unless the parts of a fitted machine fit together: shapes first, then one row is tried."""
-    from nystrom.kernels import Kernel, Precomputed
+    from nystrom.kernels import Kernel
     from nystrom.kernels.scikit import is_scikit_kernel
     from nystrom.nystroem.factor import NystromMap
     from nystrom.solvers.landmark_cg import UnfactoredMap
@@ -52,8 +52,8 @@ def check_machine(model: Any) -> None:
     m = Z.shape[0]
     if m < 1 or Z.shape != model.landmarks_.shape or model.n_features_in_ != Z.shape[1]:
         raise ValueError(f"{m} landmarks of {Z.shape[1]} columns do not fit the rest")
-    if isinstance(fitted.kernel, Precomputed):
-        indices = fitted.kernel.indices
+    if not fitted.kernel.has_coordinates:
+        indices = fitted.kernel.get_params()["indices"]
         if indices is None or len(indices) != m or not 0 <= min(indices) <= max(indices) < Z.shape[1]:
             raise ValueError("the landmarks' columns of a precomputed kernel do not fit the rest")
     projection = fitted.projection if isinstance(fitted, NystromMap) else LeftOut("map_.projection")
@@ -134,15 +134,13 @@ def _attempt(method: Any) -> Array:
 
 def _try_one_row(model: Any, row: Any) -> None:
     """Raise ``ValueError`` unless every method for new rows returns one result for one row."""
-    from nystrom.kernels import Precomputed
-
     make_progress(model.verbose)
     if model.engine not in ("auto", "local", "dask"):
         raise ValueError(f"engine is {model.engine!r}")
     trial = copy(_unnamed(model))
     trial.engine, trial.verbose = "local", 0
     results = {name: _attempt(lambda name=name: getattr(trial, name)(row)) for name in _METHODS if hasattr(trial, name)}
-    if hasattr(trial, "log_marginal_likelihood") and not isinstance(trial.map_.kernel, Precomputed):
+    if hasattr(trial, "log_marginal_likelihood") and trial.map_.kernel.has_coordinates:
         results["deviation"] = _attempt(lambda: trial.predict(row, return_std=True)[1])
     if hasattr(trial, "inverse_coef_"):
         back = _attempt(lambda: trial.inverse_transform(results["transform"]))

@@ -15,7 +15,7 @@ from nystrom.engine.base import Engine, Sums
 from nystrom.engine.memory import Room
 from nystrom.engine.passes import Passes
 from nystrom.exceptions import AccuracyWarning, NotPositiveSemidefiniteError, warn_caller
-from nystrom.kernels import Kernel, Precomputed
+from nystrom.kernels import Kernel
 from nystrom.kernels.base import Prepared, fill, kernel_dtype, with_room
 from nystrom.landmarks.base import Landmarks
 from nystrom.linalg import column_signs, correct_orthonormal, gram, psd_eigh, whiten, whiten_quickly
@@ -257,13 +257,6 @@ def spanning_projection(kernel: Kernel, landmarks: Landmarks) -> Array:
     return _whitening(landmark_kernel(kernel, landmarks), dtype, CAUTIONS[0], None)[0]
 
 
-def bind(kernel: Kernel, landmarks: Landmarks) -> Kernel:
-    """Return the kernel ready for these landmarks: a precomputed one learns which columns they are."""
-    if not kernel.has_coordinates:
-        return Precomputed(indices=tuple(int(i) for i in landmarks.indices))  # type: ignore[union-attr]
-    return kernel
-
-
 def optimal(
     passes: Passes,
     kernel: Kernel,
@@ -298,7 +291,7 @@ def optimal(
     -----
     Cost: O(n m (p + m)) time, or O(n m (p + r)) for Algorithm 1; one pass, O(m²) memory beyond the blocks.
     """
-    kernel = bind(kernel, landmarks)
+    kernel = kernel.at(landmarks.indices)
     W = landmark_kernel(kernel, landmarks)
     evaluate = prepare(kernel, landmarks)
     dtype = kernel_dtype(kernel, landmarks.points, passes.rows.dtype)
@@ -391,7 +384,7 @@ def truncate(fitted: NystromMap, rank: int) -> NystromMap:
 
 def naive_eigh(passes: Passes, kernel: Kernel, landmarks: Landmarks, rank: int) -> tuple[Array, Array]:
     """Return the paper's first, naive estimate: ``(n/m) Σ_r`` and ``√(m/n) C V_r Σ_r⁺``. Not orthonormal."""
-    kernel = bind(kernel, landmarks)
+    kernel = kernel.at(landmarks.indices)
     n, m = passes.rows.shape[0], landmarks.points.shape[0]
     T, values, _ = whiten(landmark_kernel(kernel, landmarks), block_dtype=passes.rows.dtype)
     values = values[:rank]
@@ -419,12 +412,13 @@ def orthonormal_eigh(passes: Passes, fitted: NystromMap) -> tuple[Array, Emitted
     def step(block: Block) -> Sums:
         return Sums(gram(project(block.X)))
 
-    if passes.rows.on_cluster:
+    here = passes.engine.reads_here(passes.rows)
+    if not here:
         for _ in range(_CORRECTIONS):
             projection = correct_orthonormal(projection, passes.fold(step, label="orthonormality")[0])
     vectors = _emit(passes.rows, passes.engine, project, projection.shape[1], np.float64)
-    vectors = vectors if passes.rows.on_cluster else fetch(vectors)
-    if not passes.rows.on_cluster:
+    if here:
+        vectors = fetch(vectors)
         for _ in range(_CORRECTIONS):
             vectors = correct_orthonormal(vectors, gram(vectors))
     return values[: vectors.shape[1]], vectors

@@ -557,7 +557,7 @@ class Fold:
             replace(self, name=passes.rows.name, room=Room()),
             None if self.keep is None else self.keep.largest,
         )
-        if not passes.rows.on_cluster:
+        if passes.engine.reads_here(passes.rows):
             halves = passes.fold(named, label="factor", checks=True)
         elif largest is None:
             halves = passes.fold(replace(named, keep=None), label="factor", checks=True)

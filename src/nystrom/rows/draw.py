@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from nystrom.devices import to_host
-from nystrom.rows.base import Block, RowBlocks, require_finite
+from nystrom.rows.base import Block, BlockwiseRows, RowBlocks, require_finite
 from nystrom.rows.sparse import join_arrays, stack_rows
 from nystrom.types import Array, Matrix
 
@@ -93,6 +93,49 @@ def take_with_targets(rows: RowBlocks, engine: Reader, numbers: Array) -> Block:
     pieces = [piece for _, piece in engine.map(rows, lambda block: pick(block, numbers), label="sample")]
     y, weight = join_arrays([piece.y for piece in pieces]), join_arrays([piece.weight for piece in pieces])
     return Block(0, 0, stack_rows([piece.X for piece in pieces]), y, weight)
+
+
+class WatchedRows(BlockwiseRows):
+    """Rows in a file, some of which are kept when a pass reads them."""
+
+    def __init__(self, rows: RowBlocks, numbers: Array, found: list[dict[int, Block]] | None = None) -> None:
+        self._pieces: dict[int, Block] = {}
+        self._found = [] if found is None else found
+        self._found.append(self._pieces)
+        self._numbers = numbers
+        super().__init__(rows, self._note)
+
+    def _note(self, block: Block) -> Block:
+        if block.start not in self._pieces:
+            self._pieces[block.start] = pick(block, self._numbers)
+        return block
+
+    def widened(self, block_rows: int) -> RowBlocks:
+        wide = self.rows.widened(block_rows)
+        return self if wide is self.rows else WatchedRows(wide, self._numbers, self._found)
+
+    def identity(self) -> str | None:
+        return self.rows.identity()
+
+    def target_dtype(self) -> np.dtype | None:
+        return self.rows.target_dtype()
+
+    def kept(self) -> Block | None:
+        """Return the rows with the given numbers; None unless one pass has read all of them."""
+        for pieces in self._found:
+            parts = [pieces[start] for start in sorted(pieces)]
+            if sum(part.X.shape[0] for part in parts) == len(self._numbers):
+                y, weight = (join_arrays([getattr(part, name) for part in parts]) for name in ("y", "weight"))
+                return Block(0, 0, stack_rows([part.X for part in parts]), y, weight)
+        return None
+
+
+def watched(rows: RowBlocks, numbers: Array) -> RowBlocks:
+    """Return the rows so that those with these numbers are kept when read; they themselves if they can be read again.
+
+    Rows in memory and on a cluster can; another pass over a file is slow.
+    """
+    return rows if rows.in_memory or rows.on_cluster else WatchedRows(rows, numbers)
 
 
 def fetch_rows(passes: RowPasses, numbers: Array, *, with_target: bool = True) -> Sample:

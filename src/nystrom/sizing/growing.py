@@ -11,7 +11,7 @@ from nystrom.engine.passes import Passes
 from nystrom.kernels import Kernel
 from nystrom.landmarks.base import Landmarks, Selector
 from nystrom.linalg import psd_eigh, whiten
-from nystrom.nystroem.factor import bind, landmark_kernel, prepare
+from nystrom.nystroem.factor import landmark_kernel, prepare
 from nystrom.rows.base import Block
 from nystrom.rows.draw import draw_rows, fetch_rows, row_weights
 from nystrom.sizing.tolerance import choose_landmarks, once_sampled
@@ -175,7 +175,7 @@ def _shared(before: Array, now: Array) -> float:
 
 def _features(kernel: Kernel, landmarks: Landmarks) -> Callable[[Matrix], Array]:
     """Return the function from rows to all features that the landmarks span, in float64."""
-    kernel = bind(kernel, landmarks)
+    kernel = kernel.at(landmarks.indices)
     W = landmark_kernel(kernel, landmarks)
     evaluate = prepare(kernel, landmarks)
     return lambda X: np.asarray(evaluate(X), dtype=np.float64) @ whiten(W, block_dtype=X.dtype).T

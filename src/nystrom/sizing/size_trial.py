@@ -24,7 +24,7 @@ from nystrom.kernels import Kernel
 from nystrom.kernels.base import near_one
 from nystrom.landmarks.base import Landmarks, kernel_diagonal, smaller_form
 from nystrom.linalg import inverse_cholesky, whiten, whiten_quickly, whitened
-from nystrom.nystroem.factor import bind, landmark_kernel, prepare
+from nystrom.nystroem.factor import landmark_kernel, prepare
 from nystrom.rows.base import Block, array_rows, require_finite
 from nystrom.rows.draw import draw_rows, gather
 from nystrom.types import Array, Matrix
@@ -178,7 +178,7 @@ class Trial:
         """Return the similarity of each row of the pool to a few landmarks: the sum of squared kernel values."""
         some = np.linspace(0, len(first) - 1, min(len(first), _ORDERING)).astype(np.intp)
         few = Landmarks(first.points[some], None if first.indices is None else first.indices[some])
-        C = prepare(bind(self.kernel, few), few)(pool.X)
+        C = prepare(self.kernel.at(few.indices), few)(pool.X)
         return np.einsum("ij,ij->i", C, C, dtype=np.float64)
 
     def worth_it(self, n_landmarks: int) -> bool:
@@ -215,7 +215,7 @@ class Trial:
 
     def _kernels(self, landmarks: Landmarks, X: Matrix) -> tuple[Array, Array]:
         """Return the kernel between the landmarks, and that of rows with them."""
-        kernel = bind(self.kernel, landmarks)
+        kernel = self.kernel.at(landmarks.indices)
         C = np.asarray(prepare(kernel, landmarks)(X), dtype=np.float64)
         return landmark_kernel(kernel, landmarks), C
 

@@ -110,7 +110,7 @@ class Sized:
         rng, sample = np.random.default_rng(0), self.trial.whole
         if norm == "trace":
             found = certify(fitted).trace
-        elif rows.shape[0] <= _EXACT_SHARE * len(sample.numbers) and not rows.on_cluster:
+        elif rows.shape[0] <= _EXACT_SHARE * len(sample.numbers) and passes.engine.reads_here(rows):
             confidence = self.error.confidence
             found = measure_error(rows, fitted, passes.engine, norm, rng=rng, exact=True, confidence=confidence)
         else:

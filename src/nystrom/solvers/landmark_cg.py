@@ -412,9 +412,10 @@ def landmark_problem(
     evaluate = prepare(kernel, landmarks)
     T = None
     small = whitened and n * m * m <= _WHITENED_PRODUCTS and 8 * n * m <= min(room, _WHITENED_BYTES)
-    if small and not rows.on_cluster:
+    here = engine.reads_here(rows)
+    if small and here:
         T, held, weight = hold_whitened(rows, engine, kernel, landmarks, evaluate)
-    elif rows.on_cluster or n * m * rows.dtype.itemsize > room:
+    elif not here or n * m * rows.dtype.itemsize > room:
         held, weight = None, None
     else:
         held, weight, _ = hold_features(rows, engine, evaluate, m, rows.dtype)

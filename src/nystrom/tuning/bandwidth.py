@@ -131,7 +131,7 @@ def sample_rows(passes: Passes, count: int, rng: np.random.Generator) -> RowBloc
     Rows are drawn in proportion to their weights, and then have equal weights.
     """
     n = passes.rows.shape[0]
-    if n <= count and not passes.rows.on_cluster:
+    if n <= count and passes.engine.reads_here(passes.rows):
         return passes.rows
     wanted, stands = draw_rows(n, count, row_weights(passes) if n > count else None, rng)
     sample = take_with_targets(passes.rows, passes.counted, wanted)
