@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
 import pytest
 
+import nystrom
 import pages
 
 ROOT = Path(__file__).parents[1]
@@ -70,6 +72,18 @@ def test_other_output_does_not_agree(shown: str, printed: str) -> None:
         pages.require_same(shown, printed, "here")
 
 
+MACHINES = [name for name in nystrom.__all__ if inspect.isclass(getattr(nystrom, name))]
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_the_page_of_a_machine_calls_every_public_method(name: str) -> None:
+    machine = getattr(nystrom, name)
+    code = "".join(block.text for block in pages.blocks(f"docs/api/{name}.md"))
+    # Requests are those of scikit-learn's metadata routing, which the page does not list.
+    public = {each for each in dir(machine) if not each.startswith("_") and not re.search("_request$|_routing$", each)}
+    assert {each for each in public if not re.search(rf"\.{each}\b", code)} == set()
+
+
 def test_the_gate_runs_the_test_command_of_the_readme() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (promised,) = re.findall(r"&& \.venv/bin/(pytest.*)$", readme, re.MULTILINE)
@@ -86,6 +100,29 @@ def test_links_between_pages_lead_somewhere(page: str) -> None:
         # The gallery's pages are written when the site is built, which checks links to them.
         if "://" not in target and not target.startswith("gallery/"):
             assert ((ROOT / page).parent / target).exists(), f"{page} links to {target}, which is not there"
+
+
+# The most words of a page outside tables and code. Pages of evidence without a limit of their own have that of a guide.
+WORDS = {"README.md": 900, "docs/performance.md": 1500, "docs/reproduction.md": 1500}
+# Words of a diary: pages and comments describe the code as it is.
+DIARY = re.compile(r"earlier version|version before(?! \d)|in sight|so many", re.IGNORECASE)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if not page.startswith("docs/api/")])
+def test_a_page_is_short(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    if page != "README.md":
+        text = re.sub(r"^```.*?^```$|^\|.*?$", "", text, flags=re.DOTALL | re.MULTILINE)
+    assert len(text.split()) <= WORDS.get(page, 1200)
+
+
+@pytest.mark.parametrize("folder", ["docs", "src", "tests", "benchmarks", "examples", "reproduction", "tools", "."])
+def test_no_page_and_no_comment_tells_the_history_of_the_code(folder: str) -> None:
+    found = (ROOT / folder).glob("*.md") if folder == "." else (ROOT / folder).rglob("*.*")
+    for path in found:
+        if path.suffix in (".py", ".md", ".cpp", ".h", ".hpp") and path != Path(__file__):
+            said = DIARY.search(path.read_text(encoding="utf-8"))
+            assert said is None, f"{path.relative_to(ROOT)}: {said[0] if said else ''}"
 
 
 def test_the_map_in_contributing_names_every_room() -> None:

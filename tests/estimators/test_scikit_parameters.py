@@ -59,10 +59,17 @@ def test_optimizer_none_keeps_a_scikit_kernel_as_it_is():
     assert not kernel.k1.k2.hyperparameter_length_scale.fixed
 
 
+def test_probabilities_need_no_parameter():
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    with_it, without = (
+        nystrom.KernelSVC(C=1.0, probability=given, random_state=0).fit(X, X[:, 0] > 0) for given in (True, False)
+    )
+    assert np.array_equal(with_it.predict_proba(X), without.predict_proba(X))
+
+
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        (nystrom.KernelSVC(C=1.0, probability=True), "KernelLogisticRegression"),
         (nystrom.KernelSVC(C=1.0, decision_function_shape="ovo"), "OneVsOneClassifier"),
         (nystrom.SpectralClustering(affinity="nearest_neighbors"), "no landmarks"),
         (nystrom.GaussianProcessRegressor(optimizer=None), "give gamma a number"),

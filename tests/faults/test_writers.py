@@ -42,7 +42,7 @@ def test_after_a_kill_the_next_call_gives_the_same_bytes_and_leaves_nothing(
     found = _run(job, way, wanted)
     record_property("faults", {**found, "failures": len(found["failures"])})
     assert not found["failures"]
-    if way != "points":  # there are only so many places
+    if way != "points":  # their number is fixed
         assert found["kills"] == wanted
 
 

@@ -49,7 +49,7 @@ _SUBSTITUTES = {
     "optimizer": "Leave it out: gamma='auto', alpha='auto' and amplitude='auto' are optimised, numbers are kept.",
     "penalty": "Leave it out: the penalty is half the squared norm of the function.",
     "positive": "Leave it out: coefficients have any sign.",
-    "probability": "Leave it out: KernelLogisticRegression has probabilities.",
+    "probability": "Leave it out: every classifier has predict_proba.",
     "remove_zero_eig": "Leave it out: directions with eigenvalue zero are always dropped.",
     "solver": "Leave it out: there is one solver, which tol and max_iter steer.",
     "warm_start": "Leave it out: C given as a list is fitted from one value to the next.",
@@ -194,8 +194,6 @@ ABSENT = {
     "dual_coef_": "there is one coefficient per landmark, in landmark_coef_, and none per row.",
     "eigenvectors_": "rows are not kept; transform(X) / np.sqrt(eigenvalues_) gives them for the rows of the fit.",
     "n_support_": "every landmark takes part: see landmarks_ and landmark_coef_.",
-    "predict_proba": "scores are no probabilities. KernelLogisticRegression has them, and CalibratedClassifierCV of "
-    "scikit-learn learns them from held-out rows.",
     "support_": "every landmark takes part: see landmark_indices_.",
     "support_vectors_": "every landmark takes part: see landmarks_ and landmark_coef_.",
     "y_train_": "targets are not kept.",
@@ -323,8 +321,8 @@ class ScikitSVC(Options):
 
     Parameters
     ----------
-    probability : False, default=False
-        There are no probabilities; :class:`nystrom.KernelLogisticRegression` has them.
+    probability : bool, default=False
+        Without effect: :meth:`predict_proba` is always there.
     decision_function_shape : "ovr", default="ovr"
         One function per class, against the rest.
     break_ties : bool, default=False
@@ -336,11 +334,7 @@ class ScikitSVC(Options):
     break_ties: bool = False
 
     def __post_init__(self) -> None:
-        if check_flag(self.probability, "probability"):
-            raise ValueError(
-                "probability=True is not offered: support vectors give scores, not probabilities. Take "
-                "KernelLogisticRegression, or scikit-learn's CalibratedClassifierCV around KernelSVC."
-            )
+        check_flag(self.probability, "probability")
         if self.decision_function_shape != "ovr":
             raise ValueError(
                 f"decision_function_shape must be 'ovr', one class against the rest; got "

@@ -48,7 +48,7 @@ _BAND_SHORT = 0.05
 _EPS = float(np.finfo(np.float64).eps)
 _UNKNOWN = (
     "{what} needs rows that were left out of the fit, and this model holds none: it was fitted by partial_fit or "
-    "merge, or saved by an earlier version. Fit it again, in one call of fit."
+    "merge, or saved by a version before 0.2.0. Fit it again, in one call of fit."
 )
 
 
