@@ -66,7 +66,7 @@ def test_a_time_is_a_positive_number_or_a_text(wrong):
 
 def limit_of(seconds, began=None):
     began = time.perf_counter() if began is None else began
-    return TimeLimit(seconds, began, lambda m: fit_operations(10_000, 5, m), 4000, lambda line: None)
+    return TimeLimit(seconds, lambda m: fit_operations(10_000, 5, m), 4000, lambda line: None, began)
 
 
 def test_landmarks_grow_with_the_time_that_is_left(monkeypatch):

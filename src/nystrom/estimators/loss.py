@@ -25,7 +25,7 @@ from nystrom.solvers.losses import Logistic, Loss, Multinomial, SquaredEpsilonIn
 from nystrom.solvers.ridge import factor_takes_long
 from nystrom.tuning.cost import AUTO_COSTS, PATH_ROWS, CostPath, choose_cost
 from nystrom.tuning.judge import Reach
-from nystrom.tuning.sample import gather_keys, row_keys
+from nystrom.tuning.sample import row_keys
 from nystrom.types import Array, Candidates, ClassWeight, Emitted, OutPath, RowsLike, TargetLike
 
 # Assumed fall of the curvature; with 1, widths for 0/1 columns and noise-free classes had up to 6 times the log-loss.
@@ -192,30 +192,20 @@ class LossFit:
 
     def _cost_path(self, problem: Problem, target: LossTarget) -> CostPath:
         """Return the held-out losses for values of C, on a sample if there are many rows: one pass."""
-        rows, y, weight, strata = target.rows, target.y, target.weight, target.strata
-        rng = make_generator(self.seed).spawn(1)[0]
-        sampled = rows.shape[0] > PATH_ROWS
-        if sampled:
-            drawing, rng = rng.spawn(2)
-            numbers, stands = draw_rows(rows.shape[0], PATH_ROWS, weight, drawing)
-            X = take_with_targets(rows, problem.engine, numbers).X
-            y, strata, weight = y[numbers], strata[numbers], np.ones(len(numbers)) if stands is None else stands
-            problem, keys = problem.for_rows(X, y, weight), row_keys(X)
-        else:
-            keys, _ = gather_keys(rows, problem.engine)
-        asked: dict[str, Any] = {
-            "keys": keys,
-            "strata": strata,
-            "max_iter": self.options.max_iter,
-            "rng": rng,
-            "in_array": sampled,
-        }
-        return choose_cost(problem, y, weight, self.costs, **asked)
+        rows, weight = target.rows, target.weight
+        drawing, rng = make_generator(self.seed).spawn(1)[0].spawn(2)
+        numbers, adjusted = draw_rows(rows.shape[0], PATH_ROWS, weight, drawing)
+        X = take_with_targets(rows, problem.engine, numbers).X
+        y, weight = target.y[numbers], np.ones(len(numbers)) if adjusted is None else adjusted
+        asked: dict[str, Any] = {"keys": row_keys(X), "strata": target.strata[numbers]}
+        return choose_cost(
+            problem.for_rows(X, y, weight), y, weight, self.costs, max_iter=self.options.max_iter, rng=rng, **asked
+        )
 
     def _path_bytes(self, rows: RowBlocks, m: int) -> int:
         """Return the bytes of the kernel values of the sample on which C is chosen, and of their copy in two parts."""
         alone = self.costs is not None and len(self.costs) == 1
-        return 0 if alone or rows.shape[0] <= PATH_ROWS else 2 * PATH_ROWS * m * 8
+        return 0 if alone else 2 * min(rows.shape[0], PATH_ROWS) * m * 8
 
     def _many_footprint(self, rows: RowBlocks, m: int, held: int, per_thread: int) -> Footprint:
         beside = _bytes_beside(rows, 1) + self._path_bytes(rows, m)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -76,7 +75,7 @@ class TargetMachine(KernelMachine):
         "gaussian" (or "rbf"), "polynomial", "linear", "laplacian", "matern", "cosine", "precomputed", a kernel object
         of :mod:`nystrom.kernels`, or a function. "auto" chooses the Gaussian kernel, the Matérn kernel of smoothness
         1/2 or the Laplacian kernel, with or without a linear part: the one that best predicts rows held out from a
-        sample. Unless ``n_landmarks`` or ``n_components`` is given, it then uses 500, 1,000 or 2,000 landmarks,
+        sample. Unless ``n_landmarks`` or ``n_components`` is given, it then uses 350 to 1,000 landmarks,
         depending on how much more landmarks help.
     metric : "diagonal", "full", "auto", array or None, default=None
         How much each column counts in distances. "diagonal" learns a scale for each column from the target, "full" a
@@ -133,7 +132,6 @@ class TargetMachine(KernelMachine):
             return None
         return TimeLimit(
             seconds,
-            time.perf_counter(),
             partial(fit_operations, *rows.shape, n_columns=n_columns),
             self._resources().most_landmarks(rows, make_selector(self.landmarks).held_bytes, MOST_LANDMARKS),
             partial(print, file=sys.stderr, flush=True) if self.verbose else _silent,

@@ -13,8 +13,9 @@ from nystrom.tuning.sample import assign_parts, count_distinct
 from nystrom.types import Array
 
 # Values of C for "auto", in increasing order: larger ones take more steps, so the path ends when scores stop falling.
-AUTO_COSTS = 10.0 ** np.arange(-2.0, 5.5, 0.5)
-_TURNED = 2
+# One more value is then tried: the geometric mean of the best and its better neighbour.
+AUTO_COSTS = 10.0 ** np.arange(-2.0, 6.0)
+_TURNED = 1
 # End the path at once if a score exceeds the lowest by this fraction: later values take the most steps and are worse.
 _WORSE = 0.02
 # Continue while no score is below that of a constant by this fraction. Wide kernels learn only noise along straight
@@ -77,7 +78,6 @@ def choose_cost(
     strata: Array,
     max_iter: int,
     rng: np.random.Generator,
-    in_array: bool = False,
 ) -> CostPath:
     """Return the held-out loss for each C, in increasing order, with warm starts.
 
@@ -86,24 +86,24 @@ def choose_cost(
 
     Parameters
     ----------
+    problem : Problem
+        With the kernel values of the rows in one array.
     y, weight : arrays
         Target and weight of each row, as in the problem.
     costs : array or None
-        Values of C; None tries those of "auto", and stops if two in a row do not lower the score and the best is below
-        the score of a constant, or if one exceeds the lowest by 2 %.
+        Values of C; None tries those of "auto", and stops if one does not lower the score and the best is below the
+        score of a constant, or if one exceeds the lowest by 2 %.
     keys : array
         Keys of the rows, by :func:`nystrom.tuning.sample.row_keys`: equal rows are held out together.
     strata : array
         The class of each row, or zeros: each class is spread evenly over the parts.
-    in_array : bool
-        Whether the kernel values of the rows are in one array, so that each pass can skip held-out rows.
     """
     w = np.ones(len(strata)) if weight is None else weight
     n = count_distinct(keys, w)
     n_parts = next((parts for rows, parts in _PARTS if n < rows), _HELD_SHARE)
     parts = assign_parts(keys, w, n_parts, rng, strata=strata)
     held = range(n_parts if n < _PARTS[-1][0] else 1)
-    pairs = [_split(problem, y, w, parts == part, in_array) for part in held]
+    pairs = [_split(problem, y, w, parts == part) for part in held]
     pairs = [pair for pair in pairs if min(part.weight for part in pair) > 0]
     if not pairs:
         count = int(np.count_nonzero(w))
@@ -111,18 +111,24 @@ def choose_cost(
             f"C cannot be chosen with n_samples={count} rows of positive weight, all of them equal: there is none to "
             f"hold out. Give one C."
         )
-    tried = AUTO_COSTS if costs is None else np.sort(costs)
-    scores: list[float] = []
-    solutions: list[Array] = []
+    found: dict[float, tuple[float, list[Array]]] = {}
     starts: list[Array] | None = None
     learned = cache(lambda: _learned_score(pairs, max_iter))
-    for C in tried:
-        starts, score = _fit_parts(pairs, float(C), starts, max_iter)
-        scores.append(score)
-        solutions.append(starts[0])
-        if costs is None and _has_turned(scores, learned):
+    for C in map(float, AUTO_COSTS if costs is None else np.sort(costs)):
+        starts, score = _fit_parts(pairs, C, starts, max_iter)
+        found[C] = score, starts
+        if costs is None and _has_turned([score for score, _ in found.values()], learned):
             break
-    return CostPath(tried[: len(scores)], np.array(scores), solutions[_first_of_best(scores)])
+    if costs is None:
+        tried = list(found)
+        best = _first_of_best([found[C][0] for C in tried])
+        beside = min((i for i in (best - 1, best + 1) if 0 <= i < len(tried)), key=lambda i: found[tried[i]][0])
+        C = float(np.sqrt(tried[best] * tried[beside]))
+        starts, score = _fit_parts(pairs, C, found[tried[min(best, beside)]][1], max_iter)
+        found[C] = score, starts
+    tried = sorted(found)
+    scores = np.array([found[C][0] for C in tried])
+    return CostPath(np.array(tried), scores, found[tried[_first_of_best(scores)]][1][0])
 
 
 def _fit_parts(
@@ -146,6 +152,5 @@ def _learned_score(pairs: list[tuple[Problem, Problem]], max_iter: int) -> float
     return (1 - _LEARNED) * constant if constant > _NEGLIGIBLE * nothing else np.inf
 
 
-def _split(problem: Problem, y: Array, w: Array, held: Array, in_array: bool) -> tuple[Problem, Problem]:
-    part = problem.for_part if in_array else problem.with_weight
-    return part(y, np.where(held, 0.0, w)), part(y, np.where(held, w, 0.0))
+def _split(problem: Problem, y: Array, w: Array, held: Array) -> tuple[Problem, Problem]:
+    return problem.for_part(y, np.where(held, 0.0, w)), problem.for_part(y, np.where(held, w, 0.0))

@@ -8,10 +8,10 @@ rows too well for leave-one-out.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from time import perf_counter as clock
 from typing import NamedTuple
 
 import numpy as np
@@ -61,14 +61,14 @@ _METRIC_ERRORS, _WIDTH_ERRORS = 1.0, 3.0
 # Above 25 % gain, one standard error suffices.
 _LARGE_GAIN = 0.25
 # Landmarks are doubled from this number (other tables, tables of many rows). If the loss falls by more than 1 %, take
-# 1,000; by more than 3 %, take 2,000; else the least size (again for both kinds of tables).
+# 1,000, else the least size (again for both kinds of tables). Within a time limit, a fall of 3 % allows more.
 _FEW_LANDMARKS = (400, 300)
 _GAINS = (0.01, 0.03)
 _LEAST_SIZES = (500, 350)
 _MORE_SIZES = (1000, 2000)
-# Largest automatic number of landmarks for many rows, with one target and with several: a fit to 15,000 rows and one
-# target then takes about a second, and the time of a solver's pass is proportional to landmarks and targets.
-_MANY_ROWS_LANDMARKS = (700, 1000)
+# Largest automatic number of landmarks, and that for many rows with one target: a fit to 15,000 rows then takes about a
+# second.
+_MOST_SIZES = (1000, 700)
 # Rows whose mean is more than this many deviations from the origin get no linear part: it would lose digits.
 _FAR = 10.0
 # Landmarks of the larger trials, one after the other, if the time limit allows.
@@ -102,7 +102,7 @@ class TimeLimit:
     Parameters
     ----------
     seconds : float
-        Time since ``began``, a reading of :func:`time.perf_counter`.
+        Time since ``began``, a reading of :data:`clock`.
     operations : callable
         From a number of landmarks to the operations of the final fit.
     most_landmarks : int
@@ -112,14 +112,14 @@ class TimeLimit:
     """
 
     seconds: float
-    began: float
     operations: Callable[[int], float]
     most_landmarks: int
     tell: Callable[[str], None]
+    began: float = field(default_factory=lambda: clock())
 
     @property
     def left(self) -> float:
-        return self.began + self.seconds - time.perf_counter()
+        return self.began + self.seconds - clock()
 
     def check(self) -> None:
         """Raise if the search has used up its part of the time."""
@@ -140,9 +140,9 @@ def _speed() -> float:
     A = np.full((500, 500), 0.5)
     seconds = []
     for _ in range(3):
-        began = time.perf_counter()
+        began = clock()
         A @ A
-        seconds.append(time.perf_counter() - began)
+        seconds.append(clock() - began)
     return float(2 * len(A) ** 3 / min(seconds))
 
 
@@ -266,7 +266,7 @@ class _Search:
         self.losses: dict[str, Array] = {}
         self.plain: list[Candidate] = []
         self.tried: list[Tried] = []
-        self.began = time.perf_counter()
+        self.began = clock()
         self._known: dict[tuple[Kernel, int, int], Candidate] = {}
         self._larger: dict[Candidate, list[HeldOutLosses]] = {}
 
@@ -337,7 +337,7 @@ class _Search:
         if roots is None:
             self._known[known] = found
         what = repr(kernel) if roots is None else f"{kernel!r}, {'diagonal' if roots[0].ndim == 1 else 'full'} metric"
-        new = Tried(time.perf_counter() - self.began, what, found.loss, found.outcome.error)
+        new = Tried(clock() - self.began, what, found.loss, found.outcome.error)
         if limit is not None and all(new.score < one.score for one in self.tried):
             limit.tell(f"search, {new.seconds:.1f} s: held-out loss {new.score:.4g} ± {new.error:.2g} with {what}")
         self.tried.append(new)
@@ -460,7 +460,7 @@ class _Search:
             self.best = tried
 
     def _enough_landmarks(self) -> int | None:
-        """Return 350 or 500, 1,000 or 2,000: more, the more doubling the landmarks lowers the held-out loss.
+        """Return 350 or 500, or up to 1,000 if doubling the landmarks lowers the loss; more within a time limit.
 
         A gain below its own noise counts as zero.
         """
@@ -478,8 +478,8 @@ class _Search:
             # More landmarks than necessary do no harm.
             enough = (*_MORE_SIZES, MOST_LANDMARKS)[int(np.searchsorted(_GAINS, share))]
             return min(limit.affordable(), enough)
-        most = _MANY_ROWS_LANDMARKS[self.sample.y.shape[1] > 1] if self.many else self.n_rows
-        return min((least, *_MORE_SIZES)[int(np.searchsorted(_GAINS, share))], most)
+        most = _MOST_SIZES[self.many and self.sample.y.shape[1] == 1]
+        return least if share <= _GAINS[0] else min(most, self.n_rows)
 
 
 def _loss(one: Candidate) -> float:
