@@ -14,6 +14,7 @@ import nystrom
 from nystrom import reporting
 from nystrom.commands import main as cli
 from nystrom.exceptions import MissingDependencyError
+from nystrom.explanation import dependence_of, open_model, parts_of
 from nystrom.preprocessing import TableEncoder
 
 pytest.importorskip("jinja2")
@@ -178,3 +179,20 @@ def test_from_the_shell(tmp_path, monkeypatch, capsys):
     capsys.readouterr()
     assert cli.main(["report", "m", "table.csv", "--out", "page.pdf"]) == 2
     assert "must end in one of .html" in capsys.readouterr().err
+
+
+def test_cycles_of_a_date_are_drawn_one_by_one(tmp_path):
+    times = pd.Timestamp("2023-01-05") + pd.to_timedelta(np.arange(800) * 13, unit="h")
+    rush = 20.0 * np.isin(times.hour, (7, 8, 9)) + 5.0 * (times.day_of_week >= 5)
+    frame = pd.DataFrame({"leaves": times.strftime("%d.%m.%Y %H:%M"), "load": rush})
+    model = make_pipeline(TableEncoder(target="load"), nystrom.KernelRidge(n_landmarks=300, random_state=0)).fit(frame)
+    page = nystrom.report(model, frame, out=tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "load, predicted from 1 columns" in page
+    for part in ("leaves, hour", "leaves, weekday", "leaves, month", "leaves, trend"):
+        assert part in page
+    opened = open_model(model, frame, rng=np.random.default_rng(0))
+    hour, weekday, *_ = (
+        dependence_of(opened, part, 20, 200, np.random.default_rng(0)) for part in parts_of(opened.spans[0])
+    )
+    assert 7 <= hour.grid[np.argmax(hour.values)] <= 9
+    assert 5 <= weekday.grid[np.argmax(weekday.values)] < 7

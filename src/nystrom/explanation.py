@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -37,13 +37,23 @@ _MOST_PAIRED = 8
 _DEVIATIONS = 1.96
 
 
+# Cycles of a date: what is counted, how many there are, the number of the first, and how many come before 1970-01-01,
+# which was a Thursday.
+_COUNTED = {
+    "year": ("month", 12, 1, 0),
+    "week": ("weekday", 7, 0, 3),
+    "day": ("hour", 24, 0, 0),
+}
+
+
 class Span(NamedTuple):
-    """The encoded columns of one original column."""
+    """The encoded columns of one original column, or of one cycle of a date."""
 
     name: str
     start: int
     stop: int
     column: Column | None = None
+    cycle: str = ""
 
     @property
     def at(self) -> slice:
@@ -352,6 +362,17 @@ def partial_dependence(
     return dependence_of(opened, named[column], n_points, check_count(max_rows, "max_rows"), rng)
 
 
+def parts_of(span: Span) -> list[Span]:
+    """Return the cycles of a date and its trend, as spans of their own; other columns as they are."""
+    if span.column is None or not span.column.cycles:
+        return [span]
+    cycles = span.column.cycles
+    starts = [span.start + 1 + 2 * j for j in range(len(cycles))]
+    waves = [Span(f"{span.name}, {_COUNTED[c][0]}", at, at + 2, None, c) for c, at in zip(cycles, starts, strict=True)]
+    column = replace(span.column, cycles=(), missing=False)
+    return [*waves[::-1], Span(f"{span.name}, trend", span.start, span.start + 1, column)]
+
+
 def dependence_of(opened: Opened, span: Span, n_points: int, max_rows: int, rng: np.random.Generator) -> Dependence:
     """Return the partial dependence of an opened model on one column."""
     machine = opened.machine
@@ -372,6 +393,11 @@ def dependence_of(opened: Opened, span: Span, n_points: int, max_rows: int, rng:
 def _grid(rows: Array, span: Span, n_points: int) -> tuple[Array, Array]:
     """Return values of a column and their encoded columns, both taken from rows."""
     column = span.column
+    if span.cycle:
+        _, count, first_number, before = _COUNTED[span.cycle]
+        places = np.linspace(0, count, 2 * count + 1)
+        angle = 2 * np.pi * (places - before) / count
+        return places + first_number, np.column_stack([np.sin(angle), np.cos(angle)])
     if column is not None and column.kind == "category":
         names = np.array([*column.categories, *["(other)"] * column.other, *["(missing)"] * column.missing])
         if column.codes:

@@ -371,7 +371,7 @@ def plot_dependence(dependence: Any, *, lines: bool = True, most: int = 50, ax: 
     """
     ax = _axes(ax)
     values, outputs = dependence.values, [_short(name) for name in dependence.outputs]
-    column, said = _short(dependence.column), outputs[0] if len(outputs) == 1 else "mean prediction"
+    column, said = _short(dependence.column), outputs[0] if len(outputs) == 1 else "mean share of each class"
     if dependence.grid.dtype.kind == "U":
         at = np.arange(len(dependence.grid))
         for k, name in enumerate(outputs):
@@ -387,7 +387,8 @@ def plot_dependence(dependence: Any, *, lines: bool = True, most: int = 50, ax: 
             ax.plot(dependence.grid, values[:, k], color=_class_colour(k, len(outputs)), linewidth=2, label=name)
         ax.set(xlabel=column, ylabel=said)
         if dependence.grid.dtype.kind == "M":
-            ax.tick_params(axis="x", rotation=30)
+            form = import_module("matplotlib.dates").ConciseDateFormatter(ax.xaxis.get_major_locator())
+            ax.xaxis.set_major_formatter(form)
     if len(outputs) > 1:
         ax.legend(frameon=False)
     return _tidy(ax)

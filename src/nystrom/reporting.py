@@ -21,7 +21,16 @@ from nystrom.checks import RandomState, check_count, make_generator
 from nystrom.disk import replacing
 from nystrom.engine.progress import make_progress
 from nystrom.exceptions import ApproximationWarning, FewerLandmarksWarning, MissingDependencyError, silenced
-from nystrom.explanation import MOST_ROWS, Dependence, Opened, answer, dependence_of, importance_of, open_model
+from nystrom.explanation import (
+    MOST_ROWS,
+    Dependence,
+    Opened,
+    answer,
+    dependence_of,
+    importance_of,
+    open_model,
+    parts_of,
+)
 from nystrom.plotting import (
     new_figure,
     plot_calibration,
@@ -55,6 +64,17 @@ _SHOWN = {
     "log-loss": ("log-loss", "{:.4f}"),
     "calibration error": ("calibration error", "{:.4f}"),
 }
+# What they mean.
+_TERMS = {
+    "R2": "R² is the explained share of the target's variance: 1 is perfect, 0 is no better than the mean.",
+    "balanced accuracy": "Balanced accuracy is the mean share of each class that is found: rare classes count "
+    "as much as frequent ones.",
+    "AUC": "AUC is the chance that a row of a class is ranked above a row of another: 0.5 is chance, 1 perfect.",
+    "log-loss": "Log-loss punishes confident errors; smaller is better.",
+    "calibration error": "The calibration error is the mean gap between stated probability and observed share.",
+}
+# A class is missed if less than this share of its rows is found.
+_FOUND = 0.5
 
 
 def report(
@@ -114,7 +134,9 @@ def report(
     fitting = max(200, _MOST_ENTRIES // max(1, getattr(machine, "n_features_in_", 1)))
     most = min(check_count(max_rows, "max_rows", least=20), fitting)
     opened = open_model(model, X, y, with_target=True, max_rows=most, rng=rng)
-    page = _Page(opened, rng, make_progress(verbose))
+    target = getattr(model.steps[0][1], "target", None) if hasattr(model, "steps") else None
+    title = f"{target}, predicted from {len(opened.spans)} columns" if target else ""
+    page = _Page(opened, rng, make_progress(verbose), title)
     environment = jinja.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(Path(__file__).with_name("report.html").read_text(encoding="utf-8"))
     text = template.render(page.contents(beside))
@@ -137,6 +159,7 @@ class _Page:
     opened: Opened
     rng: np.random.Generator
     progress: Any
+    title: str = ""
 
     def contents(self, beside: str | None) -> dict[str, Any]:
         """Return the values that the template shows."""
@@ -149,9 +172,11 @@ class _Page:
         by_class = scores if isinstance(scores, ClassScores) else None
         return {
             "version": __version__,
-            "name": type(machine).__name__,
+            "title": self.title or type(machine).__name__,
             "facts": self._facts(),
             "verdict": _verdict(found),
+            "missed": _missed(by_class) if by_class else "",
+            "terms": [_TERMS[name] for name in _TERMS if name in found],
             "held_out": _held_out(getattr(machine, "held_out_", None)),
             "scores": self._score_table(found, beside),
             "folds": _FOLDS if beside else 0,
@@ -179,7 +204,11 @@ class _Page:
 
     def _facts(self) -> list[tuple[str, str]]:
         machine = self.opened.machine
-        facts = [("kernel", _rounded(machine.kernel_)), ("landmarks", f"{machine.landmarks_.shape[0]:,}")]
+        facts = [
+            ("machine", type(machine).__name__),
+            ("kernel", _rounded(machine.kernel_)),
+            ("landmarks", f"{machine.landmarks_.shape[0]:,}"),
+        ]
         if hasattr(machine, "certificate_"):
             facts.append(("kernel explained", f"{1 - machine.certificate_.trace.value:.1%}"))
             facts.append(("rows of the fit", f"{machine.certificate_.n_rows:,}"))
@@ -244,9 +273,10 @@ class _Page:
         shown = min(20, len(opened.spans))
         leading = [j for j in importance.order[:_DRAWN] if importance.high[j] > 0]
         pictures = []
-        with self._stage("dependence", len(opened.X) * len(leading)) as advance:
-            for j in leading:
-                found = dependence_of(opened, opened.spans[j], 20, 200, self.rng)
+        parts = [part for j in leading for part in parts_of(opened.spans[j])]
+        with self._stage("dependence", len(opened.X) * len(parts)) as advance:
+            for j, part in enumerate(parts):
+                found = dependence_of(opened, part, 20, 200, self.rng)
                 pictures.append(_picture(f"dependence{j}", partial(_draw_dependence, found)))
                 advance(len(opened.X))
         metric = importance.metric
@@ -336,6 +366,16 @@ def _verdict(found: dict[str, Any]) -> str:
         f"{found['root mean square error']:.4g}, is {better} that of always predicting the mean, "
         f"{found['baseline error']:.4g}."
     )
+
+
+def _missed(scores: ClassScores) -> str:
+    """Return the classes of which most rows are missed, which a high accuracy may hide; empty if there are none."""
+    missed = [
+        f"{label} ({round(values['recall'] * values['rows']):,} of {values['rows']:,} rows found)"
+        for label, values in scores.per_class().items()
+        if values["rows"] and values["recall"] < _FOUND
+    ]
+    return f"It misses most of: {', '.join(missed[:_LISTED])}." if missed else ""
 
 
 def _held_out(score: dict[str, Any] | None) -> str:

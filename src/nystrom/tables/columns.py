@@ -109,7 +109,7 @@ class Summary:
     iso_too: bool = False
     # Whether the numbers of every batch are distinct.
     distinct: bool = True
-    # Formats, other than the given one and ISO 8601, in which all values so far are dates, with the moments of their days.
+    # Formats in which all values so far are dates if they are neither in the given one nor in ISO 8601, with moments.
     guessed: dict[str, Moments] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
