@@ -44,7 +44,12 @@ class Attributes(griffe.Extension):
         docstring = cls.docstring
         if docstring is not None and "\nn_landmarks : " in docstring.value and "\nn_jobs : " in docstring.value:
             cls.docstring = GroupedDocstring(
-                docstring.value, lineno=docstring.lineno, endlineno=docstring.endlineno, parent=cls
+                docstring.value,
+                lineno=docstring.lineno,
+                endlineno=docstring.endlineno,
+                parent=cls,
+                parser=docstring.parser,
+                parser_options=docstring.parser_options,
             )
 
     def on_attribute_instance(self, *, node: Any, attr: griffe.Attribute, **_: Any) -> None:

@@ -10,7 +10,8 @@ from nystrom import KernelRidge, open_rows
 
 # What Windows lacks. /proc and /sys are refused as if they were not there.
 WITHOUT_POSIX = """
-import builtins, os, signal, sys
+# asyncio, which scikit-learn imports, is another file on Windows.
+import asyncio, builtins, os, signal, sys
 for name in "fork forkpty sysconf sched_getaffinity getuid geteuid getpgid killpg statvfs mkfifo".split():
     if hasattr(os, name):
         delattr(os, name)
