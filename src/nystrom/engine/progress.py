@@ -10,7 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, Protocol, TextIO
 
@@ -72,6 +72,8 @@ class Stage:
 
 
 _STAGE: ContextVar[Stage | None] = ContextVar("stage", default=None)
+# Entered for each outermost stage, with its name.
+WATCHER: ContextVar[Callable[[str], AbstractContextManager[Any]]] = ContextVar("watcher", default=nullcontext)
 
 
 @contextmanager
@@ -83,7 +85,8 @@ def stage(name: str) -> Iterator[None]:
     current = Stage(name)
     token = _STAGE.set(current)
     try:
-        yield
+        with WATCHER.get()(name):
+            yield
     finally:
         _STAGE.reset(token)
         if current.shown_by is not None:

@@ -24,6 +24,7 @@ from nystrom.errors import ErrorEstimate
 from nystrom.errors.frobenius import DEFAULT_PAIRS
 from nystrom.errors.trace import certify
 from nystrom.estimators import quality
+from nystrom.estimators.callbacks import CallbackSupportMixin, tell_callbacks
 from nystrom.estimators.parameters import (
     ABSENT,
     DERIVED,
@@ -56,7 +57,7 @@ _EMIT_ADVICE = "The result itself counts: transform(X, out='features.npy') write
 _MOST_NAMES = 5
 
 
-class KernelMachine(BaseEstimator):
+class KernelMachine(CallbackSupportMixin, BaseEstimator):
     """Base of the estimators: from parameters and rows to one fitted :class:`NystromMap`.
 
     A subclass takes these parameters as ``**shared``; an entry ``**shared`` in its docstring is replaced by their text
@@ -136,6 +137,8 @@ class KernelMachine(BaseEstimator):
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         complete(cls)
+        if "fit" in vars(cls):
+            cls.fit = tell_callbacks(cls.fit)
         limit_methods(cls, __name__.partition(".")[0])
 
     def __new__(cls, *args: Any, **parameters: Any) -> Self:

@@ -195,7 +195,7 @@ _SCIKIT_KERNELS = (
 )
 # One value per training row; kept if predictions are computed from them.
 _DUAL = ("_dual_coef", "dual_coef_")
-_NEVER = ("_metadata_request", "_stages", "stages", "_like", "search_")
+_NEVER = ("_metadata_request", "_stages", "stages", "_like", "search_", "_skl_callbacks")
 _RESULT = re.compile(r"_?[A-Za-z][A-Za-z0-9_]*_|_[A-Za-z][A-Za-z0-9_]*")
 
 
