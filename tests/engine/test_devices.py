@@ -23,7 +23,7 @@ from nystrom import (
     SpectralClustering,
 )
 from nystrom.devices import DeviceArray, Place, fetch, named_place, put, to_host
-from nystrom.exceptions import MissingDependencyError
+from nystrom.exceptions import MemoryBudgetError, MissingDependencyError
 from nystrom.kernels import Gaussian, InMetric, Linear, Matern, Overlap, Polynomial
 from nystrom.loops.device import cross
 
@@ -179,6 +179,80 @@ def test_every_machine_gives_the_answers_of_numpy(machine, there):
         if method == "transform":
             found, expected = inner(found), inner(expected)
         assert_same(found, rows, expected, there.dtype)
+
+
+# Machine, kind of target, what is asked of it for some rows.
+QUESTIONS = {
+    "interval": (KernelRidge(alpha=0.1, **COMMON), "y", lambda m, R: m.predict_interval(R)),
+    "interval, svr": (KernelSVR(C=1.0, **COMMON), "y", lambda m, R: m.predict_interval(R)),
+    "interval, gp": (GaussianProcessRegressor(alpha=0.1, **COMMON), "y", lambda m, R: m.predict_interval(R)),
+    "set": (KernelRidgeClassifier(alpha=0.1, **COMMON), "classes", lambda m, R: m.predict_set(R)),
+    "set, logistic": (KernelLogisticRegression(C=1.0, **COMMON), "classes", lambda m, R: m.predict_set(R)),
+    "probabilities": (KernelRidgeClassifier(alpha=0.1, **COMMON), "classes", lambda m, R: m.predict_proba(R)),
+    "probabilities, svc": (KernelSVC(C=1.0, **COMMON), "classes", lambda m, R: m.predict_proba(R)),
+    "unlike": (KernelRidge(alpha=0.1, **COMMON), "y", lambda m, R: m.unlike(R)),
+    "deviation": (GaussianProcessRegressor(alpha=0.1, **COMMON), "y", lambda m, R: m.predict(R, return_std=True)[1]),
+    "draws": (GaussianProcessRegressor(alpha=0.1, **COMMON), "y", lambda m, R: m.sample_y(R, 3, random_state=0)),
+    "draws before a fit": (GaussianProcessRegressor(), None, lambda m, R: m.sample_y(R, 3, random_state=0)),
+    "pre-images": (
+        KernelPCA(n_components=3, fit_inverse_transform=True, **COMMON),
+        None,
+        lambda m, R: m.inverse_transform(m.transform(R)),
+    ),
+}
+# Answers that are on the host: an explanation's numbers, a score, eigenvalues and landmarks.
+HOST_QUESTIONS = {
+    "explain": (KernelRidge(alpha=0.1, **COMMON), "y", lambda m, R: nystrom.explain(m, R).values),
+    "explain classes": (
+        KernelLogisticRegression(C=1.0, **COMMON),
+        "classes",
+        lambda m, R: nystrom.explain(m, R).values,
+    ),
+    "eigenvalues": (
+        Nystroem(**COMMON),
+        None,
+        lambda m, R: nystrom.kernel_eigh(R, n_components=3, random_state=0, n_landmarks=30)[0],
+    ),
+    "landmarks": (Nystroem(**COMMON), None, lambda m, R: nystrom.select_landmarks(R, 10, random_state=0).points),
+}
+
+
+@pytest.mark.parametrize("question", {**QUESTIONS, **HOST_QUESTIONS})
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_every_question_has_the_answer_of_numpy(question, there):
+    model, kind, ask = {**QUESTIONS, **HOST_QUESTIONS}[question]
+    target, few, rows = TARGETS[kind], X[:60].astype(there.dtype), there(X)
+    unfitted = question == "draws before a fit"
+    at_home = model if unfitted else sklearn.clone(model).fit(X.astype(there.dtype), target)
+    expected = np.asarray(ask(at_home, few), np.float64)
+    given = there(target, as_rows=kind == "y")
+    fitted = model if unfitted else sklearn.clone(model).fit(rows, given)
+    found = ask(fitted, rows[:60, :])
+    if question in HOST_QUESTIONS:
+        assert isinstance(found, np.ndarray)
+    else:
+        assert Place.of(found) == Place.of(rows)
+        found = fetch(found)
+    if there.dtype == np.float32 and question.startswith("draws"):
+        # Draws use eigenvectors of nearly equal eigenvalues, which depend on rounding.
+        assert found.shape == expected.shape
+        assert np.isfinite(found).all()
+        return
+    # A deviation is the root of a difference.
+    digits = 1 / 4 if there.dtype == np.float32 and question in ("deviation", "interval, gp") else 1 / 2
+    atol = np.finfo(there.dtype).eps ** digits * np.abs(expected).max()
+    np.testing.assert_allclose(found.astype(np.float64), expected, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("machine", ["ridge", "ridge classifier", "logistic"])
+def test_scores_are_those_of_numpy(machine, there):
+    model, kind, _ = MACHINES[machine]
+    expected = (
+        sklearn.clone(model).fit(X.astype(there.dtype), TARGETS[kind]).score(X.astype(there.dtype), TARGETS[kind])
+    )
+    rows, target = there(X), there(TARGETS[kind], as_rows=kind == "y")
+    found = sklearn.clone(model).fit(rows, target).score(rows, target)
+    assert found == pytest.approx(expected, abs=float(np.sqrt(np.finfo(there.dtype).eps)))
 
 
 def test_weights_count_as_with_numpy(there):
@@ -356,3 +430,97 @@ def test_an_engine_refuses_arrays_of_another_place(device1):
     pytest.importorskip("torch")
     with pytest.raises(ValueError, match=r"X is an array of array_api_strict.*leave engine='auto'"):
         Nystroem(engine="torch:cpu").fit(device1.send(X))
+
+
+def peak_bytes(work):
+    """Return the most bytes that tensors of torch made in this thread held at a time during ``work``."""
+    weakref = pytest.importorskip("weakref")
+    dispatch = pytest.importorskip("torch.utils._python_dispatch")
+    tree = pytest.importorskip("torch.utils._pytree")
+    torch = pytest.importorskip("torch")
+    held, most = {}, 0
+
+    class Watch(dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            nonlocal most
+            made = function(*args, **(kwargs or {}))
+            for each in tree.tree_leaves(made):
+                if isinstance(each, torch.Tensor):
+                    storage = each.untyped_storage()
+                    if storage._cdata not in held:
+                        held[storage._cdata] = storage.nbytes()
+                        weakref.finalize(storage, held.pop, storage._cdata, None)
+            most = max(most, sum(held.values()))
+            return made
+
+    with Watch():
+        work()
+    return most
+
+
+WIDE = np.random.default_rng(1).normal(size=(2500, 20))
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "laplacian"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        Nystroem(n_components=20, n_landmarks=100, random_state=0),
+        KernelRidge(alpha=0.1, solver="factor", n_landmarks=100, random_state=0),
+        KernelRidge(alpha=0.1, solver="cg", n_landmarks=100, random_state=0),
+        KernelRidge(alpha=0.1, solver="exact", tol=1e-2, n_landmarks=100, random_state=0),
+        KernelLogisticRegression(C=1.0, n_landmarks=100, random_state=0),
+        KernelKMeans(3, n_landmarks=100, random_state=0),
+    ],
+    ids=["features", "factor", "cg", "exact", "logistic", "clusters"],
+)
+def test_a_device_holds_at_most_what_is_allowed(model, kernel, monkeypatch):
+    torch = pytest.importorskip("torch")
+    if kernel == "laplacian" and model.get_params().get("solver") == "exact":
+        pytest.skip("takes a minute under the watch")
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")
+    rows, limit = torch.asarray(WIDE), 1_500_000
+    target = torch.asarray((WIDE[:, 0] > 0).astype(np.int64))
+    model = sklearn.clone(model).set_params(kernel=kernel)
+
+    def run(limit):
+        with sklearn.config_context(array_api_dispatch=True):
+            fitted = model.set_params(max_device_memory=limit).fit(rows, target)
+            getattr(fitted, "predict" if hasattr(fitted, "predict") else "transform")(rows[:2000, :])
+
+    # The result of transform is not part of a pass.
+    assert peak_bytes(lambda: run(limit)) <= limit + 2000 * 100 * 8
+    assert peak_bytes(lambda: run(None)) > limit
+
+
+@pytest.mark.parametrize("source", ["array", "file", "stream"])
+def test_smaller_blocks_are_sent_in_order_with_their_targets(source, tmp_path):
+    pytest.importorskip("torch")
+    target = np.sin(WIDE[:, 0])
+    rows, given = WIDE, target
+    if source == "file":
+        np.save(tmp_path / "rows.npy", WIDE)
+        rows = nystrom.open_rows(tmp_path / "rows.npy", block_rows=700)
+    if source == "stream":
+        table = np.column_stack([WIDE, target])
+        np.savetxt(tmp_path / "rows.csv", table, delimiter=",", header=",".join("abcdefghijklmnopqrsty"), comments="")
+        rows, given = nystrom.open_rows(tmp_path / "rows.csv", target="y", block_rows=700), None
+    model = KernelRidge(alpha=0.1, solver="factor", landmarks="uniform", n_landmarks=50, gamma=0.05, random_state=0)
+    expected = sklearn.clone(model).fit(rows, given).predict(rows)
+    small = sklearn.clone(model).set_params(engine="torch:cpu", max_device_memory="500kB").fit(rows, given)
+    checked = small._check_X(rows, reset=False)
+    assert checked.block_rows < 700
+    assert max(block.X.shape[0] for block in checked.iterate()) == checked.block_rows
+    np.testing.assert_allclose(small.predict(rows), expected, rtol=0, atol=1e-8)
+    numbered = [to_host(checked.block(i).X) for i in range(checked.n_blocks)] if checked.random_access else []
+    for i, block in zip(range(checked.n_blocks), checked.iterate(), strict=True):
+        assert (block.index, block.start) == (i, i * checked.block_rows)
+        assert not numbered or np.array_equal(numbered[i], to_host(block.X))
+
+
+def test_a_limit_of_device_memory_that_cannot_be_kept_says_what_can():
+    pytest.importorskip("torch")
+    with pytest.raises(ValueError, match=r"max_device_memory must be None, a positive number.*got 'much'"):
+        KernelRidge(max_device_memory="much").fit(X, y)
+    with pytest.raises(MemoryBudgetError, match=r"max_device_memory=10kB is too small.*max_device_memory='\d+kB'"):
+        KernelRidge(n_landmarks=50, engine="torch:cpu", max_device_memory="10kB").fit(X, y)

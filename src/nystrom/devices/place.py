@@ -7,7 +7,7 @@ if ``engine="torch"`` requests it. All transfers between host and device go thro
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -40,10 +40,14 @@ def is_foreign_array(X: object) -> bool:
 
 @dataclass(frozen=True)
 class Place:
-    """A namespace of the array API and one of its devices."""
+    """A namespace of the array API and one of its devices.
+
+    ``memory`` is the number of bytes that passes may hold there, None for no limit.
+    """
 
     xp: Any
     device: Any
+    memory: int | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, values: Any) -> Place:

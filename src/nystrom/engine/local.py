@@ -20,7 +20,7 @@ from nystrom.engine.progress import Progress
 from nystrom.engine.threads import blas_threads, resolve_n_jobs
 from nystrom.machine import available_cores
 from nystrom.rows.base import Block, RowBlocks
-from nystrom.rows.device import DeviceRows
+from nystrom.rows.device import DeviceRows, SentRows
 from nystrom.types import Array
 
 # Seconds to wait for a pool thread to start a block; then the waiting thread computes it.
@@ -169,7 +169,7 @@ class LocalEngine:
     def map_rows(
         self, rows: RowBlocks, step: Callable[[Block], Array], n_columns: int, dtype: DTypeLike, *, label: str
     ) -> RowBlocks:
-        if rows.home is not None:
+        if self._stays(rows, n_columns, dtype):
             return self._joined(rows, [to_values(part) for _, part in self._run(rows, step, label)], dtype, label)
         held = hold((rows.shape[0], n_columns), dtype, self.room)
 
@@ -178,17 +178,29 @@ class LocalEngine:
 
         for _ in self._run(rows, write, label):
             pass
-        return held.rows(rows.block_rows, label)
+        return self._sent_again(rows, held.rows(rows.block_rows, label))
+
+    def _stays(self, rows: RowBlocks, n_columns: int, dtype: DTypeLike) -> bool:
+        """Whether the device of the rows holds a result: if they live there, and it takes a quarter of its room."""
+        if rows.home is None:
+            return False
+        memory = rows.home.memory
+        return memory is None or 4 * rows.shape[0] * n_columns * np.dtype(dtype).itemsize <= memory
+
+    def _sent_again(self, rows: RowBlocks, held: RowBlocks) -> RowBlocks:
+        """Return a result held on the host, to be computed with on the device if the rows live there."""
+        return held if rows.home is None else SentRows(held, rows.home, home=rows.home)
 
     def _joined(self, rows: RowBlocks, parts: list[Any], dtype: DTypeLike, label: str) -> RowBlocks:
         """Return the result of a pass over rows on a device, held there."""
         assert rows.home is not None
-        return DeviceRows(rows.home.join(parts, dtype), block_rows=rows.block_rows, name=label)
+        made = DeviceRows(rows.home.join(parts, dtype), block_rows=rows.block_rows, name=label)
+        return made if rows.home.memory is None else made.within(rows.home.memory, rows.block_rows)
 
     def map_rows_and_fold(
         self, rows: RowBlocks, step: Callable[[Block], tuple[Array, M]], n_columns: int, dtype: DTypeLike, *, label: str
     ) -> tuple[RowBlocks, M]:
-        if rows.home is not None:
+        if self._stays(rows, n_columns, dtype):
             merger: TreeMerger[M] = TreeMerger(merge_two)
             parts = []
             for _, (part, one) in self._run(rows, step, label):
@@ -203,7 +215,7 @@ class LocalEngine:
             return folded
 
         merged = self.fold(rows, write, label=label)
-        return held.rows(rows.block_rows, label), merged
+        return self._sent_again(rows, held.rows(rows.block_rows, label)), merged
 
     def emit(
         self, rows: RowBlocks, step: Callable[[Block], Array], n_columns: int | None, dtype: DTypeLike, *, label: str

@@ -34,6 +34,8 @@ _PASS_BYTES = 40 * 10**6
 _THREAD_BYTES = 8 * 10**6
 # Number of m × m matrices alive while the landmarks' kernel and the Gram matrix are factorised.
 _SQUARE_MATRICES = 10
+# Least number of rows per block on a device: fewer leave it idle.
+_LEAST_DEVICE_ROWS = 16
 
 
 def parse_memory(amount: object, name: str = "max_memory") -> int | None:
@@ -271,6 +273,28 @@ def exact_footprint(rows: RowsShape, n_components: int, n_targets: int, *, tile_
     rows_of_tile = _sparse_tile_bytes(rows, tile_rows) if rows.is_sparse else 8 * tile_rows * p
     tile = 8 * tile_rows * 3 * tile_rows + 3 * rows_of_tile + 2 * vectors
     return Footprint(fixed, _THREAD_BYTES + tile + _block_rows_bytes(rows) + 3 * 8 * rows.block_rows * r)
+
+
+def device_block_rows(rows: RowsShape, n_landmarks: int, budget: int) -> int:
+    """Return the number of rows per block with which a pass adds at most ``budget`` bytes on a device.
+
+    The device holds the landmarks in two forms, two m × m matrices, a panel of sums, three blocks in flight, and the
+    kernel values of one block in up to six copies; at most a quarter of the budget is for results and differences.
+
+    Raises
+    ------
+    MemoryBudgetError
+        If not even blocks of 16 rows fit; the message names the smallest sufficient budget.
+    """
+    m, p = n_landmarks, rows.shape[1]
+    fixed, per_row = 8 * m * (2 * p + 2 * m + 128), 8 * (3 * p + 6 * m)
+    least = math.ceil((fixed + _LEAST_DEVICE_ROWS * per_row) * 4 / 3)
+    if budget < least:
+        raise MemoryBudgetError(
+            f"max_device_memory={format_memory(budget)} is too small: {m:,} landmarks of {p:,} columns need at least "
+            f"max_device_memory={format_memory(least)!r}. Take fewer landmarks."
+        )
+    return min(int((budget * 3 / 4 - fixed) // per_row), rows.shape[0])
 
 
 def _with_columns(rows: RowsShape, work: Footprint) -> Footprint:

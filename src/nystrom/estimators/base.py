@@ -17,7 +17,7 @@ import nystrom
 from nystrom.checks import RandomState, check_choice, check_optional_count
 from nystrom.devices import dispatches, place_of
 from nystrom.engine import FIT_ADVICE, Engine, Resources, place_rows
-from nystrom.engine.memory import Footprint, emit_footprint, fit_footprint, parse_memory
+from nystrom.engine.memory import Footprint, device_block_rows, emit_footprint, fit_footprint, parse_memory
 from nystrom.engine.passes import Passes
 from nystrom.engine.threads import limit_methods
 from nystrom.errors import ErrorEstimate
@@ -48,6 +48,7 @@ from nystrom.landmarks import LandmarksLike, make_selector
 from nystrom.nystroem.factor import FACTORS, NystromMap, extend
 from nystrom.output import describe_job, write_rows
 from nystrom.rows import Block, RowBlocks, as_blocks, require_finite
+from nystrom.rows.device import DeviceRows, SentRows
 from nystrom.rows.objects import object_rows
 from nystrom.solvers.landmark_cg import UnfactoredMap
 from nystrom.tuning.search import MOST_LANDMARKS
@@ -90,6 +91,9 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
         Algorithm 2 or Algorithm 1.
     max_memory : str, int or None, default=None
         Largest increase of the memory of the process during a fit, as "2GB" or in bytes.
+    max_device_memory : str, int or None, default=None
+        Largest amount of memory that a pass adds on a device, as "2GB" or in bytes: blocks of rows are as small as that
+        requires. Rows that are computed with on the host ignore it.
     n_jobs : int or None, default=None
         Number of threads; None uses all cores. The result is the same for any number.
     engine : {"auto", "local", "dask", "torch", "torch:cuda", "torch:mps", "cupy", "jax"}, default="auto"
@@ -112,6 +116,7 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
     landmarks: LandmarksLike
     factor: str
     max_memory: str | float | None
+    max_device_memory: str | float | None
     n_jobs: int | None
     engine: str
     random_state: RandomState
@@ -157,6 +162,7 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
         landmarks: LandmarksLike = "auto",
         factor: str = "optimal",
         max_memory: str | float | None = None,
+        max_device_memory: str | float | None = None,
         n_jobs: int | None = None,
         engine: str = "auto",
         random_state: RandomState = None,
@@ -193,6 +199,7 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
             options.of(self)  # type: ignore[attr-defined]
         self._kernel()
         check_choice(self.factor, "factor", FACTORS)
+        parse_memory(self.max_device_memory, "max_device_memory")
 
     def _check_X(self, X: RowsLike, *, reset: bool) -> RowBlocks:
         """Return the rows of X, checked for shape, dtype and columns; finiteness is checked in the pass."""
@@ -206,8 +213,14 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
         rows = object_rows(X) if listed else as_blocks(X, owner=self, objects=kernel.takes_objects)
         if not reset:
             _check_names_of(self, rows, from_file=isinstance(X, RowBlocks))
-            _check_place_of(self, rows)
-        return place_rows(rows, self.engine, fit=reset)
+            if not isinstance(X, RowBlocks):  # files are read by the host, whatever the model was fitted to
+                _check_place_of(self, rows)
+        placed = place_rows(rows, self.engine, fit=reset)
+        budget = parse_memory(self.max_device_memory, "max_device_memory")
+        if budget is None or not isinstance(placed, (DeviceRows, SentRows)):
+            return placed
+        m = self._rank_and_size(placed)[1].most if reset else len(self.map_.landmarks)
+        return placed.within(budget, device_block_rows(placed, m, budget))
 
     def _resources(self) -> Resources:
         limit = None if self.max_memory is None else parse_memory(self.max_memory)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from nystrom.devices import fetch, to_host
 from nystrom.engine.passes import Passes
 from nystrom.estimators.scikit_kernels import Covariance, Variance, covariance_given, noise_of_rows
 from nystrom.kernels import Kernel
@@ -52,7 +53,8 @@ def sample_prior(machine: Any, X: RowsLike, n_samples: int, rng: np.random.Gener
     if prior.source is not None:
         noise = noise_of_rows(prior.source, rows.take(np.arange(n)))
         draws += np.sqrt(noise)[:, None] * rng.standard_normal(draws.shape)
-    return np.asarray(draws.reshape(n, t, n_samples) if t > 1 else draws)
+    draws = draws.reshape(n, t, n_samples) if t > 1 else draws
+    return draws if rows.home is None else rows.home.send(draws)
 
 
 def _prior(machine: Any, X: RowsLike) -> tuple[Covariance, RowBlocks]:
@@ -93,11 +95,11 @@ def draw_unexplained(
     assert wider is not None
 
     def function(block: Block) -> Array:
-        psi = wider.features(block.X).astype(np.float64)
+        psi = to_host(wider.features(block.X)).astype(np.float64)
         left = np.sqrt(wider.residual(block.X, psi, start=block.start))[:, None]
         return psi @ weights + left * normal[block.start : block.start + len(psi)]
 
-    draws: Array = machine._emit(rows, function, normal.shape[1], np.float64, label="draws")
+    draws = fetch(machine._emit(rows, function, normal.shape[1], np.float64, label="draws"))
     if fitted is not None and kernel.has_coordinates:
         at_landmarks = wider.features(fitted.landmarks.points).astype(np.float64) @ weights
         draws -= phi @ (fitted.projection.T @ at_landmarks)

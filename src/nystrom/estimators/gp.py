@@ -15,7 +15,7 @@ from nystrom.checks import (
     check_positive,
     make_generator,
 )
-from nystrom.devices import to_host
+from nystrom.devices import fetch, to_host
 from nystrom.engine.memory import Footprint, cg_footprint, fit_footprint, room_for_values
 from nystrom.estimators.draws import draw_unexplained, predict_prior, sample_prior
 from nystrom.estimators.parameters import CommonParameters, ScikitProcess, set_parameters
@@ -420,16 +420,18 @@ class GaussianProcessRegressor(KernelRegressor):
         n, t, r = rows.shape[0], self.landmark_coef_.shape[1], self.n_components_
         # Draw target by target, so that the first does not depend on whether there are others.
         normal = np.hstack([rng.standard_normal((r + n, n_samples)) for _ in range(t)])
-        phi = self._emit(rows, lambda block: self.map_.features(block.X), r, np.float64, label="features")
+        # Draws are made on the host: random numbers come from there.
+        phi = fetch(self._emit(rows, lambda block: self.map_.features(block.X), r, np.float64, label="features"))
         draws = (phi * np.sqrt(self._ratio / (self.eigenvalues_ + self._ratio))) @ normal[:r]
         fitted = map_beside(self, rows, diag)
         draws += draw_unexplained(self, fitted.kernel, fitted, rows, phi, normal[r:], rng)
         draws *= np.sqrt(self.amplitude_)
         if is_scikit_kernel(self.kernel_):
             noise = self._emit(rows, lambda block: _noise_at(self, block.X, False), None, np.float64, label="noise")
-            draws += np.sqrt(noise)[:, None] * rng.standard_normal(draws.shape)
-        values = self.predict(X).reshape(n, t, 1) + draws.reshape(n, t, n_samples) * self._y_deviation[:, None]
-        return np.asarray(values[:, 0] if self._one_target else values)
+            draws += np.sqrt(fetch(noise))[:, None] * rng.standard_normal(draws.shape)
+        values = fetch(self.predict(X)).reshape(n, t, 1) + draws.reshape(n, t, n_samples) * self._y_deviation[:, None]
+        values = values[:, 0] if self._one_target else values
+        return values if rows.home is None else rows.home.send(values)
 
 
 def _noise_at(machine: Any, X: Matrix, include_noise: bool) -> Array:

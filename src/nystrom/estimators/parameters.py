@@ -65,6 +65,7 @@ class CommonParameters(TypedDict, total=False):
     landmarks: LandmarksLike
     factor: str
     max_memory: str | float | None
+    max_device_memory: str | float | None
     n_jobs: int | None
     engine: str
     random_state: RandomState

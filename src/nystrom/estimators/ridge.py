@@ -30,7 +30,7 @@ from nystrom.rows import Block, RowBlocks, array_rows, require_finite
 from nystrom.rows.draw import gather_target, gather_weight
 from nystrom.rows.validation import Checked
 from nystrom.solvers.conjugate import warn_unless_converged
-from nystrom.solvers.exact import TILE_ROWS, KernelProduct, TiledRows, solve_exactly
+from nystrom.solvers.exact import TILE_ROWS, KernelProduct, TiledRows, solve_exactly, tile_rows_on
 from nystrom.solvers.ridge import (
     AUTO_ALPHAS,
     Choice,
@@ -267,7 +267,8 @@ class Ridge:
         # Copy, because the model predicts from these rows and the caller may change theirs.
         here = engine.reads_here(bare)
         training = TiledRows(
-            array_rows(bare.take(np.arange(n)), name=bare.name) if bare.in_memory or not here else bare
+            array_rows(bare.take(np.arange(n)), name=bare.name) if bare.in_memory or not here else bare,
+            tile_rows_on(bare.place),
         )
         # The other half of the room is for the features of the preconditioner.
         room = room_for_values(engine.room) / 2 if here else 0.0

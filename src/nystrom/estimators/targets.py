@@ -16,7 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from nystrom.checks import check_seconds, check_share, check_tolerance
-from nystrom.devices import beside, fetch, to_host
+from nystrom.devices import beside, fetch, is_foreign_array, to_host
 from nystrom.engine import is_dask_collection
 from nystrom.estimators.base import KernelMachine
 from nystrom.estimators.parameters import SharedParameters, given_kernel, set_parameters
@@ -274,7 +274,9 @@ class TargetMachine(KernelMachine):
 
 
 def here(values: Any) -> Any:
-    """Compute a Dask collection, whose partitions may have unknown lengths; return anything else unchanged."""
+    """Return targets on the host: a Dask collection computed, arrays of a device fetched, anything else unchanged."""
+    if is_foreign_array(values):
+        return fetch(values)
     return np.asarray(values.compute()) if is_dask_collection(values) else values
 
 

@@ -12,6 +12,8 @@ from nystrom.types import Array
 
 # Number of differences computed at a time when rows are compared with landmarks.
 _DIFFERENCES = 2**22
+# Bytes per difference that a limit of memory is divided by: three numbers, in a quarter of the memory.
+_DIFFERENCE_BYTES = 4 * 3 * 8
 # Number of exponentials computed at a time on a processor, so that they stay in its cache.
 _CACHED_NUMBERS = 2**19
 # Number of columns of a Gram matrix computed at a time; parts below the diagonal are skipped.
@@ -68,7 +70,9 @@ def minus_chi2(X: DeviceArray, Z: DeviceArray) -> Any:
 
 def _by_pairs(X: DeviceArray, Z: DeviceArray, term: Callable[[Any, Any], Any]) -> Any:
     """Return the sum over columns of a function of each row and each landmark."""
-    xp, step = X.place.xp, max(1, _DIFFERENCES // max(Z.size, 1))
+    xp, memory = X.place.xp, X.place.memory
+    most = _DIFFERENCES if memory is None else min(_DIFFERENCES, memory // _DIFFERENCE_BYTES)
+    step = max(1, most // max(Z.size, 1))
     rows, points = X.astype(Z.dtype, copy=False), Z.values[None, :, :]
     starts = range(0, max(len(X), 1), step)
     parts = [xp.sum(term(rows[first : first + step].values[:, None, :], points), axis=2) for first in starts]

@@ -7,6 +7,7 @@ eigenvalues that slow down plain conjugate gradients.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -30,6 +31,12 @@ TILE_ROWS = 512
 # Rows on which float32 values are compared with float64, and the largest difference that counts as rounding.
 _COMPARED_ROWS = 64
 _FLOAT32_ROUNDING = 1e-5
+
+
+def tile_rows_on(place: Place | None) -> int:
+    """Return the rows per tile: fewer on a device with little memory, for up to six copies of a tile in half of it."""
+    memory = None if place is None else place.memory
+    return TILE_ROWS if memory is None else min(TILE_ROWS, math.isqrt(memory // (2 * 6 * 8)))
 
 
 class TiledRows(WrappedRows):
@@ -122,7 +129,9 @@ class KernelProduct:
         """Number of leading block rows whose tiles fit in ``room``; the first has the most tiles."""
         count, size = self.tiles.n_blocks, self.tiles.block_rows**2 * np.dtype(self.dtype).itemsize
         taken = np.cumsum([size * (count - index) for index in range(count)])
-        return int(np.searchsorted(taken, self.room, side="right"))
+        # On a device, tiles may take a quarter of its memory.
+        room = self.room if self.place is None or self.place.memory is None else self.place.memory / 4
+        return int(np.searchsorted(taken, min(room, self.room), side="right"))
 
     @cached_property
     def _center(self) -> Array | None:

@@ -9,9 +9,10 @@ namespace nystrom::NYSTROM_SET {
 
 // Number of rows that stay in the cache while they are compared with all panels.
 constexpr Index distance_chunk_rows = 96;
-// A power takes many registers, so its tile has one row.
+// A power takes many registers, so its tile has one row. The sums need none for products, and four rows hide the
+// latency of their additions.
 template <bool powered>
-constexpr Index distance_rows = powered ? 1 : tile_rows;
+constexpr Index distance_rows = powered ? 1 : 4;
 
 // The sum plus the term of one column. With gamma it is a multiply-add, for which some processors have other units
 // than for the difference.
@@ -33,33 +34,41 @@ INLINE Vector<T> distance_value(Vector<T> sum, const NormKernel<T> &kernel)
     return exponential<T>(-sum);
 }
 
+// The sums of the columns from `begin` to `end`.
+template <class T, bool powered, int rows>
+INLINE void distance_sums(const T *X, Index stride, const T *table, Index begin, Index end, const NormKernel<T> &kernel,
+                          Vector<T> (*sums)[tile_vectors])
+{
+    Vector<T> kept[rows][tile_vectors] = {};
+    for (Index k = begin; k < end; k++) {
+        Vector<T> z[tile_vectors];
+#pragma GCC unroll 4
+        for (int v = 0; v < tile_vectors; v++)
+            z[v] = load(table + k * panel<T> + v * lanes<T>);
+#pragma GCC unroll 16
+        for (int a = 0; a < rows; a++) {
+            const Vector<T> x = splat(X[a * stride + k]);
+#pragma GCC unroll 4
+            for (int v = 0; v < tile_vectors; v++)
+                kept[a][v] = distance_sum<T, powered>(kept[a][v], x - z[v], kernel);
+        }
+    }
+#pragma GCC unroll 16
+    for (int a = 0; a < rows; a++)
+#pragma GCC unroll 4
+        for (int v = 0; v < tile_vectors; v++)
+            sums[a][v] = begin ? sums[a][v] + kept[a][v] : kept[a][v];
+}
+
 template <class T, bool powered, bool rooted, int rows>
 INLINE void distance_tile(const T *X, Index stride, const T *table, Index p, const NormKernel<T> &kernel, T *out,
                           Index out_stride, Index columns)
 {
-    Vector<T> sums[rows][tile_vectors] = {};
-    for (Index begin = 0; begin < p; begin += chain) {
-        const Index end = begin + chain < p ? begin + chain : p;
-        Vector<T> kept[rows][tile_vectors] = {};
-        for (Index k = begin; k < end; k++) {
-            Vector<T> z[tile_vectors];
-#pragma GCC unroll 4
-            for (int v = 0; v < tile_vectors; v++)
-                z[v] = load(table + k * panel<T> + v * lanes<T>);
-#pragma GCC unroll 16
-            for (int a = 0; a < rows; a++) {
-                const Vector<T> x = splat(X[a * stride + k]);
-#pragma GCC unroll 4
-                for (int v = 0; v < tile_vectors; v++)
-                    kept[a][v] = distance_sum<T, powered>(kept[a][v], x - z[v], kernel);
-            }
-        }
-#pragma GCC unroll 16
-        for (int a = 0; a < rows; a++)
-#pragma GCC unroll 4
-            for (int v = 0; v < tile_vectors; v++)
-                sums[a][v] = begin ? sums[a][v] + kept[a][v] : kept[a][v];
-    }
+    Vector<T> sums[rows][tile_vectors];
+    // The first chain needs no sums of zero, which would cost as much as ten columns.
+    distance_sums<T, powered, rows>(X, stride, table, 0, p < chain ? p : chain, kernel, sums);
+    for (Index begin = chain; begin < p; begin += chain)
+        distance_sums<T, powered, rows>(X, stride, table, begin, p - begin < chain ? p : begin + chain, kernel, sums);
     for (int a = 0; a < rows; a++)
         for (Index v = 0; v * lanes<T> < columns; v++)
             store_part<T>(out + a * out_stride + v * lanes<T>, distance_value<T, rooted>(sums[a][v], kernel),
