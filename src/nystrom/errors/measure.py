@@ -24,7 +24,9 @@ from nystrom.types import Array, Matrix
 
 # Beyond this many rows, products with K take longer than most fits.
 LANCZOS_ROWS = 10_000
+# Most bytes of K to hold between products.
 _HELD_BYTES = 256 * 2**20
+# Lanczos steps per norm: docs/errors.md promises at most 120 products with K.
 _STEPS = 60
 
 
@@ -181,7 +183,7 @@ def map_near_one(fitted: NystromMap) -> NystromMap:
 
 # Up to this many rows the eigenvalues of K itself are cheap.
 EXACT_ROWS = 2000
-# Landmarks per rank of the first of two maps; the second has twice as many.
+# Landmarks per rank of the first of two maps, and the least number; the second map has twice as many. Rows per sample.
 _LANDMARKS_PER_RANK = 4
 _LEAST_LANDMARKS = 200
 _SAMPLE_ROWS = 1500

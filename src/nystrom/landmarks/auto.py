@@ -24,6 +24,7 @@ from nystrom.rows.draw import draw_rows, gather, row_weights
 from nystrom.sketch import PCASketch, Sketch
 from nystrom.types import Array, Matrix, issparse, to_dense
 
+# Columns of the sketch, and rows from which its directions are computed; docs/design.md compares it with random signs.
 _SKETCH_DIM = 20
 _SKETCH_ROWS = 500
 # Number of columns up to which rows are not sketched: it saves little time and can cost accuracy.

@@ -27,7 +27,8 @@ _UNLIKE = 0.3
 # Rare rows are at most this fraction of all rows; at most this many of them are examined.
 _RARE = 0.05
 _MOST_LOOKED = 2000
-# Isolated: below half of the 5 % quantile. Rows with many columns resemble no landmark much.
+# Isolated: largest kernel value below half of the 5 % quantile. A fixed bound would not do: with many columns, no row
+# resembles a landmark much.
 _APART = 0.5
 # A landmark moves if it explains as much as 3 rows and 2 % of the mean residual per landmark: a slightly larger error
 # elsewhere is accepted for rows that would be lost.

@@ -34,7 +34,8 @@ _STEEP = 0.25
 _FAR = 0.8
 # An interval is narrow if its half-width is at most this fraction of the error.
 _NARROW = 0.08
-# Assumed decay of the error after one trial (size to the power −0.6), the least decay, and the least ratio of sizes.
+# Assumed decay of the error after one trial (size to the power −0.6), the least decay, and the least ratio of two sizes
+# from which a decay is computed.
 _FIRST_RATE = 0.6
 _LEAST_RATE = 0.1
 _APART = 1.3
