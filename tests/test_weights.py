@@ -12,9 +12,11 @@ from nystrom import (
     KernelRidgeClassifier,
     KernelSVC,
     KernelSVR,
+    open_rows,
 )
 from nystrom.engine import LocalEngine
 from nystrom.engine.passes import Passes, block_moments
+from nystrom.exceptions import AccuracyWarning
 from nystrom.kernels import Gaussian
 from nystrom.kmeans import kmeans
 from nystrom.landmarks import SELECTORS, make_selector
@@ -75,6 +77,59 @@ def test_weights_in_proportion_scale_the_regularisation(data, weight):
     double = KernelRidge(2.0, gamma=0.3, landmarks=X[:30]).fit(X, y, 2 * w)
     single = KernelRidge(1.0, gamma=0.3, landmarks=X[:30]).fit(X, y, w)
     np.testing.assert_allclose(double.predict(X), single.predict(X), rtol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [None, 1e-9, 1e4, 1e8])
+@pytest.mark.parametrize("machine", ["regression", "classification", "balanced"])
+@pytest.mark.parametrize("selection", ["loo", "gcv", "likelihood"])
+def test_of_weights_that_are_not_whole_only_the_ratios_choose_the_regularisation(data, selection, machine, scale):
+    X, y, _ = data
+    w = np.random.default_rng(2).uniform(0.2, 2, N)
+    w[::7] = 0
+    shared = {"selection": selection, "landmarks": X[:40], "random_state": 0}
+    if machine == "regression":
+        model, y = KernelRidge(**shared, fit_intercept=True), y + 0.3 * np.sin(7 * y)
+    else:
+        model, y = KernelRidgeClassifier(**shared, class_weight="balanced" if machine == "balanced" else None), y > 10
+    scale = 1 / w.sum() if scale is None else scale
+    plain, scaled = clone(model).fit(X, y, w), clone(model).fit(X, y, w * scale)
+    assert scaled.alpha_ / scale == pytest.approx(plain.alpha_, rel=1e-6)
+    if machine == "regression":
+        np.testing.assert_allclose(scaled.predict(X), plain.predict(X), rtol=1e-6)
+        np.testing.assert_allclose(scaled.predict_interval(X), plain.predict_interval(X), rtol=1e-5)
+    else:
+        np.testing.assert_allclose(scaled.decision_function(X), plain.decision_function(X), atol=1e-6)
+        np.testing.assert_allclose(scaled.predict_proba(X), plain.predict_proba(X), atol=1e-5)
+
+
+def test_equal_weights_that_sum_to_1_choose_as_no_weights_do_in_arrays_and_in_blocks(data):
+    X, y, _ = data
+    share = np.full(N, 1 / N)
+    blocks = open_rows(lambda: ((X[i : i + 50], y[i : i + 50], share[i : i + 50]) for i in range(0, N, 50)))
+    for selection in ("loo", "gcv", "likelihood"):
+        model = KernelRidge(selection=selection, landmarks=X[:40], gamma=0.3)
+        expected = clone(model).fit(X, y)
+        for found in (clone(model).fit(X, y, share), clone(model).fit(blocks)):
+            assert found.alpha_ * N == pytest.approx(expected.alpha_, rel=1e-6)
+            np.testing.assert_allclose(found.predict(X), expected.predict(X), rtol=1e-6)
+
+
+@pytest.mark.parametrize("machine", [KernelLogisticRegression, KernelSVC, KernelSVR])
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_of_weights_that_are_not_whole_only_the_ratios_choose_C(data, machine, scale):
+    X, y, _ = data
+    w, y = np.random.default_rng(3).uniform(0.2, 2, N), y if machine is KernelSVR else y > 10
+    model = machine(landmarks=X[:40], gamma="auto", tol=1e-8, random_state=0)
+    plain, scaled = clone(model).fit(X, y, w), clone(model).fit(X, y, w * scale)
+    assert scaled.kernel_.gamma == pytest.approx(plain.kernel_.gamma, rel=1e-12)
+    assert scaled.C_ * scale == pytest.approx(plain.C_, rel=1e-6)
+
+
+def test_whole_weights_far_above_1_are_repetitions_and_the_choice_warns(data):
+    X, y, _ = data
+    with pytest.warns(AccuracyWarning, match="count as repetitions"):
+        KernelRidge(landmarks=X[:40]).fit(X, y, np.full(N, 1000))
+    KernelRidge(alpha=1.0, landmarks=X[:40]).fit(X, y, np.full(N, 1000))
 
 
 def test_the_classifier_counts_no_row_of_weight_zero(data):

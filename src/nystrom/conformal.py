@@ -14,6 +14,7 @@ from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
+from nystrom.rows.draw import are_whole, effective_count
 from nystrom.types import Array
 
 _EPS = float(np.finfo(np.float64).eps)
@@ -157,8 +158,8 @@ def fit_scale(phi: Array, errors: Array, weight: Array, groups: Array) -> LocalS
         return constant
     design, above = design / spread, level - centre
     moments, right = (design * share[:, None]).T @ design, (design * share[:, None]).T @ above
-    # A weight is a number of repetitions, one of which is left out.
-    once, fits = np.minimum(weight, 1.0) / weight.sum(), []
+    # Of a number of repetitions one is left out, else the whole row.
+    once, fits = (np.minimum(weight, 1.0) if are_whole(weight) else weight) / weight.sum(), []
     for penalty in _SCALE_PENALTIES:
         H = moments + penalty * np.eye(len(kept))
         found = np.linalg.solve(H, right)
@@ -234,7 +235,7 @@ def fit_link(scores: Array, codes: Array, weight: Array, *, offsets: bool) -> Cl
     probabilities of 0 and 1. ``offsets`` says whether the classes were weighted, which shifts their scores.
     """
     rows, c = np.arange(len(codes)), scores.shape[1]
-    alike = 1 / (1 + float(weight.sum()))
+    alike = 1 / (1 + effective_count(weight))
     marks = np.full((len(codes), c), alike / c)
     marks[rows, codes] += 1 - alike
 

@@ -150,3 +150,13 @@ def test_fewer_landmarks_than_the_default_rank_are_taken(blobs, machine):
     assert adjusted_rand_score(blobs[1], model.labels_) > 0.9
     with pytest.raises(ValueError, match="n_landmarks must be a whole number of at least 1"):
         machine(n_clusters=3, n_landmarks=0).fit(blobs[0])
+
+
+@pytest.mark.parametrize("seed", [0, 30])
+def test_a_kernel_so_narrow_that_outliers_become_clusters_warns(seed):
+    X, _ = make_blobs(1500, centers=3, random_state=seed)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    with pytest.warns(ApproximationWarning, match="Lower gamma, or drop outliers"):
+        model = SpectralClustering(3, gamma=400.0, random_state=0).fit(X)
+    assert np.bincount(model.labels_).min() <= 5
+    SpectralClustering(3, gamma=5.0, random_state=0).fit(X)  # no warning

@@ -232,11 +232,13 @@ def test_importances_do_not_follow_the_units_of_the_columns(metric):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(500, 4))
     y = np.sin(2 * X[:, 0]) + 0.3 * X[:, 1] + 0.05 * rng.normal(size=500)
-    for unit in (1.0, 10.0):
-        model = KernelRidge("auto", fit_intercept=True, metric=metric, n_landmarks=150, random_state=0)
-        importances = model.fit(X * [unit, 1, 1, 1], y).feature_importances_
-        assert importances.argmax() == 0
-        assert importances.sum() == pytest.approx(1.0)
+    for unit in (1e-3, 0.1, 1.0, 10.0, 1e3):
+        for units in ([unit, 1, 1, 1], [1, unit, 1, 1], [1, 1, unit, 1], [unit, 1, 1 / unit, unit**0.5]):
+            model = KernelRidge("auto", fit_intercept=True, metric=metric, n_landmarks=150, random_state=0)
+            importances = model.fit(X * units, y).feature_importances_
+            assert importances[0] > 0.8, units
+            assert importances[2:].sum() < 0.1, units
+            assert importances.sum() == pytest.approx(1.0)
 
 
 def test_importances_of_a_given_metric_are_shares_of_its_distances():

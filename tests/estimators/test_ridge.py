@@ -75,20 +75,20 @@ def weighted_fit(phi, y, weight, alpha, intercept):
 
 
 @pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("weighted", ["no", "whole", "fractions"])
 def test_leave_one_out_equals_fitting_without_each_row(data, intercept, weighted):
     X, y, weight, _ = data
-    weight = weight if weighted else np.ones(len(X))
+    weight = {"no": np.ones(len(X)), "whole": np.ceil(3 * weight), "fractions": weight}[weighted]
     alphas = [0.01, 0.3, 20.0]
     model = KernelRidge(alphas, fit_intercept=intercept, n_landmarks=30, random_state=0)
-    model.fit(X, y, weight if weighted else None)
+    model.fit(X, y, None if weighted == "no" else weight)
     L = model.map_.features(X)
     for alpha, score in zip(alphas, model.alpha_scores_, strict=True):
         errors = np.empty_like(y)
         for i in range(len(X)):
-            # A weight is a number of repetitions, of which one is left out.
+            # A whole weight is a number of repetitions, of which one is left out.
             rest = weight.copy()
-            rest[i] = max(rest[i] - 1, 0)
+            rest[i] = 0 if weighted == "fractions" else max(rest[i] - 1, 0)
             _, solve = weighted_fit(L, y, rest, alpha, intercept)
             row = np.append(L[i], 1.0) if intercept else L[i]
             errors[i] = y[i] - row @ (solve @ y)
@@ -108,20 +108,20 @@ def test_a_sample_of_rows_judges_as_all_do(monkeypatch):
 
 
 @pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("weighted", ["no", "whole", "fractions"])
 def test_generalised_cross_validation_equals_its_definition(data, intercept, weighted):
     X, y, weight, _ = data
-    weight = weight if weighted else np.ones(len(X))
+    weight = {"no": np.ones(len(X)), "whole": np.ceil(3 * weight), "fractions": weight}[weighted]
     alphas = [0.01, 0.3, 20.0]
     model = KernelRidge(alphas, selection="gcv", fit_intercept=intercept, n_landmarks=30, random_state=0)
-    model.fit(X, y, weight if weighted else None)
+    model.fit(X, y, None if weighted == "no" else weight)
     L = model.map_.features(X)
     for alpha, score in zip(alphas, model.alpha_scores_, strict=True):
         phi, solve = weighted_fit(L, y, weight, alpha, intercept)
         hat = phi @ solve
         rss = np.sum(weight[:, None] * (y - hat @ y) ** 2) / 2
-        n = weight.sum()
-        assert score == pytest.approx(rss / n / (1 - np.trace(hat) / n) ** 2, rel=1e-10)
+        n = len(X) if weighted == "fractions" else weight.sum()
+        assert score == pytest.approx(rss / weight.sum() / (1 - np.trace(hat) / n) ** 2, rel=1e-10)
 
 
 def test_likelihood_equals_the_density_of_the_target(data):

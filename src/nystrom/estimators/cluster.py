@@ -44,6 +44,10 @@ _LEAST_DEGREE = 1e-3
 _FIRST_LANDMARKS = 200
 # Above this trace error, clusters may be lost without other signs.
 _WARN_ABOVE = 0.5
+# A cluster of this fraction of an even share, in a graph whose parts are connected this little, is a few outliers.
+_DUST = 0.01
+# Fewer rows per cluster do not tell outliers from clusters.
+_LEAST_EVEN = 10
 
 
 # The coordinates in which the rows of a block are clustered.
@@ -312,7 +316,7 @@ class SpectralClustering(ClusterMachine):
     -----
     By default every row is a landmark up to 1,000 rows. With more rows, 200 landmarks are used, and 1,000 if these
     leave more than a quarter of the kernel unexplained and the larger fit takes at most about ten seconds. The fit
-    warns if more than half of the kernel is unexplained.
+    warns if more than half of the kernel is unexplained, and if a narrow kernel makes clusters of a few outliers.
 
     Cost: that of the map; O(n m²) for the cut, in one pass; then O(n c²) per iteration of k-means.
 
@@ -365,6 +369,7 @@ class SpectralClustering(ClusterMachine):
         cut = replace(cut, projection=projection * column_signs(projection) * size)
         results = {"degree_coef_": cut.degree_coef, "n_clipped_": n_clipped, "cut_values_": values}
         results |= self._clusters(rows, cut, m, c)
+        _warn_of_dust(np.bincount(to_host(results["labels_"]), minlength=self.n_clusters), values)
         return self._store(rows, fit, **results, projection_=cut.projection)
 
     def _embedding(self) -> Embedding:
@@ -378,6 +383,19 @@ def _warn_of_loss(certificate: Certificate | None, m: int) -> None:
         warn_caller(
             f"{m:,} landmarks leave {certificate.unexplained:.0%} of the kernel unexplained, perhaps with links that "
             f"hold clusters together. Raise n_landmarks, or lower gamma.",
+            ApproximationWarning,
+        )
+
+
+def _warn_of_dust(sizes: Array, values: Array) -> None:
+    """Warn of clusters that are a few rows without links to others, as a narrow kernel makes of every outlier."""
+    even = sizes.sum() / len(sizes)
+    dust = sizes[sizes <= max(_DUST * even, 1.0)]
+    if len(dust) and even >= _LEAST_EVEN and values[-1] > 1 - _DUST:
+        warn_caller(
+            f"{len(dust)} of the {len(sizes)} clusters hold {int(dust.sum())} of {int(sizes.sum()):,} rows: the kernel "
+            f"links these rows to hardly any other, and the other clusters were not separated instead. Lower gamma, or "
+            f"drop outliers.",
             ApproximationWarning,
         )
 

@@ -19,7 +19,7 @@ from nystrom.estimators.targets import ClassTarget, KernelClassifier, KernelRegr
 from nystrom.estimators.trust import Draw
 from nystrom.nystroem.factor import NystromMap
 from nystrom.rows import RowBlocks
-from nystrom.rows.draw import draw_rows, gather_target, gather_weight, take_with_targets
+from nystrom.rows.draw import draw_rows, gather_target, gather_weight, take_with_targets, unit_weight
 from nystrom.solvers.lbfgs import Problem, make_landmark_problem, make_problem, minimise
 from nystrom.solvers.losses import Logistic, Loss, Multinomial, SquaredEpsilonInsensitive, SquaredHinge
 from nystrom.solvers.ridge import factor_takes_long
@@ -119,9 +119,7 @@ class LossFit:
         many = m is not None and (factor_takes_long(n, m) or not self.resources.factor_fits(rows, m))
         request = machine._request(
             targeted,
-            kernel_rule=machine._kernel_rule(
-                targeted, self._reach(target.ridge.shape[1]), n_columns=target.ridge.shape[1]
-            ),
+            kernel_rule=machine._kernel_rule(targeted, self._reach(target), n_columns=target.ridge.shape[1]),
             factor_landmarks=0 if many else None,
             footprint=self._many_footprint if many else fit_footprint,
         )
@@ -165,16 +163,17 @@ class LossFit:
             "n_iter_": found.n_iter,
         }
 
-    def _reach(self, n_columns: int) -> Reach:
+    def _reach(self, target: LossTarget) -> Reach:
         """Return the ridge regressions equivalent to the values of C.
 
         A loss of curvature κ is about ``κ/2 (s − t)²``, so C is equivalent to α = 1/(C κ). A width that suits another
         regularisation may be useless for this one: a very wide kernel needs almost none.
         """
-        curvature = self.loss.curvature(n_columns)
+        curvature = self.loss.curvature(target.ridge.shape[1])
         if self.costs is None:
             # If the classes are separated, the curvature falls: the largest C smooth like far smaller ones.
-            return Reach(None, _FALLEN / (AUTO_COSTS[-1] * curvature), 1 / (AUTO_COSTS[0] * curvature))
+            scale = unit_weight(target.weight) / curvature
+            return Reach(None, scale * _FALLEN / AUTO_COSTS[-1], scale / AUTO_COSTS[0])
         return Reach(1 / (self.costs * curvature))
 
     def _problem(self, fit: MapFit, target: LossTarget) -> Problem:
@@ -198,6 +197,7 @@ class LossFit:
         X = take_with_targets(rows, problem.engine, numbers).X
         y, weight = target.y[numbers], np.ones(len(numbers)) if adjusted is None else adjusted
         asked: dict[str, Any] = {"keys": row_keys(X), "strata": target.strata[numbers]}
+        asked["unit"] = unit_weight(target.weight)
         return choose_cost(
             problem.for_rows(X, y, weight), y, weight, self.costs, max_iter=self.options.max_iter, rng=rng, **asked
         )

@@ -24,10 +24,12 @@ from nystrom.engine.progress import stage
 from nystrom.estimators.parameters import Options, ScikitKernel, TargetParameters, set_parameters
 from nystrom.estimators.pipeline import FitRequest, MapFit, fit_map
 from nystrom.estimators.targets import KernelClassifier, KernelRegressor, TargetMachine, require_finite_squares
+from nystrom.exceptions import AccuracyWarning, warn_caller
 from nystrom.linalg import small_product
 from nystrom.nystroem.factor import FeatureMap, NystromMap
+from nystrom.nystroem.fit_pass import Statistics
 from nystrom.rows import Block, RowBlocks, array_rows, require_finite
-from nystrom.rows.draw import gather_target, gather_weight
+from nystrom.rows.draw import are_whole, gather_target, gather_weight
 from nystrom.rows.validation import Checked
 from nystrom.solvers.conjugate import warn_unless_converged
 from nystrom.solvers.exact import TILE_ROWS, KernelProduct, TiledRows, solve_exactly, tile_rows_on
@@ -46,6 +48,8 @@ from nystrom.types import Array, Candidates, ClassWeight, RowsLike, TargetLike, 
 
 _SELECTIONS = ("loo", "gcv", "likelihood")
 _SOLVERS = ("auto", "factor", "cg", "exact")
+# Mean number of repetitions per row above which weights are probably not repetitions.
+_HEAVY = 50
 # Landmarks of the factor that preconditions the exact solver.
 _PRECONDITIONING_LANDMARKS = 1000
 
@@ -186,15 +190,20 @@ class Ridge:
         return fit_footprint(rows, m, held, per_thread).joined(later)
 
     def _problem(self, fitted: NystromMap) -> RidgeProblem:
-        weights, s, count = self.class_weights, fitted.statistics, None
-        if weights is not None:
-            # Class weights emphasise errors and do not repeat rows: count the rows without them.
-            shares = (1 + s.target_mean) / 2
-            shares = np.append(1 - shares, shares) if len(weights) == 2 else shares
-            count = float(np.sum(s.weight * shares / weights))
-        problem = ridge_problem(fitted, fit_intercept=self.fit_intercept, count=count)
+        problem = ridge_problem(fitted, fit_intercept=self.fit_intercept, count=self._count(fitted.statistics))
         require_finite_squares(problem.squares)
         return problem
+
+    def _count(self, s: Statistics) -> float | None:
+        """Return the number of rows without class weights, which emphasise errors and do not repeat rows."""
+        weights = self.class_weights
+        if weights is None:
+            return None
+        shares = (1 + s.target_mean) / 2
+        shares = np.append(1 - shares, shares) if len(weights) == 2 else shares
+        total = np.array([s.weight * shares @ (1 / weights)])
+        # A sum below the number of rows, or with a fraction, is not one of repetitions.
+        return float(total[0]) if total[0] > s.count - 0.5 and are_whole(total) else float(s.count)
 
     def _scores(self, problem: RidgeProblem, fitted: NystromMap, rows: RowBlocks | None, alphas: Array) -> Array:
         if self.selection == "likelihood":
@@ -203,7 +212,9 @@ class Ridge:
             return problem.gcv(alphas)
         work = emit_footprint(rows, len(fitted.landmarks), len(alphas) * problem.cross.shape[1])
         engine = self.resources.engine(rows, work)
-        return leave_one_out(problem, fitted, rows, engine, alphas, _unit(self.class_weights))
+        repeated = problem.count != fitted.statistics.count
+        unit = _unit(self.class_weights) if repeated else lambda y: np.full(len(y), np.inf)
+        return leave_one_out(problem, fitted, rows, engine, alphas, unit)
 
     @stage("regularisation")
     def solve(self, fitted: NystromMap, rows: RowBlocks | None) -> dict[str, Any]:
@@ -212,6 +223,7 @@ class Ridge:
         alphas = auto_alphas(problem.values) if self.alphas is None else self.alphas
         best, results = 0, {"alphas_": alphas}
         if len(alphas) > 1:
+            _warn_of_heavy(fitted.statistics)
             scores = self._scores(problem, fitted, rows, alphas)
             best = int(np.argmin(scores) if self.selection == "likelihood" else problem.choose(alphas, scores))
             results["alpha_scores_"] = scores
@@ -328,6 +340,16 @@ def _rows_are(points: object, rows: RowBlocks) -> bool:
     if not isinstance(points, np.ndarray) or points.shape != rows.shape or not rows.in_memory or rows.is_sparse:
         return False
     return np.array_equal(points, to_dense(rows.take(np.arange(rows.shape[0]))))
+
+
+def _warn_of_heavy(s: Statistics) -> None:
+    """Warn of whole weights that are probably meant as ratios: repeated rows call for almost no regularisation."""
+    if s.repeats and s.weight > _HEAVY * s.count:
+        warn_caller(
+            f"the weights are whole numbers, {s.weight / s.count:.0f} per row on average, and count as repetitions in "
+            f"the choice of alpha, which then hardly smooths. If only their ratios matter, divide them by their mean.",
+            AccuracyWarning,
+        )
 
 
 def _unit(weights: Array | None) -> Callable[[Array], Array] | None:

@@ -26,7 +26,7 @@ from nystrom.exceptions import ApproximationWarning, warn_caller
 from nystrom.landmarks.base import Landmarks
 from nystrom.nystroem.factor import FeatureMap, NystromMap, spanning_projection
 from nystrom.rows import Block, RowBlocks, array_rows
-from nystrom.rows.draw import WatchedRows, take_with_targets, watched
+from nystrom.rows.draw import WatchedRows, are_whole, effective_count, take_with_targets, watched
 from nystrom.solvers.losses import Logistic, Loss, Multinomial
 from nystrom.types import Array, Matrix, TargetLike
 
@@ -104,8 +104,7 @@ class Sample:
         # A penalty chosen on the same rows fits them better than new rows, by about one row.
         rows = 1 + self.tuned
         if n_groups == len(self.groups):
-            # Weights are repetitions, unless they are so small that only their ratios can be meant.
-            return times, max(float(times.sum()), float(times.sum() ** 2 / np.square(times).sum())) / rows
+            return times, effective_count(times) / rows
         return times / np.bincount(self.groups, times)[self.groups], n_groups / rows
 
 
@@ -171,6 +170,7 @@ class Draw:
         kinds = None if codes is None else codes[numbers].astype(np.intp)
         unit = np.ones(len(numbers)) if class_weights is None or kinds is None else class_weights[kinds]
         own = np.flatnonzero(weight > 0)
+        once = whole or self.grouped or not are_whole((weight / unit)[own])
         diagonal = None if self.coordinates else np.asarray(found.X[np.arange(len(numbers)), numbers]).ravel()[own]
         assert y is not None
         return Held(
@@ -179,7 +179,7 @@ class Draw:
                 np.asarray(y)[own],
                 None if kinds is None else kinds[own],
                 weight[own],
-                (weight if self.grouped or whole else np.minimum(unit, weight))[own],
+                (weight if once else np.minimum(unit, weight))[own],
                 (np.ones_like(weight) if whole else weight / unit)[own],
                 np.unique(self.groups[own], return_inverse=True)[1].ravel(),
                 diagonal,

@@ -29,6 +29,7 @@ from nystrom.kernels.base import fill, overflow_error
 from nystrom.linalg import congruent, row_sum_norm, whitened, whitening_norm
 from nystrom.loops.device import cross
 from nystrom.rows.base import Block, require_finite
+from nystrom.rows.draw import are_whole
 from nystrom.types import Array, Matrix
 
 
@@ -54,6 +55,8 @@ class Statistics:
         ``ȳ`` and ``Σ w (y − ȳ)²``.
     n_checked : int
         Number of rows of positive weight that were checked for ``margin``.
+    repeats : bool
+        Whether all weights are whole numbers, and so may be repetitions.
     """
 
     count: int
@@ -66,6 +69,7 @@ class Statistics:
     target_mean: Array
     target_scatter: Array
     n_checked: int = 0
+    repeats: bool = True
     _above: ClassVar[bool] = False
 
     @property
@@ -123,6 +127,7 @@ class Statistics:
             self.target_mean + share * target_gap,
             self.target_scatter + other.target_scatter + between * target_gap**2,
             self.n_checked + other.n_checked,
+            self.repeats and other.repeats,
         )
 
     def copy(self) -> Statistics:
@@ -204,6 +209,7 @@ class BlockSums:
         own = None if w is None else w[heavy]
         self._count = n if own is None else len(own)
         self._weight = float(n) if own is None else float(own.sum())
+        self._repeats = own is None or are_whole(own)
         self._target_mean, centred = _centred(y[heavy], own, self._weight)
         # Zero for rows of weight zero.
         self._wy = np.zeros_like(y)
@@ -257,6 +263,7 @@ class BlockSums:
             self._target_mean,
             self._target_scatter,
             self._checked,
+            self._repeats,
         )
 
 

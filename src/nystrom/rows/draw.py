@@ -53,6 +53,22 @@ def draw_rows(n: int, size: int, weight: Array | None, rng: np.random.Generator)
     return drawn, np.maximum(weight[drawn], weight.sum() / size)
 
 
+def are_whole(weight: Array) -> bool:
+    """Return whether weights can be numbers of repetitions; of other weights only the ratios have a meaning."""
+    return bool((np.abs(weight - np.rint(weight)) <= 1e-12 * weight).all())
+
+
+def unit_weight(weight: Array | None) -> float:
+    """Return the weight of one row: 1 if weights are repetitions, else their mean over the rows that count."""
+    return 1.0 if weight is None or are_whole(weight) else float(weight.sum() / np.count_nonzero(weight))
+
+
+def effective_count(weight: Array) -> float:
+    """Return the number of rows that weights count as: their sum, or Kish's number if only their ratios matter."""
+    total = float(weight.sum())
+    return total if are_whole(weight) else total**2 / float(np.square(weight).sum())
+
+
 def row_weights(passes: RowPasses) -> Array | None:
     """Return the weight of every row, or None if all are equal; costs a pass only if the blocks hold them."""
     rows = passes.rows

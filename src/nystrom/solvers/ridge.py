@@ -132,9 +132,9 @@ class RidgeProblem:
     squares : array (t,)
         ``yᵀDy``, centred if there is an intercept.
     count : float
-        Number of rows, each counted by its weight.
+        Number of rows: each counted by its weight, unless only the ratios of the weights have a meaning.
     weight : float
-        Sum of the weights in the squares: ``count``, unless class weights emphasise the errors of some rows.
+        Sum of the weights in the squares: ``count``, unless weights are not whole, or class weights emphasise rows.
     feature_mean, target_mean : arrays (r,), (t,)
         Weighted means; zeros without an intercept.
     fit_intercept : bool
@@ -173,18 +173,18 @@ class RidgeProblem:
 
     def choose(self, alphas: Array, scores: Array) -> int:
         """Return the index of the best score; among scores equal up to rounding, of the largest regularisation."""
-        noise = _ROUNDING * _EPS * float(self.squares.mean()) / self.count
+        noise = _ROUNDING * _EPS * float(self.squares.mean()) / self.weight
         tied = scores <= np.min(scores) * (1 + _ROUNDING * _EPS) + noise
         return int(np.argmax(np.where(tied, alphas, 0.0)))
 
     def gcv(self, alphas: Array) -> Array:
-        """Return the generalised cross-validation ``(RSS/n) / (1 − df/n)²``, averaged over targets, for each value."""
+        """Return the generalised cross-validation ``(RSS/Σw) / (1 − df/n)²``, averaged over targets, for each value."""
         inside, outside = self._parts
         shrunk = self.values + alphas[:, None]
         rss = outside + (alphas[:, None] / shrunk) ** 2 @ inside
         df = (self.values / shrunk).sum(axis=1) + self.fit_intercept
         left = np.maximum(1 - df / self.count, _EPS)
-        return np.asarray(rss.mean(axis=1) / self.count / left**2)
+        return np.asarray(rss.mean(axis=1) / self.weight / left**2)
 
     def quadratic(self, alphas: Array) -> Array:
         """Return ``yᵀ(L Lᵀ + λI)⁻¹y`` of each target for each value, shape (a, t)."""
@@ -212,10 +212,11 @@ class RidgeProblem:
 def ridge_problem(fitted: NystromMap, *, fit_intercept: bool = False, count: float | None = None) -> RidgeProblem:
     """Return the ridge regression from the sums of a fitted map. Cost: O(r³) at most; reads no row.
 
-    ``count`` is the number of rows, if the weights are not numbers of repetitions.
+    ``count`` is the number of rows, if class weights are among the weights. Without it, whole weights are repetitions;
+    of others only the ratios have a meaning, and each row counts once.
     """
     s, Q = fitted.statistics, fitted.rotation
-    count = s.weight if count is None else count
+    count = (s.weight if s.repeats else float(s.count)) if count is None else count
     if not fit_intercept:
         cross, squares = Q.T @ s.raw_cross, s.raw_target_squares
         means = np.zeros(len(cross)), np.zeros(len(squares))
@@ -244,9 +245,9 @@ def leave_one_out(
     """Return the mean squared leave-one-out error for each value, averaged over targets; the map is kept fixed.
 
     The error of row i when left out of the fit is ``(y_i − f(x_i)) / (1 − h_i)``, with h the diagonal of the hat
-    matrix. For a row of weight 2, one of two repetitions is left out; for a row of weight below 1, all of it. With more
-    than 5,000 rows a sample of 5,000 is judged, each by the fit to all others: this determines the mean to about 2 %,
-    and differences between regularisations, which share the sample, far better.
+    matrix. For a row of weight 2, one of two repetitions is left out; if weights are not whole numbers, all of it. With
+    more than 5,000 rows a sample of 5,000 is judged, each by the fit to all others: this determines the mean to about
+    2 %, and differences between regularisations, which share the sample, far better.
 
     Parameters
     ----------

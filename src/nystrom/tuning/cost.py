@@ -78,6 +78,7 @@ def choose_cost(
     strata: Array,
     max_iter: int,
     rng: np.random.Generator,
+    unit: float = 1.0,
 ) -> CostPath:
     """Return the held-out loss for each C, in increasing order, with warm starts.
 
@@ -97,6 +98,8 @@ def choose_cost(
         Keys of the rows, by :func:`nystrom.tuning.sample.row_keys`: equal rows are held out together.
     strata : array
         The class of each row, or zeros: each class is spread evenly over the parts.
+    unit : float
+        The weight of one row, by which the values of "auto" are divided.
     """
     w = np.ones(len(strata)) if weight is None else weight
     n = count_distinct(keys, w)
@@ -113,8 +116,8 @@ def choose_cost(
         )
     found: dict[float, tuple[float, list[Array]]] = {}
     starts: list[Array] | None = None
-    learned = cache(lambda: _learned_score(pairs, max_iter))
-    for C in map(float, AUTO_COSTS if costs is None else np.sort(costs)):
+    learned = cache(lambda: _learned_score(pairs, _NO_COST / unit, max_iter))
+    for C in map(float, AUTO_COSTS / unit if costs is None else np.sort(costs)):
         starts, score = _fit_parts(pairs, C, starts, max_iter)
         found[C] = score, starts
         if costs is None and _has_turned([score for score, _ in found.values()], learned):
@@ -144,9 +147,9 @@ def _fit_parts(
     return found, sum(losses) / sum(test.weight for _, test in pairs)
 
 
-def _learned_score(pairs: list[tuple[Problem, Problem]], max_iter: int) -> float:
+def _learned_score(pairs: list[tuple[Problem, Problem]], no_cost: float, max_iter: int) -> float:
     """Return the score below which a fit has learned something; infinite if nothing can be learned."""
-    constant = _fit_parts(pairs, _NO_COST, None, max_iter)[1]
+    constant = _fit_parts(pairs, no_cost, None, max_iter)[1]
     losses = [test.total_loss(np.zeros((test.n_unknowns, test.n_columns))) for _, test in pairs]
     nothing = sum(losses) / sum(test.weight for _, test in pairs)
     return (1 - _LEARNED) * constant if constant > _NEGLIGIBLE * nothing else np.inf

@@ -19,7 +19,7 @@ from nystrom.engine.passes import Moments, Passes, block_moments
 from nystrom.exceptions import NotFiniteError
 from nystrom.kernels import Kernel, to_metric
 from nystrom.rows import require_finite
-from nystrom.rows.draw import draw_rows, row_weights, take_with_targets
+from nystrom.rows.draw import draw_rows, effective_count, row_weights, take_with_targets
 from nystrom.tuning.gradients import sum_outer_products
 from nystrom.tuning.sample import assign_parts, distinct_rows
 from nystrom.types import Array, Matrix, issparse
@@ -179,7 +179,7 @@ class HeldOutLosses:
 
     def _noise(self, deviations: Array) -> float:
         squares = float(np.average(np.square(deviations), weights=self.weight))
-        return float(np.sqrt(squares / max(float(self.weight.sum()) / self.times, 1.0)))
+        return float(np.sqrt(squares / max(effective_count(self.weight) / self.times, 1.0)))
 
     def errs_more_than(self, other: HeldOutLosses) -> bool:
         """Return whether more of the same rows get a wrong class than with ``other``."""
@@ -389,7 +389,7 @@ class _NormalEquations:
     right: Array
     middle: Array
     target: Array
-    n_rows: int
+    weight: float
 
     @classmethod
     def of(cls, kernel: Kernel, X: Matrix, Z: Matrix, part: Sample, fit_intercept: bool) -> _NormalEquations:
@@ -402,12 +402,12 @@ class _NormalEquations:
         if np.ptp(weight) or weight[0] != 1:
             C *= root
         # A Cholesky factor needs only the upper triangle.
-        return cls(dsyrk(1.0, C.T), W, C.T @ (root * (y - target)), middle, target, len(C))
+        return cls(dsyrk(1.0, C.T), W, C.T @ (root * (y - target)), middle, target, float(weight.sum()))
 
     def system(self, m: int) -> _System:
         def solve(alpha: float) -> tuple[Array, Array]:
             A = self.moments[:m, :m] + alpha * self.W[:m, :m]
-            found = _cholesky_solve(A, _JITTER * self.n_rows, self.right[:m])
+            found = _cholesky_solve(A, _JITTER * self.weight, self.right[:m])
             return found, self.target - self.middle[:m] @ found
 
         return solve

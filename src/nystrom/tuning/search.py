@@ -398,15 +398,18 @@ class _Search:
         laplacian = isinstance(start.kernel, Laplacian)
         kinds = ("diagonal",) if laplacian else tuple(self.space.kinds)
         detail = "full" if "full" in kinds else "diagonal"
-        best, losses = start, {kind: [start.loss] for kind in kinds}
+        best, units = self._in_deviations(start)
+        losses = {kind: [start.loss] for kind in kinds}
         for _ in range(_STEPS):
             products = [fit.outer_product(detail) for fit in best.outcome.fits]
-            outer = [in_columns(G, best.roots[i] if best.roots else None) for i, G in enumerate(products)]
+            outer = [
+                in_columns(G, _scaled(best.roots[i], 1 / units) if best.roots else None) for i, G in enumerate(products)
+            ]
             found: list[Candidate] = []
             for kind in kinds:
-                roots = ([_root(G, kind, power, self.sample) for G in outer] for power in _POWERS)
+                roots = ([_root(G, kind, power, units, self.sample) for G in outer] for power in _POWERS)
                 # Keep the regularisations: searching them takes three times as long.
-                tried = min((self._try(start.kernel, each, start, search=False) for each in roots), key=_loss)
+                tried = min((self._try(best.kernel, each, best, search=False) for each in roots), key=_loss)
                 losses[kind].append(tried.loss)
                 found.append(tried)
             better = min(found, key=_loss)
@@ -415,6 +418,22 @@ class _Search:
             best = better
         self.losses = {kind: np.array(values) for kind, values in losses.items()}
         return best
+
+    def _in_deviations(self, start: Candidate) -> tuple[Candidate, Array]:
+        """Return the better of the start and of columns divided by their deviations, and the units of its columns.
+
+        A column in a large unit has small differences: the plain metric ignores it, and so do gradients.
+        """
+        X, weight = self.sample.X, self.sample.weight
+        plain = np.ones(X.shape[1])
+        if start.roots is not None or issparse(X):
+            return start, plain
+        squares = np.average(np.square(X - np.average(X, axis=0, weights=weight)), axis=0, weights=weight)
+        units = np.divide(1.0, np.sqrt(squares), out=plain.copy(), where=squares > 0)
+        units = _with_spread(units, self.sample)
+        kernel = next(one.kernel for one in self.plain if type(one.kernel) is type(start.kernel))
+        found = self._try(kernel, [units] * len(start.outcome.fits), start)
+        return (found, units) if found.loss < start.loss else (start, plain)
 
     def _stands(self, one: Candidate, other: Candidate) -> bool:
         """Return whether ``one`` is also better in larger fits: small fits with few landmarks gain most by a metric.
@@ -515,8 +534,16 @@ def in_columns(G: Array, root: Array | None) -> Array:
     return np.asarray(root @ G @ root.T)
 
 
-def _root(G: Array, kind: str, power: float, sample: Sample) -> Array:
-    """Return the root of the metric given by a power of the outer products G, scaled to keep the rows' spread."""
+def _scaled(root: Array, scales: Array) -> Array:
+    """Return the root of a metric for columns multiplied by scales first."""
+    return np.asarray(root * scales if root.ndim == 1 else root * scales[:, None])
+
+
+def _root(G: Array, kind: str, power: float, units: Array, sample: Sample) -> Array:
+    """Return the root of the metric given by a power of the outer products G in columns of these units.
+
+    It is scaled to keep the spread of the rows.
+    """
     if kind == "diagonal":
         M = np.maximum(G if G.ndim == 1 else np.diag(G), 0.0)
         M = (M / max(float(M.max()), _TINY)) ** power
@@ -526,8 +553,12 @@ def _root(G: Array, kind: str, power: float, sample: Sample) -> Array:
         values = np.maximum(values, 0.0) ** power
         values = (1 - _SHRINK) * values / max(float(values.mean()), _TINY) + _SHRINK
         new = vectors * np.sqrt(values) @ vectors.T
-    # The same bandwidth then has the same meaning in every metric.
-    return np.asarray(new * np.sqrt(sample.spread / max(float(sample.moments(new).spread), _TINY)))
+    return _with_spread(_scaled(new, units), sample)
+
+
+def _with_spread(root: Array, sample: Sample) -> Array:
+    """Return the root scaled to keep the spread of the rows: a bandwidth then has the same meaning in every metric."""
+    return np.asarray(root * np.sqrt(sample.spread / max(float(sample.moments(root).spread), _TINY)))
 
 
 def _mean_root(roots: Sequence[Array] | None) -> Array | None:
