@@ -8,6 +8,11 @@ from typing import Any
 
 import numpy as np
 
+# Our machine within the time of LightGBM.
+OURS = "ours-in-time"
+# Tables of the picture, and its contestants with a point each.
+DRAWN = ("pol", "elevators", "diamonds", "cpusmall", "letter", "magic", "satimage", "chess")
+POINTS = {"boosting": "HistGradientBoosting", "lightgbm": "LightGBM", "sklearn-nystroem": "Nystroem", "xrfm": "xRFM"}
 # A ratio of errors within this distance of 1 is a tie.
 TIE = 0.02
 # Minimum number of rows for times to be compared.
@@ -42,7 +47,7 @@ def means(records: Records) -> Means:
 
 def with_ours(records: Records) -> Records:
     """Return the records of the splits on which ours was run, so that the means of others are over the same rows."""
-    ours = {(r["table"], r["split"]) for r in records if r["name"] == "ours"}
+    ours = {(r["table"], r["split"]) for r in records if r["name"] == OURS}
     return [r for r in records if (r["table"], r["split"]) in ours] if ours else records
 
 
@@ -64,8 +69,8 @@ def summarise(records: Records, names: Sequence[str]) -> str:
         splits = max(len(found["splits"]) for found in by_name.values())
         lines.append(f"| {table} | {first['rows']} | {first['columns']} | {splits} | " + " | ".join(cells) + " |")
     lines.append("")
-    if "ours" in there:
-        lines += [line for name in there if name != "ours" for line in _against(records, name)]
+    if OURS in there:
+        lines += [line for name in there if name != OURS for line in _against(records, name)]
     return "\n".join(lines)
 
 
@@ -75,18 +80,18 @@ def _place(by_name: dict[str, dict[str, Any]]) -> tuple[bool, int]:
 
 
 def _against(records: Records, name: str) -> list[str]:
-    pairs = paired(records, "ours", name)
+    pairs = paired(records, OURS, name)
     lines = []
     for kind, classes in (("numbers", False), ("classes", True)):
-        here = {t: r for t, r in pairs.items() if r["ours"]["classes"] == classes}
+        here = {t: r for t, r in pairs.items() if r[OURS]["classes"] == classes}
         if not here:
             continue
-        ratios = {t: _ratio(r, "ours", name) for t, r in here.items()}
+        ratios = {t: _ratio(r, OURS, name) for t, r in here.items()}
         wins, losses = sum(q < 1 - TIE for q in ratios.values()), sum(q > 1 + TIE for q in ratios.values())
         better = sum(q < 1 for q in ratios.values())
         worst = max(ratios, key=lambda t: ratios[t])
-        times = {t: r["ours"]["seconds"] / max(r[name]["seconds"], 1e-3) for t, r in here.items()}
-        large = [times[t] for t in here if here[t]["ours"]["rows"] >= LARGE]
+        times = {t: r[OURS]["seconds"] / max(r[name]["seconds"], 1e-3) for t, r in here.items()}
+        large = [times[t] for t in here if here[t][OURS]["rows"] >= LARGE]
         pace = f"; from {LARGE:,} rows on {min(large):.2f} to {max(large):.2f}" if large else ""
         lines.append(
             f"{kind}: ours against {name}: {wins} wins, {len(ratios) - wins - losses} ties, {losses} losses "
@@ -109,35 +114,30 @@ def _cell(found: dict[str, Any] | None) -> str:
     return f"{error}{loss} ({found['seconds']:.1f} s)"
 
 
-def draw(records: Records, names: Sequence[str], path: Path) -> None:
-    """Draw the ratio of each contestant's error to that of default boosting on the same splits, one line per table."""
-    from nystrom.plotting import MARKERS, PALETTE, new_figure, save_figure
+def draw(records: Records, path: Path) -> None:
+    """Draw error against processor seconds, one part per table: ours with growing time limits, the others as points."""
+    from matplotlib import pyplot as plt
 
-    results = {t: r for t, r in means(with_ours(records)).items() if "boosting" in r and "ours" in r}
-    order = sorted(results, key=lambda t: (results[t]["ours"]["classes"], -_ratio(results[t], "ours", "boosting")))
-    figure, (ax,) = new_figure(7, 1.4 + 0.26 * len(order))
-    there = [name for name in names if name != "boosting" and any(name in r for r in results.values())]
-    for i, name in enumerate(there):
-        pairs = paired(records, name, "boosting")
-        at = [k for k, t in enumerate(order) if t in pairs]
+    found = means(records)
+    there = [table for table in DRAWN if table in found]
+    figure, axes = plt.subplots(2, -(-len(there) // 2), figsize=(10.5, 5), layout="constrained", squeeze=False)
+    for ax, table in zip(axes.flat, there, strict=False):
+        results = found[table]
+        unit = 100 if next(iter(results.values()))["classes"] else 1
+        ours = [results[name] for name in (f"ours-{seconds}s" for seconds in (1, 3, 10, 30)) if name in results]
         ax.plot(
-            np.clip([_ratio(pairs[order[k]], name, "boosting") for k in at], 0.25, 4),
-            at,
-            linestyle="",
-            marker=MARKERS[i % len(MARKERS)],
-            markersize=8 if name == "ours" else 5,
-            alpha=1.0 if name == "ours" else 0.7,
-            zorder=3 if name == "ours" else 2,
-            color=PALETTE[i % len(PALETTE)],
-            label=name,
+            [r["seconds"] for r in ours], [unit * r["error"] for r in ours], "o-", color="tab:blue", label="nystrom"
         )
-    numbers = sum(not results[t]["ours"]["classes"] for t in order)
-    ax.axhline(numbers - 0.5, color="#d9d9d9", linewidth=0.8)
-    ax.axvline(1.0, color="#6b6b6b", linewidth=0.8)
-    ax.set_yticks(range(len(order)), order)
-    ax.set(xscale="log", xlabel="test error over that of default boosting", ylim=(-0.7, len(order) - 0.3))
-    ticks = [0.25, 0.5, 1, 2, 4]
-    ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    ax.minorticks_off()
-    ax.legend(frameon=False, fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=6)
-    save_figure(figure, path)
+        for (name, label), marker, colour in zip(
+            POINTS.items(), "^sDv", ("tab:orange", "tab:green", "tab:red", "tab:purple"), strict=True
+        ):
+            if name in results:
+                ax.plot(results[name]["seconds"], unit * results[name]["error"], marker, color=colour, label=label)
+        ax.set(xscale="log", title=table, ylim=(0, None), ylabel="wrong, %" if unit > 1 else "RMSE / deviation")
+        ax.set_xticks(ticks := [0.1, 1, 10, 100], [f"{tick:g}" for tick in ticks])
+        ax.grid(True, alpha=0.25)
+    handles = {label: handle for ax in axes.flat for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    figure.legend(handles.values(), handles, loc="outside upper center", ncols=5, frameon=False)
+    figure.supxlabel("processor seconds of fit and prediction, one thread", fontsize=10)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)

@@ -39,7 +39,7 @@ _MANY_ROWS = 7000
 # (rows, landmarks) of a trial, for other tables and for those of many rows. Exact fits judge narrow kernels fairly,
 # which need many landmarks. With few landmarks, more rows are worth more: ggplot2's diamonds had 1.16 times the error
 # of boosted trees after exact fits to 800 rows, and 1.01 times after these.
-_TRIALS = ((1000, 1000), (3000, 300))
+_TRIALS = ((700, 700), (3000, 300))
 # gamma="auto" starts with exact fits to 500 rows, unless there are many, and ends with at most 1,000 landmarks.
 _COARSE_ROWS, _MOST_LANDMARKS = 500, 1000
 _STEPS = 3
@@ -74,7 +74,7 @@ _FAR = 10.0
 # Landmarks of the larger trials, one after the other, if the time limit allows.
 _LARGER = (600, 1200, 2400)
 # Fraction of a time limit for the search, and fraction of the remaining time that the fit is planned for.
-_SEARCH_SHARE, _CAUTION = 0.4, 0.7
+_SEARCH_SHARE, _CAUTION = 0.55, 0.8
 # Least and largest number of landmarks of a fit within a time limit.
 _SMALLEST, MOST_LANDMARKS = 100, 5000
 # If less than this fraction of the time is left, the number of landmarks is not searched.
