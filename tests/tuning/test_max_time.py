@@ -81,7 +81,7 @@ def test_landmarks_grow_with_the_time_that_is_left(monkeypatch):
 def test_the_search_ends_with_its_share_of_the_time():
     limit_of(100.0).check()
     with pytest.raises(OutOfTimeError):
-        limit_of(100.0, time.perf_counter() - 50).check()
+        limit_of(100.0, time.perf_counter() - 100 * search._SEARCH_SHARE - 1).check()
 
 
 def test_when_the_time_is_spent_the_best_so_far_is_fitted(monkeypatch):

@@ -37,8 +37,9 @@ _SAMPLE_ROWS = 8000
 # Tables with more rows than this get fewer landmarks, and trials use landmarks too.
 _MANY_ROWS = 7000
 # (rows, landmarks) of a trial, for other tables and for those of many rows. Exact fits judge narrow kernels fairly,
-# which need many landmarks. With few landmarks, more rows are worth more: ggplot2's diamonds had 1.16 times the error
-# of boosted trees after exact fits to 800 rows, and 1.01 times after these.
+# which need many landmarks; with 1,000 rows instead of 700 trials take twice as long, for the same errors. With few
+# landmarks, more rows are worth more: ggplot2's diamonds had 1.16 times the error of boosted trees after exact fits to
+# 800 rows, and 1.01 times after these.
 _TRIALS = ((700, 700), (3000, 300))
 # gamma="auto" starts with exact fits to 500 rows, unless there are many, and ends with at most 1,000 landmarks.
 _COARSE_ROWS, _MOST_LANDMARKS = 500, 1000
