@@ -537,3 +537,36 @@ def test_a_limit_of_memory_does_not_change_the_fit(folder: Path) -> None:
     np.testing.assert_array_equal(spooled, held)
     spooled, held = (fit.predict(folder / "wide.csv") for fit in fits)
     np.testing.assert_array_equal(spooled, held)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_an_interrupted_prediction_is_resumed(
+    suffix: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = np.sin(np.arange(100.0))
+    arrow = pytest.importorskip("pyarrow")
+    monkeypatch.setattr("nystrom.rows.arrow.BATCH_ROWS", 20)
+    parquet.write_table(arrow.table({"x": np.tile(x, 10), "y": 0.1 * np.arange(1000)}), "fit.parquet")
+    parquet.write_table(arrow.table({"x": x}), "new.parquet", row_group_size=20)
+    assert run("fit", "fit.parquet", "--target", "y", "--n-landmarks", "20", "--out", "m") == 0
+    whole, resumed = f"whole{suffix}", f"resumed{suffix}"
+    assert run("predict", "m", "new.parquet", "--keep", "--out", whole) == 0
+    seen: list[int] = []
+    real = nystrom.KernelRidge.predict
+
+    def predict(self: Any, X: Any, **more: Any) -> Any:
+        if len(X) == 20 and len(seen) == 3:
+            raise KeyboardInterrupt
+        seen.extend([len(X)] * (len(X) == 20))  # loading a model predicts one row
+        return real(self, X, **more)
+
+    monkeypatch.setattr(nystrom.KernelRidge, "predict", predict)
+    assert run("predict", "m", "new.parquet", "--keep", "--out", resumed) == 130
+    assert not Path(resumed).exists()
+    seen[:] = [0, 0, 0, 0]  # four calls more than that are none
+    capsys.readouterr()
+    assert run("predict", "m", "new.parquet", "--keep", "--out", resumed) == 0
+    assert sum(seen) == 40
+    assert "resumed after 60 rows" in capsys.readouterr().err
+    assert Path(resumed).read_bytes() == Path(whole).read_bytes()
+    assert not Path(f"{resumed}.partial").exists()

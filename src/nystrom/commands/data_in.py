@@ -190,6 +190,14 @@ def chunks(source: Source, encoder: Any, *, keep: bool = False) -> Iterator[Chun
         yield Chunk(np.empty((0, width)), nothing if keep else None)
 
 
+def count_rows(source: Source, encoder: Any) -> int | None:
+    """Return the number of rows of a source if it is known without reading them all."""
+    if encoder is None:
+        return int(matrix_rows(source).shape[0])
+    count: int | None = open_table_of(source, encoder).count
+    return count
+
+
 def of_rows(function: Callable[[Any], Sequence[Any]], X: Any) -> list[Array]:
     """Return the arrays that a function computes from rows; for no rows, empty arrays of the same kind."""
     if X.shape[0]:

@@ -8,14 +8,15 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from nystrom.commands.options import require_package
-from nystrom.disk import replacing
+from nystrom.disk import FolderLock, replacing
+from nystrom.types import Array
 
 TABLE_SUFFIXES = (".csv", ".jsonl", ".parquet", ".npy")
 # Bytes reserved for the header, enough for any written here; NumPy pads to a multiple of 64.
@@ -151,8 +152,58 @@ def open_output(path: str, *, lines: bool = False) -> Iterator[TableOut]:
         return
     with replacing(Path(path)) as temporary, temporary.open("wb") as stream:
         out = TableOut(stream, suffix)
-        yield out
+        try:
+            yield out
+        except BaseException:
+            with suppress(Exception):  # a writer of Parquet that is not closed complains when it is collected
+                out.close()
+            raise
         out.close()
+
+
+class Parts:
+    """Computed columns of each chunk, kept in ``OUT.partial`` until the output is complete: a command resumes there.
+
+    ``job`` describes the work: parts of other work are removed. A fault removes them too, but not an interruption.
+    """
+
+    def __init__(self, path: str, job: str) -> None:
+        self._folder = Path(f"{path}.partial")
+        self._lock = FolderLock(self._folder, path)
+        self._described = self._folder / "job"
+        if not self._described.exists() or self._described.read_text() != job:
+            self._clear()
+            self._described.write_text(job)
+        self.n_resumed = 0
+
+    def __enter__(self) -> Parts:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        with self._lock:
+            if kind is None or issubclass(kind, Exception):
+                self._clear()
+                self._lock.remove()
+
+    def _clear(self) -> None:
+        for file in (self._described, *self._folder.glob("*.npz*")):
+            file.unlink(missing_ok=True)
+
+    def get(self, index: int, n_rows: int, compute: Callable[[], dict[str, Array]]) -> dict[str, Array]:
+        """Return the columns of a chunk: as stored, or else computed and stored."""
+        part = self._folder / f"{index:09d}.npz"
+        if part.exists():
+            with np.load(part, allow_pickle=False) as stored:
+                found = {str(name): stored[f"column{i}"] for i, name in enumerate(stored["names"])}
+            self.n_resumed += n_rows
+            return found
+        found = compute()
+        if any(values.dtype.hasobject for values in found.values()):
+            return found  # it would take pickle to store them
+        with replacing(part) as temporary, temporary.open("wb") as stream:
+            named: dict[str, Any] = {f"column{i}": values for i, values in enumerate(found.values())}
+            np.savez(stream, names=np.array(list(found)), **named)
+        return found
 
 
 def tell_written(out: TableOut, what: str, path: str, *, as_json: bool) -> None:

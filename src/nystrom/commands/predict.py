@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
+import secrets
+import sys
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nystrom.commands.data_in import Chunk, Unseen, chunks, of_rows, open_source, split_model
-from nystrom.commands.data_out import TABLE_SUFFIXES, open_output, tell_written
+from nystrom import __version__
+from nystrom.commands.data_in import Chunk, Unseen, chunks, count_rows, of_rows, open_source, split_model
+from nystrom.commands.data_out import TABLE_SUFFIXES, Parts, open_output, tell_written
 from nystrom.commands.options import JSON_HELP, Subparsers, check_output
+from nystrom.types import Array
 
 
 def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
@@ -18,7 +27,7 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
         "predict",
         help="predict the rows of a data file with a saved model",
         description="Write one prediction per row; it is the last column. Rows are read and written in pieces, so "
-        "files need not fit in memory.",
+        "files need not fit in memory. The same command resumes after an interruption.",
         epilog="example: nystrom predict houses.nystrom new.csv --keep --out priced.csv",
     )
     parser.add_argument("model", metavar="MODEL", help="a model file")
@@ -67,45 +76,59 @@ def run(args: argparse.Namespace) -> int:
         if args.keep and not source.is_table:
             raise ValueError(f"--keep: {source.name} has no column names to keep.")
         unseen = Unseen(encoder)
-        with open_output(args.out, lines=args.json) as out:
+        parts = nullcontext() if args.out == "-" else Parts(args.out, _describe_job(args))
+        with parts as stored, open_output(args.out, lines=args.json) as out:
             progress = make_progress(args.out != "-" and not args.quiet)
-            progress.start("predict", 0)  # the number of rows of a table is unknown until its end
-            for chunk in chunks(source, encoder, keep=args.keep):
+            # The number of rows of a CSV file is unknown until its end.
+            progress.start("predict", count_rows(source, encoder) or 0)
+            for i, chunk in enumerate(chunks(source, encoder, keep=args.keep)):
                 unseen.look(chunk)
-                out.write(_columns(machine, chunk, name, proba=args.proba, std=args.std, interval=args.interval))
-                progress.advance(chunk.X.shape[0])
+                compute = partial(_predict, machine, chunk.X, name, args)
+                n = chunk.X.shape[0]
+                out.write(_beside(chunk, compute() if stored is None else stored.get(i, n, compute)))
+                progress.advance(n)
             progress.stop()
+        if stored is not None and stored.n_resumed:
+            print(f"resumed after {stored.n_resumed:,} rows that were predicted before", file=sys.stderr)
     unseen.warn(source.name)
     tell_written(out, "predictions", args.out, as_json=args.json)
     return 0
 
 
-def _columns(
-    machine: Any, chunk: Chunk, name: str, *, proba: bool, std: bool, interval: float | None
-) -> dict[str, Any]:
-    columns: dict[str, Any] = {}
-    if chunk.batch is not None:
-        columns = dict(zip(chunk.batch.schema.names, chunk.batch.columns, strict=True))
-    if std:
-        predicted, deviation = of_rows(lambda X: machine.predict(X, return_std=True, include_noise=True), chunk.X)
-        added = {f"{name}_std": deviation}
+def _describe_job(args: argparse.Namespace) -> str:
+    """Return a text that is equal for the same model, data and options; for data without a date, equal to no other."""
+    place = Path(args.data)
+    status = place.stat() if place.is_file() else None
+    data = [secrets.token_hex(16)] if status is None else [str(place.resolve()), status.st_size, status.st_mtime_ns]
+    model = hashlib.sha256(Path(args.model).read_bytes()).hexdigest()
+    return json.dumps([__version__, model, data, args.proba, args.std, args.interval, args.name])
+
+
+def _predict(machine: Any, X: Any, name: str, args: argparse.Namespace) -> dict[str, Array]:
+    """Return the columns that the options ask for; the prediction is the last."""
+    if args.std:
+        predicted, deviation = of_rows(lambda X: machine.predict(X, return_std=True, include_noise=True), X)
+        found = {f"{name}_std": deviation}
     else:
-        (predicted,), added = of_rows(lambda X: (machine.predict(X),), chunk.X), {}
-    if interval is not None:
-        (ends,) = of_rows(lambda X: (machine.predict_interval(X, interval),), chunk.X)
+        (predicted,), found = of_rows(lambda X: (machine.predict(X),), X), {}
+    if args.interval is not None:
+        (ends,) = of_rows(lambda X: (machine.predict_interval(X, args.interval),), X)
         names = [name] if ends.ndim == 2 else [f"{name}_{j}" for j in range(ends.shape[1])]
         sides = ends.reshape(len(ends), -1).T
-        added |= dict(zip([f"{each}_{side}" for each in names for side in ("low", "high")], sides, strict=True))
-    if proba:
-        (values,) = of_rows(lambda X: (machine.predict_proba(X),), chunk.X)
-        added = {f"p_{label}": values[:, j] for j, label in enumerate(machine.classes_)}
-    last = (
-        {name: predicted}
-        if predicted.ndim == 1
-        else {f"{name}_{j}": predicted[:, j] for j in range(predicted.shape[1])}
-    )
-    # If a data column has the name of a prediction, the prediction is renamed.
-    while any(key in columns for key in (*added, *last)):
-        added = {f"predicted_{key}": value for key, value in added.items()}
-        last = {f"predicted_{key}": value for key, value in last.items()}
-    return {**columns, **{key: np.ascontiguousarray(value) for key, value in {**added, **last}.items()}}
+        found |= dict(zip([f"{each}_{side}" for each in names for side in ("low", "high")], sides, strict=True))
+    if args.proba:
+        (values,) = of_rows(lambda X: (machine.predict_proba(X),), X)
+        found = {f"p_{label}": values[:, j] for j, label in enumerate(machine.classes_)}
+    if predicted.ndim == 1:
+        found[name] = predicted
+    else:
+        found |= {f"{name}_{j}": predicted[:, j] for j in range(predicted.shape[1])}
+    return {key: np.ascontiguousarray(value) for key, value in found.items()}
+
+
+def _beside(chunk: Chunk, found: dict[str, Array]) -> dict[str, Any]:
+    """Return the predictions beside the columns that are kept; predictions named as one of these are renamed."""
+    kept = {} if chunk.batch is None else dict(zip(chunk.batch.schema.names, chunk.batch.columns, strict=True))
+    while any(key in kept for key in found):
+        found = {f"predicted_{key}": value for key, value in found.items()}
+    return {**kept, **found}
