@@ -228,3 +228,11 @@ def test_larger_sizes_are_tried_while_they_help_and_the_default_is_never_beaten_
 def test_a_target_that_never_changes_is_named():
     with pytest.raises(ValueError, match=r"y is 1\.0 in every row, which leaves nothing to score"):
         compare(np.random.default_rng(0).normal(size=(60, 2)), np.full(60, 1.0))
+
+
+def test_after_its_time_no_fit_begins_and_the_reason_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    X = np.random.default_rng(0).normal(size=(300, 2))
+    found = compare(X, X[:, 0] ** 2, max_time=1e-9, verbose=1)
+    assert [row.is_default for row in found.rows] == [True, False]
+    assert "fits were left out to end in time" in found.reason
+    assert "auto, metric diagonal: 240 of 240 rows" in capsys.readouterr().err

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nystrom.checks import RandomState, check_choice, check_count, make_generator
+from nystrom.checks import RandomState, check_choice, check_count, check_seconds, make_generator
 from nystrom.engine import make_engine
 from nystrom.engine.memory import fit_footprint, format_memory
 from nystrom.engine.passes import Passes
+from nystrom.engine.progress import Progress, Silent, make_progress
 from nystrom.engine.threads import one_blas_thread
 from nystrom.errors import ErrorEstimate
 from nystrom.estimators import KernelRidge, KernelRidgeClassifier, Nystroem
@@ -189,7 +190,9 @@ def compare(
     kernel: KernelLike = "gaussian",
     gamma: GammaLike = "scale",
     most_rows: int = MOST_ROWS,
+    max_time: float | str | None = None,
     n_jobs: int | None = None,
+    verbose: bool | int = 0,
     random_state: RandomState = 0,
 ) -> Comparison:
     """Compare ways to choose landmarks, and numbers of them, on these rows.
@@ -212,6 +215,10 @@ def compare(
         As in :class:`nystrom.Nystroem`.
     most_rows : int
         Rows to work with at most.
+    max_time : float, str or None
+        Seconds, or text such as "2min", after which no fit begins; the default fit and one other are always made.
+    verbose : bool or int
+        1 shows each fit.
     random_state : int, Generator, RandomState or None
         Seed.
 
@@ -243,22 +250,26 @@ def compare(
     X, y = _in_memory(X, y, check_count(most_rows, "most_rows", least=10), n_jobs, rng, pairwise=pairwise)
     seed = random_state if isinstance(random_state, (int, np.integer)) else int(rng.integers(2**31))
     found = _Search(X, y, {"kernel": kernel, "gamma": gamma, "n_jobs": n_jobs}, int(seed), pairwise)
+    found.progress, limit = make_progress(verbose), check_seconds(max_time, "max_time")
+    found.until = float("inf") if limit is None else time.monotonic() + limit
     counts = sorted({min(size, found.n_train) for size in counts})
     # The table already shows what these warnings would say.
     with silenced(ApproximationWarning, FewerLandmarksWarning):
         default = default_metric(kernel, gamma, X.shape[1], is_sparse=issparse(X))
         if y is not None:
             found.add("auto", make_selector("auto"), None, default, is_default=True)
+        # Metrics come before the many selectors and sizes: in a limited time they are more likely to win.
+        for metric in metrics if default and y is not None else ():
+            if metric != default:
+                found.add("auto", make_selector("auto"), None, metric)
         for name, way in zip(names, ways, strict=True):
             for size in counts:
                 found.add(name, way, size)
         if y is not None:
             found.grow()
-            for metric in metrics if default else ():
-                if metric != default:
-                    found.add("auto", make_selector("auto"), None, metric)
     rows, score_name = found.rows, "" if y is None else "accuracy" if found.classes else "R²"
     best, reason = recommend(rows, score_name, found.n_train, found.losses)
+    reason += f"; {found.n_skipped} fits were left out to end in time" if found.n_skipped else ""
     machine = "Nystroem" if y is None else "KernelRidgeClassifier" if found.classes else "KernelRidge"
     asked = {"kernel": kernel, "gamma": gamma}
     plain = {"kernel": "gaussian", "gamma": "scale"}
@@ -278,6 +289,8 @@ class _Search:
         self.classes = y is not None and _is_classes(y)
         self.rows: list[Compared] = []
         self.losses: list[Array] = []
+        self.progress: Progress = Silent()
+        self.until, self.n_skipped = float("inf"), 0
         self._ways: dict[str, Selector] = {}
         self._held = np.zeros(X.shape[0], dtype=bool)
         if y is not None:
@@ -291,7 +304,12 @@ class _Search:
     def add(
         self, name: str, way: Selector, size: int | None, metric: str | None = None, *, is_default: bool = False
     ) -> None:
-        """Make one fit; without a size, use the machine's default number of landmarks."""
+        """Make one fit if there is time; without a size, use the machine's default number of landmarks."""
+        if time.monotonic() > self.until and any(not row.is_default for row in self.rows):
+            self.n_skipped += 1
+            return
+        shown = [name, *([f"metric {metric}"] if metric else []), *([f"{size:,} landmarks"] if size else [])]
+        self.progress.start(", ".join(shown), self.n_train)
         params = {**self.params, "landmarks": way, "n_landmarks": size, "random_state": self.seed}
         seen, held = np.flatnonzero(~self._held), np.flatnonzero(self._held)
         # The columns of a kernel matrix correspond to rows too.
@@ -316,6 +334,8 @@ class _Search:
             self.losses.append(judged.losses)
         self._ways[name] = way
         self.rows.append(Compared(name, m, error, seconds, memory, **score, metric=metric, is_default=is_default))
+        self.progress.advance(self.n_train)
+        self.progress.stop()
 
     def grow(self) -> None:
         """Double the size of the best selector without a metric while its score clearly improves."""
@@ -327,8 +347,10 @@ class _Search:
             size = min(2 * row.n_landmarks, self.n_train, _MOST_LANDMARKS)
             if row.n_landmarks < max(self.rows[i].n_landmarks for i in of_way) or size <= row.n_landmarks:
                 return
+            new = len(self.rows)
             self.add(row.selector, self._ways[row.selector], size)
-            new = len(self.rows) - 1
+            if len(self.rows) == new:
+                return
             plain.append(new)
             if not _clearly_less(self.losses[new], self.losses[at]):
                 return
