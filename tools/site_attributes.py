@@ -8,7 +8,7 @@ import griffe
 
 # Groups in the order of a page. Parameters without a group belong to the model.
 LANDMARKS = {"n_landmarks", "landmarks", "n_components", "factor", "tol_norm"}
-RESOURCES = {"max_memory", "max_time", "n_jobs", "engine", "random_state", "verbose"}
+RESOURCES = {"max_memory", "max_device_memory", "max_time", "n_jobs", "engine", "random_state", "verbose"}
 
 
 def group(name: str, others: set[str]) -> str:
