@@ -46,6 +46,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("benchmark-results"), help="folder for the results")
     parser.add_argument("--device", default="cuda", help="device of torch, for the suite 'device'")
     parser.add_argument("--rows", type=int, default=50_000, help="rows of the suite 'device'")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the rows and landmarks of the suite 'device'")
     stored = parser.add_mutually_exclusive_group()
     stored.add_argument("--check", action="store_true", help="compare the ratios with those stored, and fail if slower")
     stored.add_argument("--store", action="store_true", help=f"append the run to {records.RESULTS.name}/")
@@ -56,7 +57,9 @@ def main() -> None:
         return
     if args.suites == ["device"]:
         print(json.dumps(machine()), "load", os.getloadavg())
-        device.main(args.device, args.rows, args.repeat)
+        found = device.main(args.device, args.rows, args.repeat, quick=args.quick)
+        if args.store:
+            records.store("device", found, machine(), __version__)
         return
     chosen = args.suites or list(SUITES)
     unknown = sorted(set(chosen) - {*SUITES, *ALONE})

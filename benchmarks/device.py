@@ -1,6 +1,8 @@
 """Features, ridge and predictions on a device, against NumPy and Falkon: ``python -m benchmarks device --device cuda``.
 
-Prints one table. ``--rows`` sets its size; m = 10,000 is left out below 40,000 rows.
+Prints one table, and stores it with ``--store``. ``--rows`` sets its size; m = 10,000 is left out below 40,000 rows.
+``--quick`` takes a tenth of the rows and of the landmarks. Times are the best of several rounds: seconds, or for the
+processor itself its time over all threads, which other work disturbs less.
 """
 
 from __future__ import annotations
@@ -11,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import records
 from nystrom import KernelRidge, Nystroem
 
 COLUMNS = 100
 GAMMA = 0.5 / COLUMNS
 LANDMARKS = (1_000, 10_000)
+QUICK = 10
 
 
 def rows_of(n: int) -> tuple[Any, Any]:
@@ -30,25 +34,25 @@ def ridge(m: int, engine: str, **options: Any) -> KernelRidge:
     return KernelRidge(alpha=1.0, gamma=GAMMA, random_state=0, engine=engine, **options)
 
 
-def cases(n: int) -> Iterator[tuple[str, Callable[[str], Callable[[], Any]]]]:
+def cases(n: int, landmarks: tuple[int, ...]) -> Iterator[tuple[str, Callable[[str], Callable[[], Any]]]]:
     """Yield each case with a function that takes an engine and returns the call to time."""
-    X, y = rows_of(n)
-    features = {"gamma": GAMMA, "n_components": 500, "n_landmarks": 1_000, "landmarks": "uniform", "random_state": 0}
-    yield f"features, n={n:,}, m=1,000", lambda engine: lambda: Nystroem(engine=engine, **features).fit_transform(X)
-    for m in LANDMARKS:
+    (X, y), few = rows_of(n), landmarks[0]
+    features = {"gamma": GAMMA, "n_components": few // 2, "n_landmarks": few, "landmarks": "uniform", "random_state": 0}
+    yield f"features, n={n:,}, m={few:,}", lambda engine: lambda: Nystroem(engine=engine, **features).fit_transform(X)
+    for m in landmarks:
         if 4 * m <= n:
             yield f"ridge, n={n:,}, m={m:,}", lambda engine, m=m: lambda: ridge(m, engine).fit(X, y)
-    yield f"exact ridge, n={n:,}", lambda engine: lambda: ridge(1_000, engine, solver="exact", tol=1e-3).fit(X, y)
+    yield f"exact ridge, n={n:,}", lambda engine: lambda: ridge(few, engine, solver="exact", tol=1e-3).fit(X, y)
 
     def predict(engine: str) -> Callable[[], Any]:
-        model = ridge(1_000, engine).fit(X, y)
+        model = ridge(few, engine).fit(X, y)
         return lambda: model.predict(X)
 
-    yield f"predict, n={n:,}, m=1,000", predict
+    yield f"predict, n={n:,}, m={few:,}", predict
 
 
-def falkon_seconds(n: int, m: int, repeat: int) -> float | None:
-    """Return the seconds of Falkon's fit, or None if it is not installed."""
+def falkon(n: int, m: int) -> Callable[[], Any] | None:
+    """Return Falkon's fit, or None if it is not installed."""
     try:
         import falkon
         import torch
@@ -56,25 +60,35 @@ def falkon_seconds(n: int, m: int, repeat: int) -> float | None:
         return None
     X, y = (torch.from_numpy(np.asarray(each, np.float32)) for each in rows_of(n))
     kernel = falkon.kernels.GaussianKernel(sigma=float(np.sqrt(0.5 / GAMMA)))
-    return best(lambda: falkon.Falkon(kernel=kernel, penalty=1.0 / n, M=m, seed=0).fit(X, y[:, None]), repeat)
+    return lambda: falkon.Falkon(kernel=kernel, penalty=1.0 / n, M=m, seed=0).fit(X, y[:, None])
 
 
-def best(run: Callable[[], Any], repeat: int) -> float:
-    def once() -> float:
-        began = time.perf_counter()
-        run()
-        return time.perf_counter() - began
+def best(runs: dict[str, Callable[[], Any]], repeat: int, clock: Callable[[], float]) -> dict[str, float]:
+    """Return the least time of each run, taken in turn."""
+    found = dict.fromkeys(runs, float("inf"))
+    for _ in range(repeat):
+        for name, run in runs.items():
+            began = clock()
+            run()
+            found[name] = min(found[name], clock() - began)
+    return found
 
-    return min(once() for _ in range(repeat))
 
-
-def main(device: str, n: int, repeat: int) -> None:
-    """Print the table of seconds, the best of several rounds."""
-    print(f"| case | NumPy, s | torch on {device}, s | ratio | Falkon, s |\n|---|---|---|---|---|")
-    for name, make in cases(n):
-        runs = {engine: make(engine) for engine in ("local", f"torch:{device}")}
-        seconds = {engine: best(run, repeat) for engine, run in runs.items()}
-        here, there = seconds.values()
-        m = next((m for m in LANDMARKS if name == f"ridge, n={n:,}, m={m:,}"), None)
-        peer = None if m is None else falkon_seconds(n, m, repeat)
-        print(f"| {name} | {here:.3g} | {there:.3g} | {there / here:.2f} | {'' if peer is None else f'{peer:.3g}'} |")
+def main(device: str, n: int, repeat: int, *, quick: bool) -> list[dict[str, Any]]:
+    """Print the table, and return its records."""
+    scale = QUICK if quick else 1
+    n, landmarks = n // scale, tuple(m // scale for m in LANDMARKS)
+    clock = time.process_time if device == "cpu" else time.perf_counter
+    found = []
+    for name, make in cases(n, landmarks):
+        runs = {"NumPy": make("local"), f"torch on {device}": make(f"torch:{device}")}
+        m = next((m for m in landmarks if name == f"ridge, n={n:,}, m={m:,}"), None)
+        peer = None if m is None else falkon(n, m)
+        if peer is not None:
+            runs["Falkon"] = peer
+        seconds = best(runs, repeat, clock)
+        here, there, *_ = seconds.values()
+        times = {f"{key}, s": float(f"{value:.3g}") for key, value in seconds.items()}
+        found.append({"case": name, **times, f"torch on {device} ÷ NumPy": round(there / here, 2)})
+    print(records.table(found, origin=False), flush=True)
+    return found

@@ -161,6 +161,19 @@ def landmarks(repeat: int) -> Iterator[Result]:
     )
 
 
+def pivots(repeat: int) -> Iterator[Result]:
+    """Randomly pivoted Cholesky: blocks of proposals with rejection, against one pivot at a time."""
+    X = inputs.wide_floats(20_000, 20)
+    for m in (100, 1000, 5000):
+        contestants: dict[str, Any] = {
+            "nystrom rpcholesky": lambda m=m: (
+                select_landmarks(X, m, method="rpcholesky", gamma=0.05, random_state=0).points
+            ),
+            "one pivot at a time": lambda m=m: peers.pivoted_cholesky(X, m, 0.05),
+        }
+        yield from contest(f"20,000 × 20 float64, m={m}", contestants, repeat=repeat)
+
+
 def clustering(repeat: int) -> Iterator[Result]:
     """K-means on an n × 10 sketch, and on the same number of clustered rows; the error is the inertia."""
     name, X = inputs.mnist()
@@ -310,6 +323,7 @@ def _without(run: Any, *modules: Any) -> Any:
 SUITES = {
     "features": features,
     "landmarks": landmarks,
+    "pivots": pivots,
     "clustering": clustering,
     "sketching": sketching,
     "machines": machines,

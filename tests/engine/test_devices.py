@@ -426,6 +426,24 @@ def test_a_device_that_torch_lacks_and_sparse_rows_are_refused():
         Nystroem(engine="torch:cpu").fit(sp.csr_matrix(X))
 
 
+@pytest.mark.parametrize("machine", ["Nystroem", "ridge", "logistic", "pca"])
+def test_jax_gives_the_answers_of_numpy(machine, monkeypatch):
+    jax = pytest.importorskip("jax.numpy")
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")
+    model, kind, (method, *_) = MACHINES[machine]
+    target = None if TARGETS[kind] is None else TARGETS[kind].astype(np.float32 if kind == "y" else np.int32)
+    expected = getattr(sklearn.clone(model).fit(X, target), method)(X[:60])
+    by_engine = getattr(sklearn.clone(model).set_params(engine="jax").fit(X, target), method)(X[:60])
+    rows, given = jax.asarray(X), None if target is None else jax.asarray(target)
+    with sklearn.config_context(array_api_dispatch=True):
+        found = getattr(sklearn.clone(model).fit(rows, given), method)(rows[:60])
+    if method == "transform":
+        found, by_engine, expected = (inner(each) for each in (found, by_engine, expected))
+    assert_same(found, rows, expected, np.float32)
+    assert type(by_engine) is np.ndarray
+    np.testing.assert_allclose(by_engine, expected, rtol=0, atol=4e-4 * np.abs(expected).max())
+
+
 def test_an_engine_refuses_arrays_of_another_place(device1):
     pytest.importorskip("torch")
     with pytest.raises(ValueError, match=r"X is an array of array_api_strict.*leave engine='auto'"):
