@@ -52,12 +52,14 @@ def test_the_path_ends_with_a_value_between_the_best_and_its_better_neighbour(pr
     assert path.solution.shape == (problem.n_unknowns, 3)
 
 
-def test_the_path_ends_after_a_score_that_is_no_lower():
+def test_the_path_ends_after_two_scores_that_are_no_lower_or_one_that_is_clearly_higher():
     def ends(scores):
         return _has_turned(scores, lambda: 4.0)
 
     assert not ends([3.0, 2.0])
-    assert ends([3.0, 2.0, 2.01])
+    assert not ends([3.0, 2.0, 2.01])
+    assert ends([3.0, 2.0, 2.01, 2.005])
+    assert not ends([3.0, 2.0, 2.01, 1.9])
     assert ends([3.0, 2.0, 2.1])
 
 

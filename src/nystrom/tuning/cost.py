@@ -15,7 +15,8 @@ from nystrom.types import Array
 # Values of C for "auto", in increasing order: larger ones take more steps, so the path ends when scores stop falling.
 # One more value is then tried: the geometric mean of the best and its better neighbour.
 AUTO_COSTS = 10.0 ** np.arange(-2.0, 6.0)
-_TURNED = 1
+# Consecutive values without a lower score that end the path: scores are known to about 1 %, so one is not enough.
+_TURNED = 2
 # End the path at once if a score exceeds the lowest by this fraction: later values take the most steps and are worse.
 _WORSE = 0.02
 # Continue while no score is below that of a constant by this fraction. Wide kernels learn only noise along straight
@@ -92,8 +93,8 @@ def choose_cost(
     y, weight : arrays
         Target and weight of each row, as in the problem.
     costs : array or None
-        Values of C; None tries those of "auto", and stops if one does not lower the score and the best is below the
-        score of a constant, or if one exceeds the lowest by 2 %.
+        Values of C; None tries those of "auto", and stops if two in a row do not lower the score and the best is below
+        the score of a constant, or if one exceeds the lowest by 2 %.
     keys : array
         Keys of the rows, by :func:`nystrom.tuning.sample.row_keys`: equal rows are held out together.
     strata : array
