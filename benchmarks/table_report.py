@@ -94,7 +94,7 @@ def _against(records: Records, name: str) -> list[str]:
         large = [times[t] for t in here if here[t][OURS]["rows"] >= LARGE]
         pace = f"; from {LARGE:,} rows on {min(large):.2f} to {max(large):.2f}" if large else ""
         lines.append(
-            f"{kind}: ours against {name}: {wins} wins, {len(ratios) - wins - losses} ties, {losses} losses "
+            f"{kind}: {OURS} against {name}: {wins} wins, {len(ratios) - wins - losses} ties, {losses} losses "
             f"(better at all: {better} of {len(ratios)}); errors over its, geometric mean "
             f"{np.exp(np.mean(np.log(list(ratios.values())))):.3f}, at worst {ratios[worst]:.2f} ({worst}); seconds "
             f"over its, median {np.median(list(times.values())):.2f}{pace}"
@@ -118,8 +118,10 @@ def draw(records: Records, path: Path) -> None:
     """Draw error against processor seconds, one part per table: ours with growing time limits, the others as points."""
     from matplotlib import pyplot as plt
 
-    found = means(records)
-    there = [table for table in DRAWN if table in found]
+    # All means are over the same splits.
+    timed = {(r["table"], r["split"]) for r in records if r["name"] == "ours-1s"}
+    found = means([r for r in records if (r["table"], r["split"]) in timed])
+    there = [table for table in DRAWN if "ours-1s" in found.get(table, {})]
     figure, axes = plt.subplots(2, -(-len(there) // 2), figsize=(10.5, 5), layout="constrained", squeeze=False)
     for ax, table in zip(axes.flat, there, strict=False):
         results = found[table]
@@ -133,9 +135,18 @@ def draw(records: Records, path: Path) -> None:
         ):
             if name in results:
                 ax.plot(results[name]["seconds"], unit * results[name]["error"], marker, color=colour, label=label)
-        ax.set(xscale="log", title=table, ylim=(0, None), ylabel="wrong, %" if unit > 1 else "RMSE / deviation")
+        highest = unit * max(r["error"] for r in results.values())
+        ax.set(
+            xscale="log",
+            xlim=(0.05, 150),
+            title=table,
+            ylim=(0, 1.1 * highest),
+            ylabel="wrong, %" if unit > 1 else "RMSE / deviation",
+        )
         ax.set_xticks(ticks := [0.1, 1, 10, 100], [f"{tick:g}" for tick in ticks])
         ax.grid(True, alpha=0.25)
+    for ax in axes.flat[len(there) :]:
+        ax.set_visible(False)
     handles = {label: handle for ax in axes.flat for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     figure.legend(handles.values(), handles, loc="outside upper center", ncols=5, frameon=False)
     figure.supxlabel("processor seconds of fit and prediction, one thread", fontsize=10)
