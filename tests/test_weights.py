@@ -125,6 +125,15 @@ def test_of_weights_that_are_not_whole_only_the_ratios_choose_C(data, machine, s
     assert scaled.C_ * scale == pytest.approx(plain.C_, rel=1e-6)
 
 
+@pytest.mark.parametrize("machine", [KernelLogisticRegression, KernelSVC, KernelSVR])
+def test_large_whole_weights_choose_a_small_C(data, machine):
+    X, y, _ = data
+    w, y = np.random.default_rng(4).integers(1, 4, N), y if machine is KernelSVR else y > 10
+    model = machine(landmarks=X[:40], gamma=0.3, tol=1e-8, random_state=0)
+    plain, scaled = clone(model).fit(X, y, w), clone(model).fit(X, y, w * 10**6)
+    assert scaled.C_ * 10**6 == pytest.approx(plain.C_, rel=1e-6)
+
+
 def test_whole_weights_far_above_1_are_repetitions_and_the_choice_warns(data):
     X, y, _ = data
     with pytest.warns(AccuracyWarning, match="count as repetitions"):

@@ -12,7 +12,7 @@ from nystrom.nystroem.factor import optimal
 from nystrom.rows import as_blocks
 from nystrom.solvers.lbfgs import make_problem
 from nystrom.solvers.losses import Multinomial
-from nystrom.tuning.cost import _NO_COST, _has_turned, _learned_score, choose_cost
+from nystrom.tuning.cost import AUTO_COSTS, _NO_COST, _has_turned, _learned_score, choose_cost
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(240, 3))
@@ -73,9 +73,9 @@ def test_what_a_constant_leaves_is_what_can_be_learned(problem):
     parts = [(problem, problem)]
     shares = np.bincount(Y) / len(Y)
     entropy = -np.sum(shares * np.log(shares))
-    np.testing.assert_allclose(_learned_score(parts, _NO_COST, 1000), 0.99 * entropy, rtol=1e-3)
+    np.testing.assert_allclose(_learned_score(parts, _NO_COST * AUTO_COSTS[0], 1000), 0.99 * entropy, rtol=1e-3)
     one_class = problem.for_part(Y, np.where(Y == 0, 1.0, 1e-9))
-    assert _learned_score([(one_class, one_class)], _NO_COST, 1000) == np.inf
+    assert _learned_score([(one_class, one_class)], _NO_COST * AUTO_COSTS[0], 1000) == np.inf
 
 
 def test_the_product_of_two_columns_is_learned_with_a_wide_kernel():

@@ -19,11 +19,11 @@ from nystrom.estimators.targets import ClassTarget, KernelClassifier, KernelRegr
 from nystrom.estimators.trust import Draw
 from nystrom.nystroem.factor import NystromMap
 from nystrom.rows import RowBlocks
-from nystrom.rows.draw import draw_rows, gather_target, gather_weight, take_with_targets, unit_weight
+from nystrom.rows.draw import draw_rows, gather_target, gather_weight, take_with_targets
 from nystrom.solvers.lbfgs import Problem, make_landmark_problem, make_problem, minimise
 from nystrom.solvers.losses import Logistic, Loss, Multinomial, SquaredEpsilonInsensitive, SquaredHinge
 from nystrom.solvers.ridge import factor_takes_long
-from nystrom.tuning.cost import AUTO_COSTS, PATH_ROWS, CostPath, choose_cost
+from nystrom.tuning.cost import PATH_ROWS, CostPath, auto_costs, choose_cost
 from nystrom.tuning.judge import Reach
 from nystrom.tuning.sample import row_keys
 from nystrom.types import Array, Candidates, ClassWeight, Emitted, OutPath, RowsLike, TargetLike
@@ -172,8 +172,8 @@ class LossFit:
         curvature = self.loss.curvature(target.ridge.shape[1])
         if self.costs is None:
             # If the classes are separated, the curvature falls: the largest C smooth like far smaller ones.
-            scale = unit_weight(target.weight) / curvature
-            return Reach(None, scale * _FALLEN / AUTO_COSTS[-1], scale / AUTO_COSTS[0])
+            costs = auto_costs(target.weight)
+            return Reach(None, _FALLEN / (costs[-1] * curvature), 1 / (costs[0] * curvature))
         return Reach(1 / (self.costs * curvature))
 
     def _problem(self, fit: MapFit, target: LossTarget) -> Problem:
@@ -197,7 +197,7 @@ class LossFit:
         X = take_with_targets(rows, problem.engine, numbers).X
         y, weight = target.y[numbers], np.ones(len(numbers)) if adjusted is None else adjusted
         asked: dict[str, Any] = {"keys": row_keys(X), "strata": target.strata[numbers]}
-        asked["unit"] = unit_weight(target.weight)
+        asked["auto"] = auto_costs(target.weight)
         return choose_cost(
             problem.for_rows(X, y, weight), y, weight, self.costs, max_iter=self.options.max_iter, rng=rng, **asked
         )

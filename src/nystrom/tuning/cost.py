@@ -8,6 +8,7 @@ from functools import cache
 
 import numpy as np
 
+from nystrom.rows.draw import unit_weight
 from nystrom.solvers.lbfgs import Problem, minimise
 from nystrom.tuning.sample import assign_parts, count_distinct
 from nystrom.types import Array
@@ -23,8 +24,8 @@ _WORSE = 0.02
 # lines until C is large: on sums of products of two columns the path ended at C = 0.01, and half of the classes were
 # wrong instead of a seventh.
 _LEARNED = 0.01
-# A C so small that only the intercept is fitted.
-_NO_COST = 1e-10
+# A C so small that only the intercept is fitted, as a fraction of the smallest C of the path.
+_NO_COST = 1e-8
 # If a constant leaves less than this fraction of the loss at scores 0, as with unequal weights, nothing can be learned.
 _NEGLIGIBLE = 1e-3
 # (rows, parts): with fewer distinct rows than the first number, each of the parts is held out once.
@@ -56,6 +57,17 @@ class CostPath:
         return float(self.costs[_first_of_best(self.scores)])
 
 
+def auto_costs(weight: Array | None) -> Array:
+    """Return the values of C tried for "auto": for one row of mean weight if only the ratios of weights matter.
+
+    Whole weights are repetitions. If they are large, smaller values are added in steps of 10.
+    """
+    unit = unit_weight(weight)
+    mean = 1.0 if weight is None else float(weight.sum() / np.count_nonzero(weight))
+    further = max(0, int(np.log10(mean / unit)))
+    return np.concatenate([AUTO_COSTS[0] / 10.0 ** np.arange(further, 0, -1), AUTO_COSTS]) / unit
+
+
 def _first_of_best(scores: Array | list[float]) -> int:
     values = np.asarray(scores)
     return int(np.argmax(values <= values.min() + _TIE * abs(values.min())))
@@ -79,7 +91,7 @@ def choose_cost(
     strata: Array,
     max_iter: int,
     rng: np.random.Generator,
-    unit: float = 1.0,
+    auto: Array = AUTO_COSTS,
 ) -> CostPath:
     """Return the held-out loss for each C, in increasing order, with warm starts.
 
@@ -93,14 +105,14 @@ def choose_cost(
     y, weight : arrays
         Target and weight of each row, as in the problem.
     costs : array or None
-        Values of C; None tries those of "auto", and stops if two in a row do not lower the score and the best is below
+        Values of C; None tries those of ``auto``, and stops if two in a row do not lower the score and the best is below
         the score of a constant, or if one exceeds the lowest by 2 %.
     keys : array
         Keys of the rows, by :func:`nystrom.tuning.sample.row_keys`: equal rows are held out together.
     strata : array
         The class of each row, or zeros: each class is spread evenly over the parts.
-    unit : float
-        The weight of one row, by which the values of "auto" are divided.
+    auto : array
+        The values of "auto".
     """
     w = np.ones(len(strata)) if weight is None else weight
     n = count_distinct(keys, w)
@@ -117,8 +129,8 @@ def choose_cost(
         )
     found: dict[float, tuple[float, list[Array]]] = {}
     starts: list[Array] | None = None
-    learned = cache(lambda: _learned_score(pairs, _NO_COST / unit, max_iter))
-    for C in map(float, AUTO_COSTS / unit if costs is None else np.sort(costs)):
+    learned = cache(lambda: _learned_score(pairs, _NO_COST * auto[0], max_iter))
+    for C in map(float, auto if costs is None else np.sort(costs)):
         starts, score = _fit_parts(pairs, C, starts, max_iter)
         found[C] = score, starts
         if costs is None and _has_turned([score for score, _ in found.values()], learned):
