@@ -274,6 +274,24 @@ def test_the_target_says_whether_it_names_classes(values: list[Any], is_class: b
     assert target[0] == first
 
 
+def test_classes_of_digits_after_a_zero_stay_codes(tmp_path: Path) -> None:
+    codes = ["007", "7", "12"] * 40
+    (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{i},{code}\n" for i, code in enumerate(codes)))
+    for source in (tmp_path / "t.csv", {"x": list(range(120)), "y": codes}):
+        assert TableEncoder(target="y").fit(source).rows(source).target().tolist() == codes  # type: ignore[union-attr]
+    (tmp_path / "n.csv").write_text("x,y\n" + "".join(f"{i},{i / 4:07.2f}\n" for i in range(120)))
+    assert TableEncoder(target="y").fit(tmp_path / "n.csv").target_.kind == "number"  # type: ignore[union-attr]
+    kept = TableEncoder(target="y", types={"y": "number"}).fit(tmp_path / "t.csv")
+    assert set(kept.rows(tmp_path / "t.csv").target()) == {7, 12}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("types", [None, {"y": "category"}])
+def test_a_target_of_dates_is_refused(types: dict[str, Any] | None) -> None:
+    days = pd.to_datetime(["2020-01-01", "2021-01-01"] * 20)
+    with pytest.raises(TypeError, match="the target 'y' holds dates"):
+        TableEncoder(target="y", types=types).fit({"x": list(range(40)), "y": days})
+
+
 def test_a_pipeline_goes_from_a_file_to_predictions_and_back_from_disk(tmp_path: Path) -> None:
     FRAME.to_csv(tmp_path / "t.csv", index=False)
     pipeline = make_pipeline(

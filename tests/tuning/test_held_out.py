@@ -12,7 +12,7 @@ from nystrom.nystroem.factor import optimal
 from nystrom.rows import as_blocks
 from nystrom.solvers.lbfgs import make_problem
 from nystrom.solvers.losses import Multinomial
-from nystrom.tuning.cost import AUTO_COSTS, _NO_COST, _has_turned, _learned_score, choose_cost
+from nystrom.tuning.cost import _NO_COST, AUTO_COSTS, _has_turned, _learned_score, choose_cost
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(240, 3))

@@ -23,6 +23,7 @@ from nystrom.tables.text import (
     date_hint,
     first_bad,
     full_date_formats,
+    has_codes,
     number_hint,
 )
 from nystrom.types import Array
@@ -141,6 +142,8 @@ class Summary:
 
     def _add_numbers(self, values: ArrowColumn, decimal: str) -> bool:
         parse = partial(as_numbers, decimal=decimal)
+        if self.is_target and "category" in self.open_kinds and has_codes(values):
+            return False  # 007 and 7 are different classes
         try:
             numbers = parse(values)
         except import_arrow().ArrowInvalid:

@@ -392,6 +392,11 @@ def _target_kinds(name: str, forced: str | None, typed: str | None) -> tuple[str
     """Return the possible kinds of a target, from ``types`` if given, else from the type of its column."""
     if forced not in (None, "number", "category"):
         raise ValueError(f"types[{name!r}] must be 'number' or 'category', because it is the target; got {forced!r}.")
+    if typed == "date":
+        raise TypeError(
+            f"the target {name!r} holds dates, which are neither numbers nor classes. Turn them into days "
+            f"since a date to learn a number, or into text to learn classes."
+        )
     if forced == "category" and typed in ("number", "boolean"):
         return (typed, "category")  # labels keep their type
     if forced:

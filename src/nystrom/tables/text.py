@@ -195,6 +195,12 @@ def as_labels(column: ArrowColumn) -> ArrowColumn:
     return column if is_text(column.type) else as_text(column)
 
 
+def has_codes(column: ArrowColumn) -> bool:
+    """Return whether some text is digits after a zero, such as 007: a code, which a number would shorten."""
+    compute = import_arrow("compute")
+    return is_text(column.type) and bool(compute.any(compute.match_substring_regex(column, r"^\s*0\d+\s*$")).as_py())
+
+
 def as_wholes(column: ArrowColumn) -> tuple[Array, Array]:
     """Return whole numbers exactly, as int64 or uint64, and a mask of gaps; other values raise ``ArrowInvalid``."""
     arrow, compute = import_arrow(), import_arrow("compute")

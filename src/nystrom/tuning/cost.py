@@ -105,8 +105,8 @@ def choose_cost(
     y, weight : arrays
         Target and weight of each row, as in the problem.
     costs : array or None
-        Values of C; None tries those of ``auto``, and stops if two in a row do not lower the score and the best is below
-        the score of a constant, or if one exceeds the lowest by 2 %.
+        Values of C; None tries those of ``auto``, and stops if two in a row do not lower the score and the best is
+        below the score of a constant, or if one exceeds the lowest by 2 %.
     keys : array
         Keys of the rows, by :func:`nystrom.tuning.sample.row_keys`: equal rows are held out together.
     strata : array
