@@ -34,7 +34,13 @@ from nystrom.estimators.scikit_kernels import (
     noise_of_rows,
     target_units,
 )
-from nystrom.estimators.targets import KernelRegressor, require_finite_squares
+from nystrom.estimators.targets import (
+    KernelRegressor,
+    kernel_rule,
+    landmarks_to_spare,
+    numbers_to_fit,
+    require_finite_squares,
+)
 from nystrom.kernels import GammaLike, Kernel, KernelLike
 from nystrom.kernels.scikit import is_scikit_kernel
 from nystrom.linalg import small_product
@@ -182,10 +188,8 @@ class GaussianProcessRegressor(KernelRegressor):
 
         Rows of the same group in ``groups`` are left out together for :meth:`predict_interval`.
         """
-        checked = self._check_X_y(X, y)
-        draw = self._draw(checked.rows, groups)
-        checked = replace(checked, rows=draw.rows)
-        m = self._landmarks_to_spare(checked.rows)
+        checked, draw = numbers_to_fit(self, X, y, groups=groups)
+        m = landmarks_to_spare(self, checked.rows)
         asked, sample, exact = learned_covariance(self, checked.joined, m)
         noise = noise_by_row(self, checked.joined, asked)
         rows, units, log_spread = checked.joined, None, 0.0
@@ -214,7 +218,7 @@ class GaussianProcessRegressor(KernelRegressor):
             rows,
             kernel=asked.kernel,
             # Otherwise only the likelihood judges widths.
-            kernel_rule=replace(self._kernel_rule(rows, Reach(), searched), any_width=timed),
+            kernel_rule=replace(kernel_rule(self, rows, Reach(), searched), any_width=timed),
             factor_landmarks=_VARIANCE_LANDMARKS if many else None,
             footprint=_many_footprint if many else fit_footprint,
         )
