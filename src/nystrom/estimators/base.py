@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -20,12 +21,12 @@ from nystrom.devices import dispatches, place_of
 from nystrom.engine import FIT_ADVICE, Engine, Resources, place_rows
 from nystrom.engine.memory import Footprint, device_block_rows, emit_footprint, fit_footprint, parse_memory
 from nystrom.engine.passes import Passes
+from nystrom.engine.progress import WATCHER
 from nystrom.engine.threads import limit_methods
 from nystrom.errors import ErrorEstimate
 from nystrom.errors.frobenius import DEFAULT_PAIRS
 from nystrom.errors.trace import certify
 from nystrom.estimators import quality
-from nystrom.estimators.callbacks import CallbackSupportMixin, tell_callbacks
 from nystrom.estimators.parameters import (
     ABSENT,
     DERIVED,
@@ -53,6 +54,14 @@ from nystrom.rows.objects import object_rows
 from nystrom.solvers.landmark_cg import UnfactoredMap
 from nystrom.tuning.search import MOST_LANDMARKS
 from nystrom.types import Array, Emitted, Matrix, OutPath, RowsLike, TargetLike
+
+try:
+    from sklearn.callback import CallbackSupportMixin, with_callbacks
+except ImportError:  # scikit-learn before 1.9
+
+    class CallbackSupportMixin:  # type: ignore[no-redef]
+        """Nothing: there are no callbacks."""
+
 
 _EMIT_ADVICE = "The result itself counts: transform(X, out='features.npy') writes it to a file instead."
 _MOST_NAMES = 5
@@ -216,7 +225,7 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
             rows = as_blocks(X, owner=self, objects=not numbers and kernel.takes_objects)
         if not reset:
             _check_like_fit(self, rows, from_file=isinstance(X, RowBlocks))
-        placed = place_rows(rows, self.engine, fit=reset)
+        placed = rows if self.engine == "auto" and not reset else place_rows(rows, self.engine, fit=reset)
         if self.max_device_memory is None or not isinstance(placed, (DeviceRows, SentRows)):
             return placed
         budget = parse_memory(self.max_device_memory, "max_device_memory") or 0
@@ -592,3 +601,37 @@ def _differences(fitted: list[str], given: list[str]) -> str:
 
 def _listed(names: list[str]) -> Iterable[str]:
     return [f"- {name}" for name in names[:_MOST_NAMES]] + ["- ..."] * (len(names) > _MOST_NAMES)
+
+
+def tell_callbacks(fit: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method ``fit`` that tells the callbacks of its machine, if it has any, of its stages and its result."""
+
+    @wraps(fit)
+    def told(machine: Any, X: Any, y: Any = None, *more: Any, **named: Any) -> Any:
+        inside = hasattr(machine, "_callback_fit_ctx")  # called by the fit of a subclass
+        run = fit if inside or not getattr(machine, "_skl_callbacks", None) else with_callbacks(_run_told)
+        return run(machine, X, y, *more, **named) if run is fit else run(machine, fit, X, y, *more, **named)
+
+    return told
+
+
+def _run_told(machine: Any, fit: Callable[..., Any], X: Any, y: Any, *more: Any, **named: Any) -> Any:
+    root = machine._init_callback_context(max_subtasks=None)
+    given = {"X": X, "y": y, "metadata": {name: named[name] for name in ("sample_weight",) if name in named}}
+
+    @contextmanager
+    def watch(stage: str) -> Iterator[None]:
+        task = root.subcontext(task_name=stage).call_on_fit_task_begin(estimator=machine)
+        yield
+        task.call_on_fit_task_end(estimator=machine)
+
+    root.call_on_fit_task_begin(estimator=machine, **given)
+    token = WATCHER.set(watch)
+    try:
+        fitted = fit(machine, X, y, *more, **named)
+    finally:
+        WATCHER.reset(token)
+    results = {name: value for name, value in vars(machine).items() if name not in machine._get_param_names()}
+    results = {name: value for name, value in results.items() if "callback" not in name}
+    root.call_on_fit_task_end(estimator=machine, **given, reconstruction_attributes=results)
+    return fitted

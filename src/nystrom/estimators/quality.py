@@ -27,7 +27,7 @@ def approximation_error(
     """Return the error of a machine's map on rows; see :meth:`nystrom.Nystroem.approximation_error`."""
     engine = machine._engine(rows, held=8 * rows.shape[0])
     fitted = map_beside(machine, rows, diag)
-    if isinstance(fitted.kernel, PrecomputedBeside) and norm != "trace":
+    if fitted.kernel is not machine.map_.kernel and norm != "trace":
         raise ValueError(
             f"norm={norm!r} needs the kernel between all rows, and with kernel='precomputed' rows other than the "
             f"training rows hold it with these alone. Give the square kernel matrix of the training rows, or "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
@@ -212,11 +213,6 @@ class Ridge:
         later = exact_footprint(rows, m, 1 + self.fit_intercept, tile_rows=TILE_ROWS)
         return fit_footprint(rows, m, held, per_thread).joined(later)
 
-    def _problem(self, fitted: NystromMap) -> RidgeProblem:
-        problem = ridge_problem(fitted, fit_intercept=self.fit_intercept, count=self._count(fitted.statistics))
-        require_finite_squares(problem.squares)
-        return problem
-
     def _count(self, s: Statistics) -> float | None:
         """Return the number of rows without class weights, which emphasise errors and do not repeat rows."""
         weights = self.class_weights
@@ -233,7 +229,7 @@ class Ridge:
             return problem.negative_log_likelihood(alphas)
         if self.selection == "gcv" or rows is None:
             return problem.gcv(alphas)
-        work = emit_footprint(rows, len(fitted.landmarks), len(alphas) * problem.cross.shape[1])
+        work = partial(emit_footprint, rows, len(fitted.landmarks), len(alphas) * problem.cross.shape[1])
         engine = self.resources.engine(rows, work)
         repeated = problem.count != fitted.statistics.count
         unit = _unit(self.class_weights) if repeated else lambda y: np.full(len(y), np.inf)
@@ -242,7 +238,8 @@ class Ridge:
     @stage("regularisation")
     def solve(self, fitted: NystromMap, rows: RowBlocks | None) -> dict[str, Any]:
         """Choose the regularisation and solve from the statistics of the map; only leave-one-out reads the rows."""
-        problem = self._problem(fitted)
+        problem = ridge_problem(fitted, fit_intercept=self.fit_intercept, count=self._count(fitted.statistics))
+        require_finite_squares(problem.squares)
         alphas = auto_alphas(problem.values) if self.alphas is None else self.alphas
         best, results = 0, {"alphas_": alphas}
         if len(alphas) > 1:
