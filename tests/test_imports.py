@@ -14,7 +14,6 @@ HOME = Path(__file__).parents[1]
 ORDER = [
     "exceptions",
     "types",
-    "rich_terminal",
     "disk",
     "checks",
     "machine",

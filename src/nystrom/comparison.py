@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nystrom.checks import RandomState, check_choice, check_count, check_seconds, make_generator
-from nystrom.engine import make_engine
+from nystrom.engine import Resources
 from nystrom.engine.memory import fit_footprint, format_memory
 from nystrom.engine.passes import Passes
 from nystrom.engine.progress import Progress, Silent, make_progress
@@ -453,7 +453,7 @@ def _in_memory(
 ) -> tuple[Matrix, Array | None]:
     """Return at most ``most_rows`` rows as one matrix, with their target; of a kernel matrix, take the same columns."""
     rows = as_blocks(X)
-    passes = Passes(rows, make_engine(rows, n_jobs))
+    passes = Passes(rows, Resources(n_jobs=n_jobs).engine(rows))
     numbers, _ = draw_rows(rows.shape[0], most_rows, None, rng)
     if y is not None:
         y = np.asarray(y)

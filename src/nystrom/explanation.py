@@ -17,7 +17,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from nystrom.checks import RandomState, check_count, make_generator
-from nystrom.engine import make_engine
+from nystrom.engine import Resources
 from nystrom.exceptions import MissingDependencyError
 from nystrom.kernels import InMetric
 from nystrom.rows import array_rows, as_blocks
@@ -97,7 +97,7 @@ def open_model(
     if y is not None and np.asarray(y).shape[:1] != (n,):
         raise ValueError(f"y must have one target for each of the {n} rows of X; got the shape {np.asarray(y).shape}.")
     numbers, _ = draw_rows(n, n if max_rows is None else max_rows, None, rng)
-    sample = take_with_targets(blocks, make_engine(blocks), numbers)
+    sample = take_with_targets(blocks, Resources().engine(blocks), numbers)
     target = sample.y if y is None else np.asarray(y)[numbers]
     if with_target and target is None:
         raise ValueError("the target of the rows is needed; give y, or rows that hold it.")

@@ -257,7 +257,7 @@ class Recorder(Silent):
 def test_progress_counts_every_row_of_every_pass(client, X, monkeypatch):
     recorder = Recorder()
     monkeypatch.setattr("nystrom.engine.make_progress", lambda verbose: recorder)
-    make("sketched-kmeans").fit(in_memory_and_on_cluster(X, "dense")[1])
+    make("sketched-kmeans").set_params(verbose=1).fit(in_memory_and_on_cluster(X, "dense")[1])
     assert recorder.passes[0][0] == "sketch"
     assert recorder.passes[-1][0] == "factor"
     assert all(done == total for _, total, done in recorder.passes)
@@ -410,7 +410,7 @@ def test_a_scheduler_that_closes_is_a_clear_error(X, monkeypatch):
         monkeypatch.setattr("nystrom.engine.make_progress", lambda verbose: Recorder(close))
 
         with pytest.raises(ClusterLostError, match="connection to the Dask scheduler was lost during"):
-            make("sketched-kmeans").fit(lazy)
+            make("sketched-kmeans").set_params(verbose=1).fit(lazy)
         closing.join()
 
 
@@ -443,7 +443,7 @@ def test_a_worker_killed_in_a_stage_changes_no_bit(X, stage, monkeypatch):
 
         monkeypatch.setattr("nystrom.engine.make_progress", lambda verbose: Recorder(kill))
 
-        remote = make("sketched-kmeans").fit(lazy)
+        remote = make("sketched-kmeans").set_params(verbose=1).fit(lazy)
         assert killed
     assert_same_fit(local, remote)
 

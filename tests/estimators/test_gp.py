@@ -175,7 +175,7 @@ def test_what_the_landmarks_do_not_explain_counts_as_unknown(data):
 @pytest.mark.parametrize("joint", [True, False])
 def test_draws_have_the_predicted_mean_and_deviation(data, joint, monkeypatch):
     if not joint:
-        monkeypatch.setattr("nystrom.estimators.draws._JOINT_ROWS", 0)
+        monkeypatch.setattr("nystrom.estimators.gp._JOINT_ROWS", 0)
     X, y, new = data
     model = GaussianProcessRegressor(gamma=0.5, n_landmarks=20, random_state=0, normalize_y=True).fit(X, y)
     draws = model.sample_y(new, 4000)

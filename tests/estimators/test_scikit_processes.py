@@ -180,8 +180,8 @@ def test_the_prior_is_there_before_a_fit():
 
 @pytest.mark.parametrize("before", [False, True])
 def test_draws_at_many_rows_are_functions(before, monkeypatch):
-    monkeypatch.setattr("nystrom.estimators.draws._JOINT_ROWS", 100)
-    monkeypatch.setattr("nystrom.estimators.draws._DRAWN_ROWS", 80)
+    monkeypatch.setattr("nystrom.estimators.gp._JOINT_ROWS", 100)
+    monkeypatch.setattr("nystrom.estimators.gp._DRAWN_ROWS", 80)
     line = np.linspace(0, 10, 400)[:, None]
     model = GaussianProcessRegressor(RBF(1.0), landmarks=line[::100], alpha=0.01, optimizer=None)
     if not before:

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from nystrom import KernelPCA, open_rows
-from nystrom.engine import LocalEngine, Sums, make_engine
+from nystrom.engine import LocalEngine, Resources, Sums
 from nystrom.output import _Rest
 from nystrom.rows import RowBlocks, as_blocks, default_block_rows
 from nystrom.rows.base import BlockwiseRows, MappedRows, TakenRows, WrappedRows
@@ -124,7 +124,7 @@ def test_a_pass_over_wrapped_rows_runs_where_the_rows_are(source, wrapper, tmp_p
     monkeypatch.setattr("nystrom.engine.local.LocalEngine.fold", None)
     if not wrapped.on_cluster:
         monkeypatch.undo()
-    found = make_engine(wrapped).fold(wrapped, step, label="there")
+    found = Resources().engine(wrapped).fold(wrapped, step, label="there")
     np.testing.assert_array_equal(
         np.concatenate([np.ravel(v) for v in found]), np.concatenate([np.ravel(v) for v in expected])
     )
@@ -133,7 +133,7 @@ def test_a_pass_over_wrapped_rows_runs_where_the_rows_are(source, wrapper, tmp_p
 def test_what_a_cluster_cannot_cut_is_refused():
     rows = dask_rows(X)
     with pytest.raises(TypeError, match="TiledRows cuts the blocks of X again"):
-        make_engine(rows).fold(TiledRows(rows, 7), lambda block: Sums(1), label="tiles")
+        Resources().engine(rows).fold(TiledRows(rows, 7), lambda block: Sums(1), label="tiles")
 
 
 def test_a_change_of_blocks_does_not_carry_the_rows():

@@ -12,7 +12,7 @@ from nystrom import (
     KernelRidgeClassifier,
     KernelSVC,
 )
-from nystrom.engine import make_engine
+from nystrom.engine import Resources
 from nystrom.engine.passes import Passes
 from nystrom.kernels import Gaussian
 from nystrom.landmarks import Landmarks
@@ -36,7 +36,7 @@ def _search(wanted, *, n_landmarks=20):
     def factorise(passes, kernel, landmarks):
         return optimal(passes, kernel, landmarks, None)
 
-    passes = Passes(rows, make_engine(rows, 1))
+    passes = Passes(rows, Resources(n_jobs=1).engine(rows))
     landmarks = Landmarks(X[:n_landmarks])
     found = search_gamma(passes, Gaussian(gamma=1.0), landmarks, factorise, criterion, np.random.default_rng(0))
     return np.log2(found.gamma)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 
-from nystrom import rich_terminal
+from nystrom.engine.progress import print_rich_table
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
@@ -32,7 +32,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, tit
     cells = [[str(value) for value in row] for row in rows]
     if sys.stdout.isatty():
         try:
-            rich_terminal.print_table(columns, cells, title)
+            print_rich_table(columns, cells, title)
             return
         except ImportError:
             pass  # rich is optional: the plain table says the same

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from nystrom.engine import make_engine
+from nystrom.engine import Resources
 from nystrom.engine.memory import parse_memory
 from nystrom.exceptions import ApproximationWarning, FewerLandmarksWarning, silenced
 from nystrom.rows import array_rows
@@ -66,7 +66,7 @@ def make_trial(rows: RowBlocks, share: float, *, classes: bool, max_memory: Any,
     room = _MOST_BYTES if budget is None else budget // 8
     most = max(int(room * rows.block_rows / max(rows.block_bytes, 1)), LEAST_ROWS)
     numbers = np.arange(n) if n <= most else np.sort(rng.choice(n, most, replace=False))
-    sample = take_with_targets(rows, make_engine(rows), numbers)
+    sample = take_with_targets(rows, Resources().engine(rows), numbers)
     y = np.asarray(sample.y)
     codes = np.unique(y, return_inverse=True)[1] if classes else np.zeros(len(y), dtype=np.intp)
     held = hold_out(codes, share, rng)

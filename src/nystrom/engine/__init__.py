@@ -32,7 +32,6 @@ __all__ = [
     "TreeMerger",
     "blas_threads",
     "is_dask_collection",
-    "make_engine",
     "place_rows",
 ]
 
@@ -96,17 +95,6 @@ def _sent(rows: RowBlocks, engine: str) -> RowBlocks:
     return rows
 
 
-def make_engine(
-    rows: RowBlocks, n_jobs: int | None = None, progress: Progress | None = None, *, room: int | None = None
-) -> Engine:
-    """Return the engine that reads these rows: on the cluster if they are there, else in this process."""
-    if not rows.on_cluster:
-        return LocalEngine(n_jobs, progress, room=room)
-    from nystrom.engine import dask
-
-    return dask.DaskEngine(n_jobs, progress)
-
-
 @dataclass(frozen=True)
 class Resources:
     """The resources of a fit: bytes in addition to those in use, threads, and a terminal."""
@@ -118,24 +106,29 @@ class Resources:
     def engine(
         self,
         rows: RowBlocks,
-        work: Footprint | Callable[[], Footprint] | None,
+        work: Footprint | Callable[[], Footprint] | None = None,
         *,
         advice: str = FIT_ADVICE,
         check: bool = False,
     ) -> Engine:
-        """Return the engine for these rows, with as many threads as ``max_memory`` allows for ``work``.
+        """Return the engine that reads these rows: on the cluster if they are there, else in this process.
 
+        It has as many threads as ``max_memory`` allows for ``work``.
         Without a limit on the pass, ``work`` is neither used nor called, unless it is to ``check`` the memory of this
         machine.
         """
-        progress = make_progress(self.verbose)
-        if self.max_memory is None or work is None or rows.on_cluster:
-            if check and isinstance(work, Footprint) and not rows.on_cluster:
+        progress = None if self.verbose == 0 else make_progress(self.verbose)
+        if rows.on_cluster:
+            from nystrom.engine import dask
+
+            return dask.DaskEngine(self.n_jobs, progress)
+        if self.max_memory is None or work is None:
+            if check and isinstance(work, Footprint):
                 work.check_machine()
-            return make_engine(rows, self.n_jobs, progress)
+            return LocalEngine(self.n_jobs, progress)
         work = work() if callable(work) else work
         threads = work.threads(self.max_memory, resolve_n_jobs(self.n_jobs), advice=advice)
-        return make_engine(rows, threads, progress, room=work.room(self.max_memory, threads))
+        return LocalEngine(threads, progress, room=work.room(self.max_memory, threads))
 
     def factor_fits(self, rows: RowBlocks, m: int) -> bool:
         """Whether a factor of m landmarks fits in ``max_memory``, or in the memory of this machine."""

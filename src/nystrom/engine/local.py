@@ -86,25 +86,29 @@ class LocalEngine:
     """
 
     def __init__(self, n_jobs: int | None = None, progress: Progress | None = None, *, room: int | None = None) -> None:
-        self.n_jobs = available_cores() if n_jobs is None else resolve_n_jobs(n_jobs)
+        self._threads = None if n_jobs is None else resolve_n_jobs(n_jobs)
         self.progress = progress if progress is not None and progress.listens else None
         self.room = room
+
+    @property
+    def n_jobs(self) -> int:
+        return self._threads or available_cores()
 
     def reads_here(self, rows: RowBlocks) -> bool:
         return True
 
     def spare(self, rows: RowBlocks) -> LocalEngine | None:
         # A progress bar shows one pass at a time, and a file has one reader.
-        alone = self.n_jobs == 1 or _this_thread.in_pool or self.progress is not None
-        return None if alone or not rows.in_memory or rows.n_blocks == 1 else LocalEngine(self.n_jobs - 1)
+        alone = _this_thread.in_pool or self.progress is not None or not rows.in_memory or rows.n_blocks == 1
+        return None if alone or self.n_jobs == 1 else LocalEngine(self.n_jobs - 1)
 
     def _run(self, rows: RowBlocks, step: Callable[[Block], T], label: str) -> Iterator[tuple[int, T]]:
         if self.progress is not None:
             self.progress.start(label, rows.shape[0])
         # A pass inside a step of another pass uses this thread only: the others may be waiting for it.
         # A device has its own threads.
-        inline = _this_thread.in_pool or ((self.n_jobs == 1 or rows.place is not None) and rows.in_memory)
-        inline = inline or (rows.random_access and rows.n_blocks == 1)
+        inline = _this_thread.in_pool or (rows.random_access and rows.n_blocks == 1)
+        inline = inline or ((rows.place is not None or self.n_jobs == 1) and rows.in_memory)
         here = ((block.start, block.X.shape[0], step(block)) for block in rows.iterate())
         try:
             with blas_threads(1):

@@ -1,6 +1,7 @@
 """The progress of a fit: a bar in a terminal, plain lines elsewhere, nothing by default.
 
 The passes of a stage (see :func:`stage`) share one line; a pass outside of a stage, such as a prediction, has its own.
+Only this file imports rich, on use; without it, what draws with rich raises ``ImportError``.
 """
 
 from __future__ import annotations
@@ -9,14 +10,12 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, Protocol, TextIO
 
 import numpy as np
-
-from nystrom.rich_terminal import make_bar, make_console
 
 
 class Progress(Protocol):
@@ -263,6 +262,43 @@ class BarProgress:
         rate = format_rate(self._done / elapsed) if self._done and elapsed > 0 else "-"
         of = f"/{self._total:,}" if self._total else ""
         return {"counts": f"{self._done:,}{of} rows", "rate": f"{rate} rows/s"}
+
+
+def make_console(*, stderr: bool = False) -> Any:
+    """Return a console on standard output, or on standard error."""
+    from rich.console import Console
+
+    return Console(stderr=stderr)
+
+
+def make_bar(console: Any) -> Any:
+    """Return a progress bar whose tasks have the fields ``counts`` and ``rate``."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[counts]}"),
+        TextColumn("{task.fields[rate]}", style="green"),
+        TimeRemainingColumn(compact=True),
+        TimeElapsedColumn(),
+        console=console,
+    )
+
+
+def print_rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None) -> None:
+    """Print a table on standard output, the first column aligned left and the others right."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, header_style="bold")
+    for i, column in enumerate(columns):
+        table.add_column(Text(column), justify="left" if i == 0 else "right", no_wrap=True)
+    for row in rows:
+        # Text, not str: rich would read square brackets in a str as markup.
+        table.add_row(*map(Text, row))
+    make_console().print(table)
 
 
 def format_rate(per_second: float) -> str:

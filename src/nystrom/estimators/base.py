@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -19,12 +21,12 @@ from nystrom.devices import dispatches, place_of
 from nystrom.engine import FIT_ADVICE, Engine, Resources, place_rows
 from nystrom.engine.memory import Footprint, device_block_rows, emit_footprint, fit_footprint, parse_memory
 from nystrom.engine.passes import Passes
+from nystrom.engine.progress import WATCHER
 from nystrom.engine.threads import limit_methods
 from nystrom.errors import ErrorEstimate
 from nystrom.errors.frobenius import DEFAULT_PAIRS
 from nystrom.errors.trace import certify
 from nystrom.estimators import quality
-from nystrom.estimators.callbacks import CallbackSupportMixin, tell_callbacks
 from nystrom.estimators.parameters import (
     ABSENT,
     DERIVED,
@@ -46,13 +48,20 @@ from nystrom.exceptions import warn_caller
 from nystrom.kernels import GammaLike, Kernel, KernelLike, make_kernel
 from nystrom.landmarks import LandmarksLike, make_selector
 from nystrom.nystroem.factor import FACTORS, NystromMap, extend
-from nystrom.output import describe_job, write_rows
 from nystrom.rows import Block, RowBlocks, as_blocks, require_finite
 from nystrom.rows.device import DeviceRows, SentRows
 from nystrom.rows.objects import object_rows
 from nystrom.solvers.landmark_cg import UnfactoredMap
 from nystrom.tuning.search import MOST_LANDMARKS
 from nystrom.types import Array, Emitted, Matrix, OutPath, RowsLike, TargetLike
+
+try:
+    from sklearn.callback import CallbackSupportMixin, with_callbacks
+except ImportError:  # scikit-learn before 1.9
+
+    class CallbackSupportMixin:  # type: ignore[no-redef]
+        """Nothing: there are no callbacks."""
+
 
 _EMIT_ADVICE = "The result itself counts: transform(X, out='features.npy') writes it to a file instead."
 _MOST_NAMES = 5
@@ -208,17 +217,18 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
         elif "map_" not in vars(self):
             check_is_fitted(self)  # says so in scikit-learn's words
         kernel = self._kernel() if reset else self.map_.kernel
+        numbers = type(X) is np.ndarray and X.ndim == 2 and X.dtype.kind in "fiub"
         # After a fit to series of different lengths, a list of series of one length is not a matrix.
-        listed = kernel.of_objects and isinstance(X, (list, tuple))
-        rows = object_rows(X) if listed else as_blocks(X, owner=self, objects=kernel.takes_objects)
+        if isinstance(X, (list, tuple)) and kernel.of_objects:
+            rows: RowBlocks = object_rows(X)
+        else:
+            rows = as_blocks(X, owner=self, objects=not numbers and kernel.takes_objects)
         if not reset:
-            _check_names_of(self, rows, from_file=isinstance(X, RowBlocks))
-            if not isinstance(X, RowBlocks):  # files are read by the host, whatever the model was fitted to
-                _check_place_of(self, rows)
-        placed = place_rows(rows, self.engine, fit=reset)
-        budget = parse_memory(self.max_device_memory, "max_device_memory")
-        if budget is None or not isinstance(placed, (DeviceRows, SentRows)):
+            _check_like_fit(self, rows, from_file=isinstance(X, RowBlocks))
+        placed = rows if self.engine == "auto" and not reset else place_rows(rows, self.engine, fit=reset)
+        if self.max_device_memory is None or not isinstance(placed, (DeviceRows, SentRows)):
             return placed
+        budget = parse_memory(self.max_device_memory, "max_device_memory") or 0
         m = self._rank_and_size(placed)[1].most if reset else len(self.map_.landmarks)
         return placed.within(budget, device_block_rows(placed, m, budget))
 
@@ -297,10 +307,15 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
         self.__dict__.update(kept | found | results)
         return self
 
-    def _engine(self, rows: RowBlocks, work: Footprint | None = None, *, advice: str = FIT_ADVICE) -> Engine:
-        """Return the engine for these rows, with as many threads as ``max_memory`` allows for ``work``."""
-        m = self.landmarks_.shape[0] if hasattr(self, "landmarks_") else 0
-        return self._resources().engine(rows, work or (lambda: emit_footprint(rows, m, 1)), advice=advice)
+    def _engine(self, rows: RowBlocks, work: Footprint | None = None, *, n_columns: int = 1, held: int = 0) -> Engine:
+        """Return the engine for these rows, with as many threads as ``max_memory`` allows for ``work``.
+
+        By default the work computes ``n_columns`` numbers per row; ``held`` is the number of bytes of an array of them.
+        """
+        m = self.landmarks_.shape[0] if "landmarks_" in vars(self) else 0
+        advice = _EMIT_ADVICE if held else FIT_ADVICE
+        default = partial(emit_footprint, rows, m, n_columns, held=held)
+        return self._resources().engine(rows, work or default, advice=advice)
 
     def _emit(
         self,
@@ -319,25 +334,14 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
             require_finite(block.X, name, block.start)
             return function(block)
 
-        engine = self._emit_engine(rows, n_columns or 1, dtype, to_file=out is not None)
+        held = rows.shape[0] * (n_columns or 1) * np.dtype(dtype).itemsize if out is None else 0
+        engine = self._engine(rows, n_columns=n_columns or 1, held=held)
         if out is None:
             return engine.emit(rows, step, n_columns, dtype, label=label)
+        from nystrom.output import describe_job, write_rows
+
         job = describe_job(self.map_, label, vars(self))
         return write_rows(out, rows, engine, step, n_columns or 1, dtype, job=job, label=label)
-
-    def _emit_engine(self, rows: RowBlocks, n_columns: int, dtype: DTypeLike, *, to_file: bool) -> Engine:
-        def work() -> Footprint:
-            held = 0 if to_file else rows.shape[0] * n_columns * np.dtype(dtype).itemsize
-            return emit_footprint(rows, self.landmarks_.shape[0], n_columns, held=held)
-
-        return self._resources().engine(rows, work, advice=FIT_ADVICE if to_file else _EMIT_ADVICE)
-
-    def _extended(self, rows: RowBlocks) -> NystromMap:
-        """Return the map with these rows added, for the same landmarks and kernel: one pass over the new rows."""
-        if not self.map_.kernel.has_coordinates:
-            raise ValueError("partial_fit needs rows with coordinates; kernel='precomputed' has none.")
-        work = fit_footprint(rows, self.landmarks_.shape[0])
-        return extend(self.map_, Passes(rows, self._engine(rows, work)))
 
     def merge(self, other: Self) -> Self:
         """Return the estimator fitted to the rows of both, which must share landmarks and kernel; reads no row.
@@ -536,17 +540,12 @@ def _results_of(fitted: NystromMap | UnfactoredMap) -> dict[str, Any]:
     return found | {"n_components_": fitted.n_components}
 
 
-def _check_place_of(machine: KernelMachine, rows: RowBlocks) -> None:
-    """Raise if rows are in another namespace, or on another device, than those of the fit."""
-    if "_like" not in vars(machine) or not dispatches():
-        return
-    fitted, given = place_of(machine._like), rows.home
-    if fitted != given:
-        raise ValueError(
-            f"{type(machine).__name__} was fitted to arrays of {fitted or 'NumPy'}, and these are of "
-            f"{given or 'NumPy'}. Give both in one namespace and on one device, or move the model: from "
-            f"sklearn.utils._array_api import move_estimator_to; model = move_estimator_to(model, xp, device)."
-        )
+def extended(machine: KernelMachine, rows: RowBlocks) -> NystromMap:
+    """Return the map of a machine with these rows added, for the same landmarks and kernel: one pass over them."""
+    if not machine.map_.kernel.has_coordinates:
+        raise ValueError("partial_fit needs rows with coordinates; kernel='precomputed' has none.")
+    work = fit_footprint(rows, machine.landmarks_.shape[0])
+    return extend(machine.map_, Passes(rows, machine._engine(rows, work)))
 
 
 def _shown(kernel: Kernel, points: Matrix) -> Matrix:
@@ -559,11 +558,11 @@ def _shown(kernel: Kernel, points: Matrix) -> Matrix:
     return found
 
 
-def _check_names_of(machine: KernelMachine, rows: RowBlocks, *, from_file: bool) -> None:
-    """Raise if the columns of the rows differ in number, names or order from those of the fit.
+def _check_like_fit(machine: KernelMachine, rows: RowBlocks, *, from_file: bool) -> None:
+    """Raise if the columns of the rows differ in number, names or order from those of the fit, or their device does.
 
-    If only the rows or only the fit have column names, scikit-learn's warning is issued, unless the rows come
-    ``from_file``: names in a file are not the caller's choice.
+    Files are read by the host, whatever the model was fitted to. If only the rows or only the fit have column names,
+    scikit-learn's warning is issued, unless the rows come ``from_file``: names in a file are not the caller's choice.
     """
     owner = type(machine).__name__
     fitted, given = vars(machine).get("feature_names_in_"), rows.feature_names
@@ -577,6 +576,15 @@ def _check_names_of(machine: KernelMachine, rows: RowBlocks, *, from_file: bool)
     expected = machine.n_features_in_
     if rows.shape[1] != expected:
         raise ValueError(f"X has {rows.shape[1]} features, but {owner} is expecting {expected} features as input.")
+    if from_file or "_like" not in vars(machine) or not dispatches():
+        return
+    there, here = place_of(machine._like), rows.home
+    if there != here:
+        raise ValueError(
+            f"{owner} was fitted to arrays of {there or 'NumPy'}, and these are of {here or 'NumPy'}. Give both in one "
+            f"namespace and on one device, or move the model: from sklearn.utils._array_api import move_estimator_to; "
+            f"model = move_estimator_to(model, xp, device)."
+        )
 
 
 def _differences(fitted: list[str], given: list[str]) -> str:
@@ -593,3 +601,37 @@ def _differences(fitted: list[str], given: list[str]) -> str:
 
 def _listed(names: list[str]) -> Iterable[str]:
     return [f"- {name}" for name in names[:_MOST_NAMES]] + ["- ..."] * (len(names) > _MOST_NAMES)
+
+
+def tell_callbacks(fit: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method ``fit`` that tells the callbacks of its machine, if it has any, of its stages and its result."""
+
+    @wraps(fit)
+    def told(machine: Any, X: Any, y: Any = None, *more: Any, **named: Any) -> Any:
+        inside = hasattr(machine, "_callback_fit_ctx")  # called by the fit of a subclass
+        run = fit if inside or not getattr(machine, "_skl_callbacks", None) else with_callbacks(_run_told)
+        return run(machine, X, y, *more, **named) if run is fit else run(machine, fit, X, y, *more, **named)
+
+    return told
+
+
+def _run_told(machine: Any, fit: Callable[..., Any], X: Any, y: Any, *more: Any, **named: Any) -> Any:
+    root = machine._init_callback_context(max_subtasks=None)
+    given = {"X": X, "y": y, "metadata": {name: named[name] for name in ("sample_weight",) if name in named}}
+
+    @contextmanager
+    def watch(stage: str) -> Iterator[None]:
+        task = root.subcontext(task_name=stage).call_on_fit_task_begin(estimator=machine)
+        yield
+        task.call_on_fit_task_end(estimator=machine)
+
+    root.call_on_fit_task_begin(estimator=machine, **given)
+    token = WATCHER.set(watch)
+    try:
+        fitted = fit(machine, X, y, *more, **named)
+    finally:
+        WATCHER.reset(token)
+    results = {name: value for name, value in vars(machine).items() if name not in machine._get_param_names()}
+    results = {name: value for name, value in results.items() if "callback" not in name}
+    root.call_on_fit_task_end(estimator=machine, **given, reconstruction_attributes=results)
+    return fitted

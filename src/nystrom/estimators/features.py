@@ -12,10 +12,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from nystrom.checks import check_choice, check_flag, check_optional_count, check_positive, check_tolerance
 from nystrom.devices import beside
+from nystrom.engine import Engine
 from nystrom.engine.memory import fit_footprint
 from nystrom.engine.passes import Passes
 from nystrom.errors.trace import NORMS
-from nystrom.estimators.base import KernelMachine
+from nystrom.estimators.base import KernelMachine, extended
 from nystrom.estimators.parameters import CommonParameters, ScikitKernel, set_parameters
 from nystrom.estimators.pipeline import GivenSize, GrownSize, MapFit, ToleranceSize, fit_map
 from nystrom.kernels import GammaLike, KernelLike
@@ -194,7 +195,7 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
         rows = self._check_X(X, reset=True)
         fit = fit_map(rows, self._request(rows, keep_kernel=True))
         self._store(rows, fit, **self._inverse(rows, fit))
-        engine = self._emit_engine(rows, fit.factored.n_components, rows.dtype, to_file=False)
+        engine = _feature_engine(self, rows, fit.factored.n_components)
         return emit_features(rows, engine, fit.factored, keep=fit.keep)
 
     def partial_fit(self, X: RowsLike, y: TargetLike = None) -> Nystroem:
@@ -206,7 +207,7 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
         if not hasattr(self, "map_"):
             return self.fit(X)
         require_sums(self)
-        self._keep(self._extended(self._check_X(X, reset=False)))
+        self._keep(extended(self, self._check_X(X, reset=False)))
         return self
 
     def _check_merge(self, other: Self) -> None:
@@ -234,7 +235,7 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
             return self._emit(
                 rows, lambda block: fitted.features(block.X), fitted.n_components, rows.dtype, label="features", out=out
             )
-        engine = self._emit_engine(rows, fitted.n_components, rows.dtype, to_file=False)
+        engine = _feature_engine(self, rows, fitted.n_components)
         return emit_features(rows, engine, fitted)
 
     def inverse_transform(self, X: RowsLike) -> Emitted:
@@ -260,6 +261,11 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
     @property
     def _n_features_out(self) -> int:
         return int(self.n_components_)
+
+
+def _feature_engine(machine: Nystroem, rows: RowBlocks, r: int) -> Engine:
+    """Return the engine that computes r features per row, in the dtype of the rows."""
+    return machine._engine(rows, n_columns=r, held=rows.shape[0] * r * rows.dtype.itemsize)
 
 
 def require_sums(machine: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nystrom.checks import RandomState, check_choice, check_count, make_generator
-from nystrom.engine import make_engine
+from nystrom.engine import Resources
 from nystrom.engine.passes import Passes
 from nystrom.engine.threads import one_blas_thread
 from nystrom.errors import ErrorEstimate
@@ -76,7 +76,7 @@ def kernel_eigh(
     rank, m = resolve_sizes(n_components, n_landmarks, rows.shape[0])
     if rank is None:
         raise ValueError("n_components must be a whole number of at least 1; got None.")
-    passes = Passes(rows, make_engine(rows, n_jobs))
+    passes = Passes(rows, Resources(n_jobs=n_jobs).engine(rows))
     view = see(passes, parsed)
     chosen, _ = view.select(make_selector(landmarks), m, make_generator(random_state))
     parsed = view.back(view.resolved())
@@ -144,7 +144,7 @@ def best_possible(
     check_choice(norm, "norm", NORMS)
     parsed = make_kernel(kernel, gamma=gamma, degree=degree, coef0=coef0)
     rows = as_blocks(X, objects=parsed.takes_objects)
-    passes = Passes(rows, make_engine(rows, n_jobs))
+    passes = Passes(rows, Resources(n_jobs=n_jobs).engine(rows))
     view = see(passes, parsed)
     selector, rng = view.selector(make_selector(landmarks)), make_generator(random_state)
     return best_error(view.passes, view.resolved(), rank, selector, rng, norm=norm, confidence=confidence)

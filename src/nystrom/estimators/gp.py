@@ -17,7 +17,7 @@ from nystrom.checks import (
 )
 from nystrom.devices import fetch, to_host
 from nystrom.engine.memory import Footprint, cg_footprint, fit_footprint, room_for_values
-from nystrom.estimators.draws import draw_unexplained, predict_prior, sample_prior
+from nystrom.engine.passes import Passes
 from nystrom.estimators.parameters import CommonParameters, ScikitProcess, set_parameters
 from nystrom.estimators.pipeline import MapFit, fit_map
 from nystrom.estimators.quality import map_beside
@@ -34,24 +34,35 @@ from nystrom.estimators.scikit_kernels import (
     noise_of_rows,
     target_units,
 )
-from nystrom.estimators.targets import KernelRegressor, require_finite_squares
+from nystrom.estimators.targets import (
+    KernelRegressor,
+    kernel_rule,
+    landmarks_to_spare,
+    numbers_to_fit,
+    require_finite_squares,
+)
 from nystrom.kernels import GammaLike, Kernel, KernelLike
 from nystrom.kernels.scikit import is_scikit_kernel
+from nystrom.landmarks import Landmarks
 from nystrom.linalg import small_product
 from nystrom.nystroem.factor import NystromMap
 from nystrom.rows import Block, RowBlocks
-from nystrom.rows.draw import gather_target
+from nystrom.rows.draw import gather, gather_target
+from nystrom.rows.sparse import stack_rows
 from nystrom.solvers.conjugate import warn_unless_converged
 from nystrom.solvers.landmark_cg import UnfactoredMap, landmark_problem
 from nystrom.solvers.ridge import Optimum, RidgeProblem, choose_solver, log_likelihood, optimum, ridge_problem
 from nystrom.tuning.judge import Reach
 from nystrom.tuning.kernel_rule import WidthRule
 from nystrom.tuning.metric import MetricLike
-from nystrom.types import Array, Emitted, Matrix, OutPath, RowsLike, TargetLike
+from nystrom.types import Array, Emitted, Matrix, OutPath, RowsLike, TargetLike, to_dense
 
 # Landmarks for the variance if the mean has thousands, and the residual tolerance of that mean.
 _VARIANCE_LANDMARKS = 1000
 _MEAN_TOL = 1e-6
+# Up to this many rows, draws have the full covariance; with more, it is full on this many of the rows.
+_JOINT_ROWS = 3000
+_DRAWN_ROWS = 2000
 
 
 class GaussianProcessRegressor(KernelRegressor):
@@ -182,10 +193,8 @@ class GaussianProcessRegressor(KernelRegressor):
 
         Rows of the same group in ``groups`` are left out together for :meth:`predict_interval`.
         """
-        checked = self._check_X_y(X, y)
-        draw = self._draw(checked.rows, groups)
-        checked = replace(checked, rows=draw.rows)
-        m = self._landmarks_to_spare(checked.rows)
+        checked, draw = numbers_to_fit(self, X, y, groups=groups)
+        m = landmarks_to_spare(self, checked.rows)
         asked, sample, exact = learned_covariance(self, checked.joined, m)
         noise = noise_by_row(self, checked.joined, asked)
         rows, units, log_spread = checked.joined, None, 0.0
@@ -214,7 +223,7 @@ class GaussianProcessRegressor(KernelRegressor):
             rows,
             kernel=asked.kernel,
             # Otherwise only the likelihood judges widths.
-            kernel_rule=replace(self._kernel_rule(rows, Reach(), searched), any_width=timed),
+            kernel_rule=replace(kernel_rule(self, rows, Reach(), searched), any_width=timed),
             factor_landmarks=_VARIANCE_LANDMARKS if many else None,
             footprint=_many_footprint if many else fit_footprint,
         )
@@ -362,7 +371,7 @@ class GaussianProcessRegressor(KernelRegressor):
         if out is not None and return_cov:
             raise ValueError("out= holds means and deviations; a covariance has a row and a column for each row of X.")
         if not hasattr(self, "map_"):
-            return predict_prior(self, X, return_std, return_cov)
+            return _predict_prior(self, X, return_std, return_cov)
         rows = self._check_X(X, reset=False)
         t = self.landmark_coef_.shape[1]
         fitted = map_beside(self, rows, diag) if return_std else self.map_
@@ -415,7 +424,7 @@ class GaussianProcessRegressor(KernelRegressor):
         """
         n_samples, rng = check_count(n_samples, "n_samples"), make_generator(random_state)
         if not hasattr(self, "map_"):
-            return sample_prior(self, X, n_samples, rng)
+            return _sample_prior(self, X, n_samples, rng)
         rows = self._check_X(X, reset=False)
         n, t, r = rows.shape[0], self.landmark_coef_.shape[1], self.n_components_
         # Draw target by target, so that the first does not depend on whether there are others.
@@ -424,7 +433,7 @@ class GaussianProcessRegressor(KernelRegressor):
         phi = fetch(self._emit(rows, lambda block: self.map_.features(block.X), r, np.float64, label="features"))
         draws = (phi * np.sqrt(self._ratio / (self.eigenvalues_ + self._ratio))) @ normal[:r]
         fitted = map_beside(self, rows, diag)
-        draws += draw_unexplained(self, fitted.kernel, fitted, rows, phi, normal[r:], rng)
+        draws += _draw_unexplained(self, fitted.kernel, fitted, rows, phi, normal[r:], rng)
         draws *= np.sqrt(self.amplitude_)
         if is_scikit_kernel(self.kernel_):
             noise = self._emit(rows, lambda block: _noise_at(self, block.X, False), None, np.float64, label="noise")
@@ -516,3 +525,84 @@ def _mean_apart(
     solution, _ = problem.solve(ratio, tol=_MEAN_TOL)
     warn_unless_converged(solution.residuals, solution.converged, _MEAN_TOL, "Give alpha a larger value.")
     return {"mean_map_": UnfactoredMap(fit.landmarks, fit.kernel), "landmark_coef_": solution.coefficients}
+
+
+def _predict_prior(machine: Any, X: RowsLike, return_std: bool, return_cov: bool) -> Any:
+    """Return predictions before a fit: the mean 0, and the deviation or covariance of the prior."""
+    if covariance_given(machine).kernel.needs_moments:
+        check_is_fitted(machine)  # raises: the width is that of the training rows
+    prior, rows = _prior(machine, X)
+    X = to_dense(rows.take(np.arange(rows.shape[0]))).astype(np.float64)
+    t = machine.n_targets or 1
+    mean = np.zeros((len(X), t) if t > 1 else len(X))
+    noise = 0.0 if prior.source is None else noise_of_rows(prior.source, X)
+    if return_cov:
+        found = prior.amplitude.value * prior.kernel(X, X) + np.diag(np.broadcast_to(noise, len(X)))
+    elif return_std:
+        found = np.sqrt(prior.amplitude.value * prior.kernel.diag(X) + noise)
+    else:
+        return mean
+    return mean, np.stack([found] * t, axis=-1) if t > 1 else found
+
+
+def _sample_prior(machine: Any, X: RowsLike, n_samples: int, rng: np.random.Generator) -> Array:
+    """Return draws from the prior, including the noise of a WhiteKernel, at the rows of X."""
+    prior, rows = _prior(machine, X)
+    n, t = rows.shape[0], machine.n_targets or 1
+    normal = rng.standard_normal((n, t * n_samples))
+    draws = _draw_unexplained(machine, prior.kernel, None, rows, np.zeros((n, 0)), normal, rng)
+    draws *= np.sqrt(prior.amplitude.value or 1.0)
+    if prior.source is not None:
+        noise = noise_of_rows(prior.source, rows.take(np.arange(n)))
+        draws += np.sqrt(noise)[:, None] * rng.standard_normal(draws.shape)
+    draws = draws.reshape(n, t, n_samples) if t > 1 else draws
+    return draws if rows.home is None else rows.home.send(draws)
+
+
+def _prior(machine: Any, X: RowsLike) -> tuple[Covariance, RowBlocks]:
+    """Return the covariance before a fit, and the rows, from which a width that is not given is computed."""
+    rows, asked = machine._check_X(X, reset=True), covariance_given(machine)
+    kernel = asked.kernel
+    if kernel.needs_moments:
+        kernel = kernel.resolve(Passes(rows, machine._engine(rows)).moments)
+    return replace(asked, kernel=kernel, amplitude=Variance(asked.amplitude.value or 1.0)), rows
+
+
+def _draw_unexplained(
+    machine: Any,
+    kernel: Kernel,
+    fitted: NystromMap | None,
+    rows: RowBlocks,
+    phi: Array,
+    normal: Array,
+    rng: np.random.Generator,
+) -> Array:
+    """Return draws with covariance ``k − φφᵀ`` at the rows, or with covariance k before a fit; see ``sample_y``."""
+    n = rows.shape[0]
+    if n <= _JOINT_ROWS and kernel.has_coordinates:
+        X = rows.take(np.arange(n)).astype(np.float64)
+        left = kernel(X, X) - phi @ phi.T
+        values, vectors = np.linalg.eigh((left + left.T) / 2)
+        return np.asarray(vectors @ (np.sqrt(np.maximum(values, 0.0))[:, None] * normal))
+    wider: NystromMap | UnfactoredMap | None = fitted
+    weights = np.zeros((phi.shape[1], normal.shape[1]))
+    if kernel.has_coordinates:
+        # A draw from the prior at the landmarks and some rows, minus the part that the landmarks explain.
+        some = np.sort(rng.choice(n, min(n, _DRAWN_ROWS), replace=False))
+        points = gather(Passes(rows, machine._engine(rows)), some)
+        if fitted is not None:
+            points = stack_rows([fitted.landmarks.points, points])
+        wider = UnfactoredMap(Landmarks(points, None), kernel)
+        weights = rng.standard_normal((wider.n_components, normal.shape[1]))
+    assert wider is not None
+
+    def function(block: Block) -> Array:
+        psi = to_host(wider.features(block.X)).astype(np.float64)
+        left = np.sqrt(wider.residual(block.X, psi, start=block.start))[:, None]
+        return psi @ weights + left * normal[block.start : block.start + len(psi)]
+
+    draws = fetch(machine._emit(rows, function, normal.shape[1], np.float64, label="draws"))
+    if fitted is not None and kernel.has_coordinates:
+        at_landmarks = wider.features(fitted.landmarks.points).astype(np.float64) @ weights
+        draws -= phi @ (fitted.projection.T @ at_landmarks)
+    return draws

@@ -15,7 +15,17 @@ from nystrom.engine.memory import Footprint, cg_footprint, fit_footprint
 from nystrom.engine.progress import stage
 from nystrom.estimators.parameters import Options, ScikitSVC, ScikitSVM, TargetParameters, set_parameters
 from nystrom.estimators.pipeline import MapFit, fit_map
-from nystrom.estimators.targets import ClassTarget, KernelClassifier, KernelRegressor, Link, TargetMachine
+from nystrom.estimators.targets import (
+    ClassTarget,
+    KernelClassifier,
+    KernelRegressor,
+    Link,
+    TargetMachine,
+    classes_to_fit,
+    kernel_rule,
+    landmarks_to_spare,
+    numbers_to_fit,
+)
 from nystrom.estimators.trust import Draw
 from nystrom.nystroem.factor import NystromMap
 from nystrom.rows import RowBlocks
@@ -115,11 +125,11 @@ class LossFit:
         """
         rows, n = target.rows, target.rows.shape[0]
         targeted = rows.with_target(target.ridge, target.weight)
-        m = machine._landmarks_to_spare(rows)
+        m = landmarks_to_spare(machine, rows)
         many = m is not None and (factor_takes_long(n, m) or not self.resources.factor_fits(rows, m))
         request = machine._request(
             targeted,
-            kernel_rule=machine._kernel_rule(targeted, self._reach(target), n_columns=target.ridge.shape[1]),
+            kernel_rule=kernel_rule(machine, targeted, self._reach(target), n_columns=target.ridge.shape[1]),
             factor_landmarks=0 if many else None,
             footprint=self._many_footprint if many else fit_footprint,
         )
@@ -281,11 +291,10 @@ class KernelLogisticRegression(KernelClassifier):
 
         Rows of the same group in ``groups`` are left out together for :meth:`predict_set`.
         """
-        target = self._check_X_classes(X, y, sample_weight)
-        draw = self._draw(target.rows, groups)
+        target, draw = classes_to_fit(self, X, y, sample_weight, groups)
         marks, codes = target.indicators, target.codes
         two = marks.shape[1] == 1
-        given = LossTarget(draw.rows, marks if two else codes, target.weight, marks, codes)
+        given = LossTarget(target.rows, marks if two else codes, target.weight, marks, codes)
         fit, results = LossFit.of(self, Logistic() if two else Multinomial()).fit(self, given, draw, target)
         return self._store(target.rows, fit, **target.results, **results)
 
@@ -356,10 +365,9 @@ class KernelSVC(KernelClassifier):
 
         Rows of the same group in ``groups`` are left out together for :meth:`predict_set` and :meth:`predict_proba`.
         """
-        target = self._check_X_classes(X, y, sample_weight)
-        draw = self._draw(target.rows, groups)
+        target, draw = classes_to_fit(self, X, y, sample_weight, groups)
         marks = target.indicators
-        given = LossTarget(draw.rows, marks, target.weight, marks, target.codes)
+        given = LossTarget(target.rows, marks, target.weight, marks, target.codes)
         fit, results = LossFit.of(self, SquaredHinge()).fit(self, given, draw, target)
         return self._store(target.rows, fit, **target.results, **results)
 
@@ -412,7 +420,7 @@ class KernelSVR(KernelRegressor):
 
         Rows of the same group in ``groups`` are left out together for :meth:`predict_interval`.
         """
-        checked = self._check_X_y(X, y, sample_weight)
+        checked, draw = numbers_to_fit(self, X, y, sample_weight, groups)
         loss, rows = SquaredEpsilonInsensitive(check_tolerance(self.epsilon, "epsilon")), checked.rows
         found = gather_target(checked.joined, self._engine(rows)) if checked.y is None else checked.y
         weight = gather_weight(rows, self._engine(rows)) if rows.has_weight else checked.weight
@@ -422,8 +430,7 @@ class KernelSVR(KernelRegressor):
         # Subtract the mean that the intercept absorbs, so that a large mean costs the solver no digits.
         offset = np.average(values, axis=0, weights=weight) if self.fit_intercept else np.zeros(values.shape[1])
         values = values - offset
-        draw = self._draw(rows, groups)
-        given = LossTarget(draw.rows, values, weight, values, np.zeros(rows.shape[0], dtype=np.int8))
+        given = LossTarget(rows, values, weight, values, np.zeros(rows.shape[0], dtype=np.int8))
         fit, results = LossFit.of(self, loss).fit(self, given, draw, shift=offset)
         return self._store(rows, fit, **results, _one_target=values.shape[1] == 1)
 

@@ -236,6 +236,17 @@ def given_kernel(machine: Any) -> KernelLike:
     return "gaussian" if kernel is None else kernel
 
 
+def searches_gamma(machine: Any) -> bool:
+    """Whether a fit searches the width of the kernel."""
+    return isinstance(machine.gamma, str) and machine.gamma == "auto"
+
+
+def chooses_kernel(machine: Any) -> bool:
+    """Whether a fit chooses among kernels: for kernel="auto", and for the default kernel if there is a time limit."""
+    free = machine.max_time is not None and isinstance(machine.gamma, str)
+    return isinstance(machine.kernel, str) and machine.kernel in (("auto", "gaussian") if free else ("auto",))
+
+
 @dataclass(frozen=True)
 class ScikitKernel(Options):
     """Parameters of scikit-learn's machines with a pairwise kernel, in addition to gamma, degree and coef0.

@@ -25,9 +25,9 @@ def approximation_error(
     machine: Any, rows: RowBlocks, norm: str, *, diag: TargetLike, random_state: RandomState, **asked: Any
 ) -> ErrorEstimate:
     """Return the error of a machine's map on rows; see :meth:`nystrom.Nystroem.approximation_error`."""
-    engine = machine._emit_engine(rows, 1, np.float64, to_file=False)
+    engine = machine._engine(rows, held=8 * rows.shape[0])
     fitted = map_beside(machine, rows, diag)
-    if isinstance(fitted.kernel, PrecomputedBeside) and norm != "trace":
+    if fitted.kernel is not machine.map_.kernel and norm != "trace":
         raise ValueError(
             f"norm={norm!r} needs the kernel between all rows, and with kernel='precomputed' rows other than the "
             f"training rows hold it with these alone. Give the square kernel matrix of the training rows, or "
@@ -41,7 +41,7 @@ def best_possible(
 ) -> ErrorEstimate:
     """Return the least error of any map of this rank on rows, for the kernel of a machine."""
     check_choice(norm, "norm", NORMS)
-    passes = Passes(rows, machine._emit_engine(rows, 1, np.float64, to_file=False))
+    passes = Passes(rows, machine._engine(rows, held=8 * rows.shape[0]))
     view, rng = see(passes, machine.map_.kernel), make_generator(random_state)
     return best_error(view.passes, view.kernel, rank, make_selector("auto"), rng, norm=norm, confidence=confidence)
 
@@ -94,7 +94,7 @@ def unexplained_rows(machine: Any, rows: RowBlocks) -> Array:
         lost = lost_rows(residual, fitted.kernel.diag(block.X, start=block.start))
         return block.start + np.flatnonzero(lost)
 
-    engine = machine._emit_engine(rows, 1, np.float64, to_file=True)
+    engine = machine._engine(rows)
     return np.concatenate([part for _, part in engine.map(rows, step, label="rows not explained")])
 
 

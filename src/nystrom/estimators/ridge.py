@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
@@ -21,16 +22,27 @@ from nystrom.engine.memory import (
     room_for_values,
 )
 from nystrom.engine.progress import stage
+from nystrom.estimators.base import extended
 from nystrom.estimators.parameters import Options, ScikitKernel, TargetParameters, set_parameters
 from nystrom.estimators.pipeline import FitRequest, MapFit, fit_map
-from nystrom.estimators.targets import KernelClassifier, KernelRegressor, TargetMachine, require_finite_squares
+from nystrom.estimators.targets import (
+    KernelClassifier,
+    KernelRegressor,
+    TargetMachine,
+    classes_to_fit,
+    kernel_rule,
+    landmarks_to_spare,
+    numbers_to_fit,
+    require_finite_squares,
+)
+from nystrom.estimators.trust import Draw
 from nystrom.exceptions import AccuracyWarning, warn_caller
 from nystrom.linalg import small_product
 from nystrom.nystroem.factor import FeatureMap, NystromMap
 from nystrom.nystroem.fit_pass import Statistics
 from nystrom.rows import Block, RowBlocks, array_rows, require_finite
 from nystrom.rows.draw import are_whole, gather_target, gather_weight
-from nystrom.rows.validation import Checked
+from nystrom.rows.validation import Checked, check_target
 from nystrom.solvers.conjugate import warn_unless_converged
 from nystrom.solvers.exact import TILE_ROWS, KernelProduct, TiledRows, solve_exactly, tile_rows_on
 from nystrom.solvers.ridge import (
@@ -135,8 +147,10 @@ class Ridge:
             class_weights,
         )
 
-    def fit(self, machine: TargetMachine, checked: Checked) -> tuple[MapFit, dict[str, Any]]:
-        """Return the map of the rows and the other results: landmarks, regularisation, coefficients."""
+    def fit(
+        self, machine: TargetMachine, checked: Checked, draw: Draw, codes: Array | None = None
+    ) -> tuple[MapFit, dict[str, Any]]:
+        """Return the map of the rows and the other results; ``codes`` are the class numbers of a classification."""
         rows, y = checked.joined, checked.y
         solver, reason = self._choose_solver(machine, rows, 1 if y is None or y.ndim == 1 else y.shape[1])
         fit = fit_map(rows, self._request(machine, rows, solver))
@@ -149,6 +163,16 @@ class Ridge:
             results |= self._solve_exactly(fit, checked, results)
         elif self.options.compute_dual:
             results["_dual_coef"] = self._dual(fit.map, rows, results)
+        results["_held"] = draw.take(
+            fit.passes.engine,
+            y,
+            checked.weight,
+            penalty=results["alpha_"],
+            fit_intercept=self.fit_intercept,
+            tuned=len(results["alphas_"]) > 1,
+            codes=codes,
+            class_weights=self.class_weights,
+        )
         return fit, results
 
     def _choose_solver(self, machine: TargetMachine, rows: RowBlocks, n_targets: int) -> Choice:
@@ -161,7 +185,7 @@ class Ridge:
             return Choice("factor", "n_components cuts the rank of the factor")
         if isinstance(machine.n_landmarks, str):
             return Choice("factor", "n_landmarks='auto' takes no more landmarks than a factor holds")
-        m = machine._landmarks_to_spare(rows)
+        m = landmarks_to_spare(machine, rows)
         if m is None:
             return Choice("factor", "kernel='precomputed' has no coordinates")
         n_alphas = AUTO_ALPHAS if self.alphas is None else len(self.alphas)
@@ -180,7 +204,7 @@ class Ridge:
         exact = self.options.solver == "exact"
         return machine._request(
             rows,
-            kernel_rule=machine._kernel_rule(rows, Reach(self.alphas)),
+            kernel_rule=kernel_rule(machine, rows, Reach(self.alphas)),
             factor_landmarks=few.get(solver),
             footprint=_cg_footprint if solver == "cg" else self._exact_footprint if exact else fit_footprint,
         )
@@ -188,11 +212,6 @@ class Ridge:
     def _exact_footprint(self, rows: RowBlocks, m: int, held: int, per_thread: int) -> Footprint:
         later = exact_footprint(rows, m, 1 + self.fit_intercept, tile_rows=TILE_ROWS)
         return fit_footprint(rows, m, held, per_thread).joined(later)
-
-    def _problem(self, fitted: NystromMap) -> RidgeProblem:
-        problem = ridge_problem(fitted, fit_intercept=self.fit_intercept, count=self._count(fitted.statistics))
-        require_finite_squares(problem.squares)
-        return problem
 
     def _count(self, s: Statistics) -> float | None:
         """Return the number of rows without class weights, which emphasise errors and do not repeat rows."""
@@ -210,7 +229,7 @@ class Ridge:
             return problem.negative_log_likelihood(alphas)
         if self.selection == "gcv" or rows is None:
             return problem.gcv(alphas)
-        work = emit_footprint(rows, len(fitted.landmarks), len(alphas) * problem.cross.shape[1])
+        work = partial(emit_footprint, rows, len(fitted.landmarks), len(alphas) * problem.cross.shape[1])
         engine = self.resources.engine(rows, work)
         repeated = problem.count != fitted.statistics.count
         unit = _unit(self.class_weights) if repeated else lambda y: np.full(len(y), np.inf)
@@ -219,7 +238,8 @@ class Ridge:
     @stage("regularisation")
     def solve(self, fitted: NystromMap, rows: RowBlocks | None) -> dict[str, Any]:
         """Choose the regularisation and solve from the statistics of the map; only leave-one-out reads the rows."""
-        problem = self._problem(fitted)
+        problem = ridge_problem(fitted, fit_intercept=self.fit_intercept, count=self._count(fitted.statistics))
+        require_finite_squares(problem.squares)
         alphas = auto_alphas(problem.values) if self.alphas is None else self.alphas
         best, results = 0, {"alphas_": alphas}
         if len(alphas) > 1:
@@ -455,20 +475,10 @@ class KernelRidge(KernelRegressor):
 
         Rows of the same group in ``groups`` are left out together for :meth:`predict_interval`.
         """
-        checked = self._check_X_y(X, y, sample_weight)
-        draw = self._draw(checked.rows, groups)
-        checked = replace(checked, rows=draw.rows)
-        fit, results = Ridge.of(self).fit(self, checked)
+        checked, draw = numbers_to_fit(self, X, y, sample_weight, groups)
+        fit, results = Ridge.of(self).fit(self, checked, draw)
         one = checked.y.ndim == 1 if checked.y is not None else results["landmark_coef_"].shape[1] == 1
-        held = draw.take(
-            fit.passes.engine,
-            checked.y,
-            checked.weight,
-            penalty=results["alpha_"],
-            fit_intercept=self.fit_intercept,
-            tuned=len(results["alphas_"]) > 1,
-        )
-        return self._store(checked.rows, fit, **results, _one_target=one, _held=held)
+        return self._store(checked.rows, fit, **results, _one_target=one)
 
     def partial_fit(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> KernelRidge:
         """Add the rows X with the target y to the fit: one pass over them alone.
@@ -479,11 +489,11 @@ class KernelRidge(KernelRegressor):
         Ridge.of(self).check_incremental()
         if not hasattr(self, "map_"):
             return self.fit(X, y, sample_weight)
-        checked = self._check_X_y(X, y, sample_weight, reset=False)
+        checked = check_target(self._check_X(X, reset=False), y, sample_weight, numeric=True, owner=self)
         t, known = 1 if checked.y is None or checked.y.ndim == 1 else checked.y.shape[1], self.landmark_coef_.shape[1]
         if checked.y is not None and t != known:
             raise ValueError(f"y has {t} target(s), but the fit so far has {known}; give the same number in each call.")
-        self._keep(self._extended(checked.joined))
+        self._keep(extended(self, checked.joined))
         return self
 
     def _solved(self, fitted: NystromMap) -> dict[str, Any]:
@@ -560,22 +570,11 @@ class KernelRidgeClassifier(KernelClassifier):
 
         Rows of the same group in ``groups`` are left out together for :meth:`predict_set` and :meth:`predict_proba`.
         """
-        target = self._check_X_classes(X, y, sample_weight)
-        draw = self._draw(target.rows, groups)
-        checked = Checked(draw.rows, target.indicators, target.weight)
-        fit, results = Ridge.of(self, target.class_weights).fit(self, checked)
-        held = draw.take(
-            fit.passes.engine,
-            checked.y,
-            checked.weight,
-            penalty=results["alpha_"],
-            fit_intercept=self.fit_intercept,
-            tuned=len(results["alphas_"]) > 1,
-            codes=target.codes,
-            class_weights=target.class_weights,
-        )
+        target, draw = classes_to_fit(self, X, y, sample_weight, groups)
+        checked = Checked(target.rows, target.indicators, target.weight)
+        fit, results = Ridge.of(self, target.class_weights).fit(self, checked, draw, target.codes)
         one = len(target.classes) == 2
-        return self._store(target.rows, fit, **target.results, **results, _one_target=one, _held=held)
+        return self._store(target.rows, fit, **target.results, **results, _one_target=one)
 
     def _solved(self, fitted: NystromMap) -> dict[str, Any]:
         return Ridge.of(self, self._class_weights).solve(fitted, None) | {"_held": None}

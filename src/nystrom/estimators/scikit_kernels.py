@@ -18,7 +18,7 @@ import numpy as np
 from nystrom.checks import check_tolerance, check_variance, make_generator
 from nystrom.devices import to_host
 from nystrom.engine.passes import Passes
-from nystrom.estimators.parameters import given_kernel
+from nystrom.estimators.parameters import chooses_kernel, given_kernel, searches_gamma
 from nystrom.kernels import Kernel, Scaled, from_scikit, make_kernel
 from nystrom.kernels.scikit import ScikitKernel, class_name, is_scikit_kernel, signal_of
 from nystrom.rows import RowBlocks
@@ -132,8 +132,8 @@ def covariance_given(machine: Any) -> Covariance:
                 f"multiply the kernel by ConstantKernel({amplitude!r}, 'fixed')."
             )
         return covariance_of(scikit, number or 0.0, refined=False)
-    auto = machine._searches_gamma
-    given = "gaussian" if machine._chooses_kernel else given_kernel(machine)
+    auto = searches_gamma(machine)
+    given = "gaussian" if chooses_kernel(machine) else given_kernel(machine)
     kernel = make_kernel(given, gamma="scale" if auto else machine.gamma, degree=machine.degree, coef0=machine.coef0)
     free = auto and isinstance(given, str) and hasattr(kernel, "gamma")
     if machine.optimizer is not None and not isinstance(machine.optimizer, str):

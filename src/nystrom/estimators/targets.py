@@ -19,7 +19,13 @@ from nystrom.checks import check_seconds, check_share, check_tolerance
 from nystrom.devices import beside, fetch, is_foreign_array, to_host
 from nystrom.engine import is_dask_collection
 from nystrom.estimators.base import KernelMachine
-from nystrom.estimators.parameters import SharedParameters, given_kernel, set_parameters
+from nystrom.estimators.parameters import (
+    SharedParameters,
+    chooses_kernel,
+    given_kernel,
+    searches_gamma,
+    set_parameters,
+)
 from nystrom.estimators.pipeline import GivenSize, GrownSize, ToleranceSize, resolve_sizes
 from nystrom.estimators.quality import map_beside
 from nystrom.estimators.trust import TILE_ROWS, Draw, Held, calibrate, is_unlike
@@ -101,65 +107,12 @@ class TargetMachine(KernelMachine):
         set_parameters(self, TargetMachine.__init__, locals())
 
     def _kernel(self) -> Kernel:
-        gamma = "scale" if self._searches_gamma else self.gamma
-        kernel = "gaussian" if self._chooses_kernel else given_kernel(self)
-        parsed = make_kernel(kernel, gamma=gamma, degree=self.degree, coef0=self.coef0)
-        if self._searches_gamma:
+        searched = searches_gamma(self)
+        kernel = "gaussian" if chooses_kernel(self) else given_kernel(self)
+        parsed = make_kernel(kernel, gamma="scale" if searched else self.gamma, degree=self.degree, coef0=self.coef0)
+        if searched:
             check_searchable(parsed)
         return parsed
-
-    @property
-    def _searches_gamma(self) -> bool:
-        return isinstance(self.gamma, str) and self.gamma == "auto"
-
-    @property
-    def _chooses_kernel(self) -> bool:
-        free = self.max_time is not None and isinstance(self.gamma, str)
-        return isinstance(self.kernel, str) and self.kernel in (("auto", "gaussian") if free else ("auto",))
-
-    @property
-    def _metric_asked(self) -> MetricLike:
-        """The metric; with a time limit, "auto" if none was given and one can be learned."""
-        if self.metric is not None or self.max_time is None:
-            return self.metric
-        known = isinstance(self.kernel, (str, Kernel))
-        return "auto" if known and (self._chooses_kernel or can_learn(self._kernel())) else None
-
-    def _time_limit(self, rows: RowBlocks, n_columns: int) -> TimeLimit | None:
-        """Return the time limit of a fit, with the cost of a fit by number of landmarks."""
-        seconds = check_seconds(self.max_time, "max_time")
-        if seconds is None:
-            return None
-        return TimeLimit(
-            seconds,
-            partial(fit_operations, *rows.shape, n_columns=n_columns),
-            self._resources().most_landmarks(rows, make_selector(self.landmarks).held_bytes, MOST_LANDMARKS),
-            partial(print, file=sys.stderr, flush=True) if self.verbose else _silent,
-        )
-
-    def _kernel_rule(
-        self, rows: RowBlocks, reach: Reach, likelihood: WidthRule | None = None, *, n_columns: int = 0
-    ) -> KernelRule:
-        """Return which parts of the kernel are searched, for the regularisations that the machine can use.
-
-        ``n_columns`` is the number of functions that a loss fits, 0 for a closed form.
-        """
-        rank, size = self._rank_and_size(rows)
-        metric, limit = self._metric_asked, self._time_limit(rows, n_columns)
-        chooses = self._chooses_kernel or isinstance(metric, str) or limit is not None
-        free = chooses and isinstance(size, GivenSize) and size.is_default
-        searches = self._searches_gamma and likelihood is None
-        return KernelRule(
-            metric,
-            several=self._chooses_kernel,
-            any_width=searches or (limit is not None and self._kernel().needs_moments),
-            classes=is_classifier(self),
-            fit_intercept=bool(getattr(self, "fit_intercept", True)),
-            reach=reach,
-            n_landmarks=None if free else rank or size.most,
-            limit=limit,
-            likelihood=likelihood,
-        )
 
     def _rank_and_size(self, rows: RowBlocks) -> tuple[int | None, GivenSize | GrownSize | ToleranceSize]:
         rank, size = super()._rank_and_size(rows)
@@ -167,13 +120,6 @@ class TargetMachine(KernelMachine):
             usual = resolve_sizes(self.n_components, None, rows.shape[0], least=size.least)[1]
             size = replace(size, usual=usual, intercept=bool(getattr(self, "fit_intercept", True)))
         return rank, size
-
-    def _landmarks_to_spare(self, rows: RowBlocks) -> int | None:
-        """Return the requested number of landmarks; None if the machine needs a factor for any number."""
-        if self.n_components is not None or isinstance(self.n_landmarks, str) or not self._kernel().has_coordinates:
-            return None
-        _, m = resolve_sizes(None, self.n_landmarks, rows.shape[0])
-        return make_selector(self.landmarks).count(m, rows.shape[0])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -188,7 +134,7 @@ class TargetMachine(KernelMachine):
     @property
     def metric_(self) -> Array:
         """The metric of the kernel: a scale per column, or the matrix M of ``(x − z)ᵀ M (x − z)``."""
-        root = self._fitted_root()
+        root = _fitted_root(self)
         return root if root.ndim == 1 else root @ root.T
 
     @property
@@ -197,31 +143,11 @@ class TargetMachine(KernelMachine):
 
         This is the diagonal of M times the variance of the column over the landmarks.
         """
-        root = self._fitted_root()
+        root = _fitted_root(self)
         weights = root**2 if root.ndim == 1 else np.square(root).sum(axis=1)
         spread = weights * np.var(to_dense(self.landmarks_).astype(np.float64), axis=0)
         weights = spread if 0 < spread.sum() < np.inf else weights
         return np.asarray(weights / weights.sum())
-
-    def _fitted_root(self) -> Array:
-        kernel = getattr(getattr(self, "map_", None), "kernel", None)
-        if isinstance(kernel, InMetric):
-            return kernel.root
-        if kernel is not None and self._metric_asked is not None:
-            return np.ones(self.n_features_in_)  # learned, and no better than the plain one
-        raise AttributeError(
-            f"this {type(self).__name__} has no metric: fit it with metric='auto', 'diagonal' or 'full' first."
-        )
-
-    def _check_X_y(
-        self, X: RowsLike, y: TargetLike, sample_weight: TargetLike = None, *, reset: bool = True
-    ) -> Checked:
-        """Return the rows with a numeric target and weights, all checked."""
-        return check_target(self._check_X(X, reset=reset), y, sample_weight, numeric=True, owner=self)
-
-    def _draw(self, rows: RowBlocks, groups: TargetLike) -> Draw:
-        """Return the rows of the fit that are left out afterwards, for intervals, sets and probabilities."""
-        return Draw.of(rows, groups, coordinates=self._kernel().has_coordinates)
 
     def unlike(self, X: RowsLike, rate: float = 0.01, *, diag: TargetLike = None) -> Emitted:
         """Return which rows are unlike those of the fit, shape (n,): do not rely on predictions for them.
@@ -236,21 +162,6 @@ class TargetMachine(KernelMachine):
         fitted, known = map_beside(self, rows, diag), calibrate(self, "unlike")
         function = is_unlike(fitted, known, rate)
         return self._emit(rows, function, None, np.bool_, label="unlike")
-
-    def _judged(self, X: RowsLike, y: TargetLike, weight: TargetLike) -> tuple[Any, Any]:
-        """Return the target and weights for a score: those given, or those in the rows X."""
-        if isinstance(X, RowBlocks) and X.has_weight and weight is None:
-            weight = gather_weight(X, self._engine(X))
-        if y is not None:
-            return y, weight
-        rows = self._check_X(X, reset=False)
-        if not rows.has_target:
-            raise ValueError(
-                "a score needs y, and these rows do not hold their target: give it, such as y=table['price']. Rows "
-                "from open_rows hold their own, and those of a table that TableEncoder(target=...) encodes; where the "
-                "table has gaps in the target, leave these rows out, or take TableEncoder.rows."
-            )
-        return gather_target(rows, self._engine(rows)), weight
 
     def _raw_predict(self, X: RowsLike, link: Link | None = None, *, out: OutPath = None) -> Emitted:
         """Return the fitted functions at the rows of X, shape (n, t), transformed by ``link`` if given: one pass."""
@@ -271,6 +182,98 @@ class TargetMachine(KernelMachine):
         if link is None:
             return self._emit(rows, function, self.landmark_coef_.shape[1], np.float64, label="predict", out=out)
         return self._emit(rows, function, link.n_columns, link.dtype, label=link.name, out=out)
+
+
+def metric_asked(machine: TargetMachine) -> MetricLike:
+    """Return the metric; with a time limit, "auto" if none was given and one can be learned."""
+    if machine.metric is not None or machine.max_time is None:
+        return machine.metric
+    known = isinstance(machine.kernel, (str, Kernel))
+    return "auto" if known and (chooses_kernel(machine) or can_learn(machine._kernel())) else None
+
+
+def kernel_rule(
+    machine: TargetMachine, rows: RowBlocks, reach: Reach, likelihood: WidthRule | None = None, *, n_columns: int = 0
+) -> KernelRule:
+    """Return which parts of the kernel a fit searches, for the regularisations that the machine can use.
+
+    ``n_columns`` is the number of functions that a loss fits, 0 for a closed form.
+    """
+    rank, size = machine._rank_and_size(rows)
+    metric, several, seconds = metric_asked(machine), chooses_kernel(machine), machine.max_time
+    chooses = several or isinstance(metric, str) or seconds is not None
+    free = chooses and isinstance(size, GivenSize) and size.is_default
+    searches = searches_gamma(machine) and likelihood is None
+    return KernelRule(
+        metric,
+        several=several,
+        any_width=searches or (seconds is not None and machine._kernel().needs_moments),
+        classes=is_classifier(machine),
+        fit_intercept=bool(getattr(machine, "fit_intercept", True)),
+        reach=reach,
+        n_landmarks=None if free else rank or size.most,
+        limit=None if seconds is None else _time_limit(machine, rows, n_columns),
+        likelihood=likelihood,
+    )
+
+
+def _time_limit(machine: TargetMachine, rows: RowBlocks, n_columns: int) -> TimeLimit:
+    """Return the time limit of a fit, with the cost of a fit by number of landmarks."""
+    seconds = check_seconds(machine.max_time, "max_time")
+    assert seconds is not None
+    return TimeLimit(
+        seconds,
+        partial(fit_operations, *rows.shape, n_columns=n_columns),
+        machine._resources().most_landmarks(rows, make_selector(machine.landmarks).held_bytes, MOST_LANDMARKS),
+        partial(print, file=sys.stderr, flush=True) if machine.verbose else _silent,
+    )
+
+
+def landmarks_to_spare(machine: TargetMachine, rows: RowBlocks) -> int | None:
+    """Return the requested number of landmarks; None if the machine needs a factor for any number."""
+    if machine.n_components is not None or isinstance(machine.n_landmarks, str):
+        return None
+    if not machine._kernel().has_coordinates:
+        return None
+    _, m = resolve_sizes(None, machine.n_landmarks, rows.shape[0])
+    return make_selector(machine.landmarks).count(m, rows.shape[0])
+
+
+def numbers_to_fit(
+    machine: TargetMachine, X: RowsLike, y: TargetLike, sample_weight: TargetLike = None, groups: TargetLike = None
+) -> tuple[Checked, Draw]:
+    """Return the rows of a fit with a numeric target and weights, all checked, and those to leave out afterwards."""
+    rows = machine._check_X(X, reset=True)
+    checked = check_target(rows, y, sample_weight, numeric=True, owner=machine)
+    draw = Draw.of(rows, groups, coordinates=machine._kernel().has_coordinates)
+    return replace(checked, rows=draw.rows), draw
+
+
+def _fitted_root(machine: TargetMachine) -> Array:
+    kernel = getattr(getattr(machine, "map_", None), "kernel", None)
+    if isinstance(kernel, InMetric):
+        return kernel.root
+    if kernel is not None and metric_asked(machine) is not None:
+        return np.ones(machine.n_features_in_)  # learned, and no better than the plain one
+    raise AttributeError(
+        f"this {type(machine).__name__} has no metric: fit it with metric='auto', 'diagonal' or 'full' first."
+    )
+
+
+def _judged(machine: TargetMachine, X: RowsLike, y: TargetLike, weight: TargetLike) -> tuple[Any, Any]:
+    """Return the target and weights for a score: those given, or those in the rows X."""
+    if isinstance(X, RowBlocks) and X.has_weight and weight is None:
+        weight = gather_weight(X, machine._engine(X))
+    if y is not None:
+        return y, weight
+    rows = machine._check_X(X, reset=False)
+    if not rows.has_target:
+        raise ValueError(
+            "a score needs y, and these rows do not hold their target: give it, such as y=table['price']. Rows "
+            "from open_rows hold their own, and those of a table that TableEncoder(target=...) encodes; where the "
+            "table has gaps in the target, leave these rows out, or take TableEncoder.rows."
+        )
+    return gather_target(rows, machine._engine(rows)), weight
 
 
 def here(values: Any) -> Any:
@@ -354,7 +357,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, TargetMachine):
         for values, name in ((y, "y"), (sample_weight, "sample_weight")):
             if values is not None:
                 require_numbers(values, name, "a score needs numbers. Convert them.")
-        truth, weight = self._judged(X, y, sample_weight)
+        truth, weight = _judged(self, X, y, sample_weight)
         return float(r2_score(here(truth), here(self.predict(X)), sample_weight=here(weight)))
 
 
@@ -388,32 +391,6 @@ class KernelClassifier(ClassifierMixin, TargetMachine):
     classes_: Array
     _class_weights: Array | None
 
-    def _check_X_classes(self, X: RowsLike, y: TargetLike, sample_weight: TargetLike) -> ClassTarget:
-        """Return the rows, the class number of each, and the weights."""
-        rows = self._check_X(X, reset=True)
-        checked = check_target(rows, y, sample_weight, numeric=False, multi_output=False, owner=self)
-        rows, found, weight = checked.rows, checked.y, checked.weight
-        if found is None:
-            found = gather_target(rows, self._engine(rows)).ravel()
-        if rows.has_weight:
-            weight = gather_weight(rows, self._engine(rows))
-        check_classification_targets(found)
-        emphasis = None
-        if self.class_weight is not None:
-            emphasis = _emphasis(self.class_weight, found, weight)
-            balance = emphasis(found)
-            weight = balance if weight is None else weight * balance
-        # Rows of weight 0 are ignored, and so are classes with no other rows.
-        classes = np.unique(found if weight is None else found[weight > 0])
-        if len(classes) < 2:
-            raise ValueError(
-                f"y must hold at least 2 classes; got {len(classes)} class, {classes.tolist()}, in rows of positive "
-                f"weight: there is nothing to tell apart."
-            )
-        # Weight of one repetition of a row of each class.
-        class_weights = None if emphasis is None else emphasis(classes)
-        return ClassTarget(rows, _numbers_of(found, classes), weight, classes, class_weights)
-
     def decision_function(self, X: RowsLike, *, out: OutPath = None) -> Emitted:
         """Return the fitted functions: for two classes that of the second, shape (n,); else of all, shape (n, c).
 
@@ -431,26 +408,13 @@ class KernelClassifier(ClassifierMixin, TargetMachine):
         numbers.
         """
         if out is not None:
-            return self._write_classes(X, out)
+            check_is_fitted(self)
+            return self._raw_predict(X, _link_to_classes(self.classes_), out=out)
         values = self.decision_function(X)
         if is_dask_collection(values):
             columns = list(range(1, values.ndim))
             return values.map_blocks(_classes_of, self.classes_, drop_axis=columns, meta=self.classes_[:0])
         return beside(values, _classes_of(fetch(values), self.classes_))
-
-    def _write_classes(self, X: RowsLike, out: OutPath) -> Emitted:
-        check_is_fitted(self)
-        classes = self.classes_
-        if classes.dtype.kind not in "fiub":
-            raise ValueError(
-                "out= writes numbers, and the classes are text: write decision_function(X, out=...) and take the "
-                "classes from it, or use the command 'nystrom predict', which writes text."
-            )
-
-        def function(values: Array) -> Array:
-            return _classes_of(values[:, 0] if values.shape[1] == 1 else values, classes)[:, None]
-
-        return self._raw_predict(X, Link("classes", function, 1, classes.dtype), out=out)
 
     def predict_proba(self, X: RowsLike, *, out: OutPath = None) -> Emitted:
         """Return the probability of each class, in the order of ``classes_``, shape (n, c).
@@ -502,8 +466,52 @@ class KernelClassifier(ClassifierMixin, TargetMachine):
 
     def score(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> float:
         """Return the fraction of rows classified correctly; y may be None if the rows contain it."""
-        truth, weight = self._judged(X, y, sample_weight)
+        truth, weight = _judged(self, X, y, sample_weight)
         return float(accuracy_score(here(truth), here(self.predict(X)), sample_weight=here(weight)))
+
+
+def classes_to_fit(
+    machine: KernelClassifier, X: RowsLike, y: TargetLike, sample_weight: TargetLike, groups: TargetLike
+) -> tuple[ClassTarget, Draw]:
+    """Return the rows of a fit with the class number and weight of each, checked, and those to leave out afterwards."""
+    rows = machine._check_X(X, reset=True)
+    checked = check_target(rows, y, sample_weight, numeric=False, multi_output=False, owner=machine)
+    found, weight = checked.y, checked.weight
+    if found is None:
+        found = gather_target(rows, machine._engine(rows)).ravel()
+    if rows.has_weight:
+        weight = gather_weight(rows, machine._engine(rows))
+    check_classification_targets(found)
+    emphasis = None
+    if machine.class_weight is not None:
+        emphasis = _emphasis(machine.class_weight, found, weight)
+        balance = emphasis(found)
+        weight = balance if weight is None else weight * balance
+    # Rows of weight 0 are ignored, and so are classes with no other rows.
+    classes = np.unique(found if weight is None else found[weight > 0])
+    if len(classes) < 2:
+        raise ValueError(
+            f"y must hold at least 2 classes; got {len(classes)} class, {classes.tolist()}, in rows of positive "
+            f"weight: there is nothing to tell apart."
+        )
+    # Weight of one repetition of a row of each class.
+    class_weights = None if emphasis is None else emphasis(classes)
+    draw = Draw.of(rows, groups, coordinates=machine._kernel().has_coordinates)
+    return ClassTarget(draw.rows, _numbers_of(found, classes), weight, classes, class_weights), draw
+
+
+def _link_to_classes(classes: Array) -> Link:
+    """Return the link from the fitted functions to classes, which must be numbers to be written."""
+    if classes.dtype.kind not in "fiub":
+        raise ValueError(
+            "out= writes numbers, and the classes are text: write decision_function(X, out=...) and take the "
+            "classes from it, or use the command 'nystrom predict', which writes text."
+        )
+
+    def function(values: Array) -> Array:
+        return _classes_of(values[:, 0] if values.shape[1] == 1 else values, classes)[:, None]
+
+    return Link("classes", function, 1, classes.dtype)
 
 
 def _numbers_of(y: Array, classes: Array) -> Array:

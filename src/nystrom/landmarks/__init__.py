@@ -9,7 +9,7 @@ import numpy as np
 
 from nystrom.checks import RandomState, make_generator
 from nystrom.devices import fetch, is_foreign_array
-from nystrom.engine import make_engine
+from nystrom.engine import Resources
 from nystrom.engine.passes import Passes
 from nystrom.engine.threads import one_blas_thread
 from nystrom.kernels import GammaLike, Kernel, KernelLike, make_kernel
@@ -166,7 +166,7 @@ def select_landmarks(
     made = make_kernel(kernel, gamma=gamma, degree=degree, coef0=coef0)
     rows = as_blocks(X, objects=made.takes_objects)
     selector = make_selector(method)
-    passes = Passes(rows, make_engine(rows, n_jobs))
+    passes = Passes(rows, Resources(n_jobs=n_jobs).engine(rows))
     found, _ = see(passes, made).select(selector, n_landmarks, make_generator(random_state))
     passes.check_finite()
     return found
