@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import pickle
 
 import numpy as np
@@ -11,7 +12,7 @@ from sklearn.model_selection import cross_val_score
 
 import nystrom
 from nystrom import KernelRidge, KernelRidgeClassifier, Nystroem, kernel_eigh, select_landmarks
-from nystrom.kernels import FromCallable
+from nystrom.kernels import FromCallable, make_kernel
 from nystrom.landmarks import SELECTORS
 from nystrom.rows.objects import Objects, holds_objects
 
@@ -96,13 +97,23 @@ def test_a_fit_evaluates_each_row_with_each_landmark_once():
     assert n * m <= sum(calls) <= n * m + m * m + 4 * n + 52 * m
 
 
-def test_models_are_pickled_with_their_landmarks_and_not_saved(tmp_path):
+def test_models_are_pickled_with_their_landmarks_and_saved_if_these_are_text(tmp_path):
     fitted = KernelRidge(kernel=of_pair, n_landmarks=20, random_state=0).fit(WORDS, CLASSES)
     again = pickle.loads(pickle.dumps(fitted))
     np.testing.assert_array_equal(again.predict(WORDS), fitted.predict(WORDS))
     assert again.predict_interval(WORDS).shape == (120, 2)
-    with pytest.raises(TypeError, match="cannot be saved"):
+    with pytest.raises(TypeError, match=r"cannot be saved.*imports=True"):
         nystrom.save(fitted, tmp_path / "model")
+    equal = KernelRidge(kernel=operator.eq, n_landmarks=20, random_state=0).fit(WORDS, CLASSES)
+    expected = equal.predict(WORDS)
+    nystrom.save(equal, tmp_path / "model", imports=True)
+    del equal
+    with pytest.warns(UserWarning, match="imports _operator:eq"):
+        again = nystrom.load(tmp_path / "model", imports=True)
+    np.testing.assert_array_equal(again.predict(WORDS), expected)
+    sets = KernelRidge(kernel=operator.eq, n_landmarks=5).fit([frozenset(word) for word in WORDS], CLASSES)
+    with pytest.raises(TypeError, match="is a frozenset, and a model file holds numbers, text"):
+        nystrom.save(sets, tmp_path / "model", imports=True)
 
 
 def test_objects_are_let_go_when_nobody_reads_them():
@@ -138,8 +149,11 @@ def test_it_crosses_validation_and_threads_change_nothing():
 def test_what_cannot_be_is_said():
     with pytest.raises(TypeError, match="must take two lists of objects and give a matrix, or take two objects"):
         KernelRidge(kernel=lambda a: 1.0).fit(WORDS, CLASSES)
-    with pytest.raises(ValueError, match="X holds text"):
-        KernelRidge().fit(WORDS, CLASSES)
+    for kernel in ("gaussian", make_kernel(of_pair).on(0)):
+        with pytest.raises(ValueError, match=r"X holds text.*whose kernel is a function of two objects"):
+            KernelRidge(kernel=kernel).fit(WORDS, CLASSES)
+    with pytest.raises(ValueError, match=f"gave nan for '.*' and '{WORDS[0]}'"):
+        KernelRidge(kernel=lambda a, b: np.nan if WORDS[0] in (a, b) else float(a == b)).fit(WORDS, CLASSES)
     with pytest.raises(ValueError, match="engine='dask' cannot send objects"):
         KernelRidge(kernel=of_pair, engine="dask").fit(WORDS, CLASSES)
     with pytest.raises(ValueError, match="needs the coordinates"):

@@ -12,7 +12,7 @@ from sklearn.base import ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
 from nystrom.checks import check_count, check_optional_count, check_tolerance, make_generator
-from nystrom.devices import to_host
+from nystrom.devices import fetch, to_host
 from nystrom.engine import Sums
 from nystrom.engine.memory import Footprint, cluster_footprint, fit_footprint
 from nystrom.engine.progress import stage
@@ -369,7 +369,7 @@ class SpectralClustering(ClusterMachine):
         cut = replace(cut, projection=projection * column_signs(projection) * size)
         results = {"degree_coef_": cut.degree_coef, "n_clipped_": n_clipped, "cut_values_": values}
         results |= self._clusters(rows, cut, m, c)
-        _warn_of_dust(np.bincount(to_host(results["labels_"]), minlength=self.n_clusters), values)
+        _warn_of_dust(np.bincount(fetch(results["labels_"]), minlength=self.n_clusters), values)
         return self._store(rows, fit, **results, projection_=cut.projection)
 
     def _embedding(self) -> Embedding:

@@ -318,6 +318,10 @@ class OnColumns(Kernel):
     def moments_by_column(self) -> bool:
         return self.kernel.needs_moments
 
+    @property
+    def takes_objects(self) -> bool:
+        return False
+
     def bind(self, names: Sequence[str] | None, n_columns: int, table: object = None) -> Kernel:
         columns = self.columns
         if callable(columns):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeAlias
@@ -292,14 +293,20 @@ class OfObjects(Kernel):
 
     def values(self, left: list[Any], right: list[Any]) -> Array:
         """Return the kernel of each pair of objects, in float64."""
-        if not self.takes_lists:
+        if self.takes_lists:
+            found = np.array(to_dense(self.function(left, right)), dtype=np.float64)
+        else:
             pairs = [[_number(self.function, a, b) for b in right] for a in left]
-            return np.array(pairs, dtype=np.float64).reshape(len(left), len(right))
-        found = np.array(to_dense(self.function(left, right)), dtype=np.float64)
+            found = np.array(pairs, dtype=np.float64).reshape(len(left), len(right))
         if found.shape != (len(left), len(right)):
             raise ValueError(
                 f"The kernel function gave shape {found.shape} for {len(left)} and {len(right)} objects; it must give "
                 f"shape {(len(left), len(right))}."
+            )
+        if not np.isfinite(found).all():
+            i, j = np.argwhere(~np.isfinite(found))[0]
+            raise ValueError(
+                f"The kernel function gave {found[i, j]} for {reprlib.repr(left[i])} and {reprlib.repr(right[j])}."
             )
         return found
 

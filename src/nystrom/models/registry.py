@@ -224,6 +224,7 @@ def kinds() -> Mapping[str, Kind]:
     from sklearn.pipeline import Pipeline
 
     from nystrom import errors, kernels, landmarks
+    from nystrom.kernels.custom import OfObjects
     from nystrom.nystroem.factor import NystromMap
     from nystrom.nystroem.fit_pass import Statistics
     from nystrom.solvers.exact import TiledRows
@@ -245,6 +246,7 @@ def kinds() -> Mapping[str, Kind]:
         if isinstance(cls, type) and issubclass(cls, landmarks.Selector) and cls is not landmarks.Selector:
             found[f"landmarks.{name}"] = _estimator_kind(cls)
     for cls in (
+        OfObjects,
         landmarks.Landmarks,
         NystromMap,
         UnfactoredMap,

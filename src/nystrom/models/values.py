@@ -154,7 +154,7 @@ class Packer:
 
     def _pack_object(self, value: object, path: str) -> Json:
         name = self._names.get(type(value))
-        if name is None and self._imports:
+        if name is None and self._imports and (inspect.isroutine(value) or hasattr(value, "__dict__")):
             return self._pack_import(value, path)
         if name is None:
             what = f"the function {value!r}" if callable(value) else f"a {type(value).__name__}"

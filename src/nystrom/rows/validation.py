@@ -35,6 +35,7 @@ _READERS: list[tuple[Callable[[object], bool], Reader]] = []
 _NUMBER = re.compile(r"^(u?int\d|float|double|half|bool|sparse\[|decimal|null)", re.IGNORECASE)
 _REGRESSION = "the target of a regression must be numbers. Convert it, or take a classifier."
 _ENCODE = "Encode such columns with nystrom.preprocessing.TableEncoder, which takes text, dates and gaps, or drop them."
+_OBJECTS = "A machine whose kernel is a function of two objects is fitted to text; all else takes a table of numbers."
 
 
 def register_reader(recognises: Callable[[object], bool], read: Reader) -> None:
@@ -223,13 +224,14 @@ def _are_numbers(column: Any) -> bool:
 
 
 def _require_number_dtype(X: Array, name: str) -> None:
+    advice = _OBJECTS if X.ndim == 1 else _ENCODE
     if X.dtype.kind in "MmSUV":
         kind = {"M": "dates", "m": "time spans", "V": "records"}.get(X.dtype.kind, "text")
-        raise ValueError(f"{name} holds {kind} (dtype {X.dtype}), which are not numbers. {_ENCODE}")
+        raise ValueError(f"{name} holds {kind} (dtype {X.dtype}), which are not numbers. {advice}")
     if X.dtype.kind == "O":
         text = next((value for value in X.flat if isinstance(value, (str, bytes))), None)
         if text is not None:
-            raise ValueError(f"{name} holds text, such as {text!r}, which is not a number. {_ENCODE}")
+            raise ValueError(f"{name} holds text, such as {text!r}, which is not a number. {advice}")
 
 
 @dataclass(frozen=True)
