@@ -1,14 +1,18 @@
 """The plan counts what a fit does, and grows as it should."""
 
+import json
+
 import numpy as np
 import pytest
 
-from nystrom import Nystroem
+from nystrom import KernelRidge
 from nystrom.commands.main import main
 from nystrom.engine import LocalEngine
 from nystrom.engine.memory import fit_footprint
 from nystrom.landmarks import Auto
+from nystrom.nystroem.factor import optimal
 from nystrom.planning import Calibration, calibrate, format_bytes, plan, plan_file
+from nystrom.preprocessing import TableEncoder
 from nystrom.rows import as_blocks
 
 KNOWN = Calibration((0.1, 1e-6), (0.5, 1e-5), 2.0, 150e6, 10_000, 1)
@@ -29,6 +33,7 @@ def test_workers_share_the_rows_but_not_the_clustering_of_the_sample():
     assert many.stages[1].seconds == one.stages[1].seconds
     assert many.stages[3].seconds < one.stages[3].seconds / 30
     assert many.stages[3].bytes_sent > one.stages[3].bytes_sent
+    assert many.stages[4].seconds < one.stages[4].seconds / 30
 
 
 def test_bytes_read_are_passes_times_the_data():
@@ -39,8 +44,16 @@ def test_bytes_read_are_passes_times_the_data():
 
 
 def test_a_slow_disk_takes_over():
-    slow = plan(10**8, 100, 200, read_bandwidth=1e7, calibration=KNOWN)
-    assert slow.stages[-1].seconds == pytest.approx(10**8 * 800 / 1e7, rel=0.01)
+    slow = plan(10**8, 100, 200, read_bandwidth=1e5, in_order=True, calibration=KNOWN)
+    assert slow.stages[-1].seconds == pytest.approx(10**8 * 800 / 1e5, rel=0.01)
+
+
+def test_rows_read_in_order_are_read_three_times_and_other_rows_hardly_for_the_regularisation():
+    in_order, by_number = (
+        plan(10**6, 100, 200, read_bandwidth=1e9, in_order=order, calibration=KNOWN) for order in (True, False)
+    )
+    assert [stage.bytes_read for stage in in_order.stages if stage.n_passes] == [8e8] * 3
+    assert by_number.stages[-1].bytes_read < 0.01 * 8e8
 
 
 def test_the_passes_are_those_that_a_fit_makes(monkeypatch):
@@ -53,7 +66,7 @@ def test_the_passes_are_those_that_a_fit_makes(monkeypatch):
 
     monkeypatch.setattr(LocalEngine, "fold", recorded)
     X = np.random.default_rng(0).normal(size=(20_000, 3))
-    Nystroem(n_components=5, n_landmarks=10, random_state=0).fit(X)
+    KernelRidge(n_landmarks=10, random_state=0).fit(X, X[:, 0])
     planned = plan(20_000, 3, 10, calibration=KNOWN)
     passes = [label for n, label in made if n == 20_000]
     assert passes == [stage.name for stage in planned.stages if stage.n_passes]
@@ -87,9 +100,10 @@ def test_algebra_that_does_not_grow_with_the_rows_is_not_counted_per_row(monkeyp
     monkeypatch.setattr("nystrom.planning._CALIBRATION_SECONDS", 0.0)
 
     def slow(passes, kernel, landmarks, rank):
-        passes.moments  # noqa: B018
+        fitted = optimal(passes, kernel, landmarks, rank)
         for _ in range(1000):
             next(ticks)
+        return fitted
 
     monkeypatch.setattr("nystrom.planning.optimal", slow)
     found = calibrate(5, 20, block_rows=100, clock=lambda: float(next(ticks)))
@@ -111,11 +125,40 @@ def test_a_file_tells_its_size(tmp_path, capsys, monkeypatch):
     X = np.zeros((5_000, 7), dtype=np.float32)
     np.save(tmp_path / "rows.npy", X)
     planned = plan_file(tmp_path / "rows.npy", 50)
-    assert planned.stages[-1].bytes_read == X.nbytes
+    assert planned.stages[-2].bytes_read == X.nbytes
     assert main(["plan", str(tmp_path / "rows.npy"), "--landmarks", "50", "--worker-memory", "2GiB"]) == 0
     assert "fits: this machine has 2.15 GB" in capsys.readouterr().out
     assert main(["plan", "--landmarks", "50"]) != 0
     assert "both --rows and --columns" in capsys.readouterr().err
+
+
+def test_a_table_of_words_and_dates_is_planned_as_it_is_encoded(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("nystrom.planning.calibrate", lambda *a, **k: KNOWN)
+    days = np.datetime64("2020-01-01") + np.arange(300)
+    lines = [f"{day},{'ab'[i % 2]},{i / 7}" for i, day in enumerate(days)]
+    (tmp_path / "table.csv").write_text("\n".join(["day,kind,y", *lines]))
+    pytest.importorskip("pyarrow")
+    encoder = TableEncoder("y").fit(tmp_path / "table.csv")
+    assert main(["plan", str(tmp_path / "table.csv"), "--target", "y", "--landmarks", "20", "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert planned["n_values"] == 2 * 300 * 20
+    assert planned["stages"][0]["bytes_read"] == 300 * 8 * len(encoder.get_feature_names_out())
+
+
+def test_kernel_values_of_objects_are_counted_in_advance():
+    words = [f"{'ab' * (i % 7)}{i}" for i in range(150)]
+    pairs = 0
+
+    def likeness(a, b):
+        nonlocal pairs
+        pairs += 1
+        return float(np.exp(-abs(len(a) - len(b)) / 3 - (a[0] != b[0])))
+
+    model = KernelRidge(kernel=likeness, n_landmarks=20, random_state=0)
+    model.fit(words, np.arange(150.0))
+    planned = plan(150, 1, 20, calibration=KNOWN).n_values
+    # Beside these: a probe of 64 × 64 pairs, the landmarks among themselves, diagonals, and a look at 50 rows.
+    assert planned <= pairs <= planned + 64**2 + 20**2 + 2 * 150 + 50 * 22 + 10
 
 
 def test_wrong_sizes_are_named():
@@ -157,7 +200,7 @@ def test_conjugate_gradients_need_one_square_matrix_and_a_pass_for_each_step():
     assert steps.memory < 0.3 * closed.memory
     assert steps.n_passes > 20
     assert any("takes 'cg' here" in note for note in closed.notes)
-    assert [stage.name for stage in plan(10**6, 10, 20_000, solver="auto", calibration=known).stages][-1] == "30 steps"
+    assert [stage.name for stage in plan(10**6, 10, 20_000, solver="auto", calibration=known).stages][-1] == "120 steps"
 
 
 def test_a_calibration_of_conjugate_gradients_times_its_parts(monkeypatch):

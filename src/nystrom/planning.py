@@ -1,8 +1,8 @@
 """What a fit will cost, before it starts: passes, bytes, memory and time.
 
 Passes and bytes are counted. Memory comes from the footprints that a fit itself compares with ``max_memory``. Times are
-measured on this machine: the passes are run on a few synthetic blocks of the requested shape. The time per row covers
-the passes only, since the algebra between them does not grow with the number of rows.
+measured on this machine: the passes are run on a few blocks of the requested shape, the first of a file or synthetic.
+The time per row covers the passes only, since the algebra between them does not grow with the number of rows.
 """
 
 from __future__ import annotations
@@ -22,33 +22,44 @@ from numpy.typing import DTypeLike
 from nystrom.checks import check_choice, check_count, check_optional_count, check_positive
 from nystrom.engine import LocalEngine
 from nystrom.engine.base import M
-from nystrom.engine.memory import Footprint, cg_footprint, fit_footprint, parse_memory, room_for_values
-from nystrom.engine.passes import Passes
+from nystrom.engine.memory import HELD_BYTES, Footprint, cg_footprint, fit_footprint, parse_memory, room_for_values
+from nystrom.engine.passes import Passes, block_moments
 from nystrom.engine.progress import format_seconds
 from nystrom.engine.threads import blas_threads, one_blas_thread, resolve_n_jobs
 from nystrom.kernels import Gaussian
 from nystrom.landmarks.auto import Auto, cluster_sample, sketch_columns
 from nystrom.landmarks.base import Landmarks
 from nystrom.landmarks.clustered import sample_size
-from nystrom.machine import machine_memory
-from nystrom.nystroem.factor import optimal, prepare
+from nystrom.machine import available_cores, machine_memory
+from nystrom.nystroem.factor import NystromMap, optimal, prepare
 from nystrom.rows import ArrayRows, array_rows, default_block_rows
 from nystrom.rows.base import Block, RowBlocks
 from nystrom.rows.files import open_rows
 from nystrom.rows.sparse import stack_rows
 from nystrom.solvers.landmark_cg import gram_product
 from nystrom.solvers.preconditioner import FalkonPreconditioner
-from nystrom.solvers.ridge import STEPS, choose_solver
+from nystrom.solvers.ridge import (
+    AUTO_ALPHAS,
+    MOST_JUDGED,
+    STEPS,
+    auto_alphas,
+    choose_solver,
+    leave_one_out,
+    ridge_problem,
+    solves,
+)
 from nystrom.types import Matrix
 
 _CALIBRATION_SECONDS = 0.5
 _MAX_CALIBRATION_LANDMARKS = 500
-# Order up to which a preconditioner is timed; larger ones take time in proportion to the cube.
+# Order up to which the algebra is timed; larger orders take time in proportion to the cube.
 _MAX_ORDER = 2000
 # For blocks whose size does not depend on the number of rows.
 _MANY_ROWS = 10**9
 # Measured on a cluster of this machine (docs/cluster.md): what a block costs a worker beside its work.
 _SECONDS_A_BLOCK = 0.006
+# Bytes per second from a file that was just written.
+_TEMPORARY_BANDWIDTH = 1e9
 _SOLVERS = ("auto", "factor", "cg")
 
 
@@ -81,6 +92,10 @@ class Plan:
         What was assumed, what was extrapolated, and whether the memory suffices.
     workers : int or None
         Number of worker processes; None for a fit in this process.
+    n_values : int
+        Kernel values that the closed form computes between rows and landmarks: n × m, and again for the rows whose
+        leave-one-out errors choose ``alpha``. A function of two objects is called that often, and some thousand times
+        for m × m values between landmarks and for checks.
     """
 
     stages: tuple[Stage, ...]
@@ -89,6 +104,7 @@ class Plan:
     n_blocks: int
     notes: tuple[str, ...]
     workers: int | None = None
+    n_values: int = 0
 
     @property
     def seconds(self) -> float:
@@ -110,6 +126,7 @@ class Plan:
             client = format_bytes(self.client_memory)
             lines.append(f"memory: {format_bytes(self.memory)} per worker, {client} for the client")
         lines.append(f"blocks: {self.n_blocks:,} per pass")
+        lines.append(f"kernel values: {self.n_values:,} between rows and landmarks")
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
@@ -128,9 +145,11 @@ def plan(
     read_bandwidth: float | None = None,
     network_bandwidth: float = 1e9,
     solver: str = "factor",
+    in_order: bool = False,
+    sample: Matrix | None = None,
     calibration: Calibration | None = None,
 ) -> Plan:
-    """Predict what a fit with ``landmarks="auto"`` and ``factor="optimal"`` costs.
+    """Predict what ``KernelRidge(n_landmarks=m).fit`` costs; other machines select, read and factor alike.
 
     Parameters
     ----------
@@ -153,8 +172,12 @@ def plan(
     network_bandwidth : float
         Bytes per second into each worker.
     solver : {"factor", "cg", "auto"}
-        The solver of :class:`nystrom.KernelRidge`: the closed form, whose cost is also that of all other fits;
-        conjugate gradients, for one regularisation; or the one that it would choose.
+        The solver of :class:`nystrom.KernelRidge`: the closed form, conjugate gradients, or the one that it would
+        choose.
+    in_order : bool
+        Whether rows are read from the beginning in every pass, as those of CSV and Parquet files are.
+    sample : matrix, optional
+        Some of the rows, to be timed instead of synthetic ones.
     calibration : Calibration, optional
         For the same p, m, dtype and block; if None, measured here in a few seconds.
 
@@ -168,7 +191,7 @@ def plan(
     >>> from nystrom import plan
     >>> print(plan(100_000, 20, 50))  # doctest: +SKIP
     >>> plan(10_000, 5, 20).n_passes
-    2
+    3
     """
     for name, value in (("n_rows", n_rows), ("n_features", n_features), ("n_landmarks", n_landmarks)):
         check_count(value, name)
@@ -185,25 +208,32 @@ def plan(
     block_rows = min(block_rows or default_block_rows(row_bytes, n_rows), n_rows)
     density = None if nnz is None else nnz / (n_rows * n_features)
     n_jobs = (threads or 1) if workers else resolve_n_jobs(threads)
-    choice = choose_solver(n_rows, n_features, m)
+    choice = choose_solver(n_rows, n_features, m, n_alphas=AUTO_ALPHAS)
     taken = choice.solver if solver == "auto" else solver
     if calibration is None:
         calibration = calibrate(
-            n_features, m, dtype=dtype, density=density, block_rows=block_rows, n_jobs=n_jobs, solver=taken
+            n_features,
+            m,
+            dtype=dtype,
+            density=density,
+            block_rows=block_rows,
+            n_jobs=n_jobs,
+            solver=taken,
+            sample=sample,
         )
     shape, in_memory = (n_rows, n_features), read_bandwidth is None
-    job = _Job(shape, m, dtype, nnz is not None, row_bytes, block_rows, in_memory, workers, n_jobs, taken)
+    job = _Job(shape, m, dtype, nnz is not None, row_bytes, block_rows, in_memory, workers, n_jobs, taken, in_order)
     stages = _stages(job, calibration, read_bandwidth, network_bandwidth)
     memory, client_memory = _memory(job, calibration)
     notes = (
         f"KernelRidge(solver='auto') takes {choice.solver!r} here: {choice.reason}",
         *_notes(job, calibration, memory, has, network_bandwidth),
     )
-    return Plan(stages, memory, client_memory, job.n_blocks, notes, workers)
+    return Plan(stages, memory, client_memory, job.n_blocks, notes, workers, m * (n_rows + min(n_rows, MOST_JUDGED)))
 
 
 def plan_file(path: str | Path, n_landmarks: int, **options: Any) -> Plan:
-    """Predict what a fit to the rows of a file costs, with the speed at which this machine reads them.
+    """Predict what a fit to the rows of a file costs; its first rows are timed.
 
     Parameters
     ----------
@@ -213,22 +243,44 @@ def plan_file(path: str | Path, n_landmarks: int, **options: Any) -> Plan:
     **options
         Options of :func:`plan`, such as ``workers``, ``threads``, ``worker_memory`` and ``solver``.
     """
+    began = time.perf_counter()
     rows = open_rows(path)
+    return plan_rows(rows, n_landmarks, opening=time.perf_counter() - began, **options)
+
+
+def plan_rows(rows: RowBlocks, n_landmarks: int, *, opening: float = 0.0, passes: int = 0, **options: Any) -> Plan:
+    """Predict what a fit to opened rows costs.
+
+    ``opening`` is the time that it took to open and count them. With ``passes``, the rows are read that often and then
+    kept: in memory, or in a temporary file if they are large, as ``nystrom fit`` does with tables.
+    """
     n, p = rows.shape
+    m = min(check_count(n_landmarks, "n_landmarks"), n)
+    bandwidth, sample = _read_some(rows, m)
     row_bytes = rows.block_bytes / rows.block_rows
-    nnz = int(n * row_bytes / (rows.dtype.itemsize + 4)) if rows.is_sparse else None
-    shape = {"nnz": nnz, "dtype": rows.dtype, "block_rows": rows.block_rows}
-    return plan(n, p, n_landmarks, **{**shape, "read_bandwidth": _read_bandwidth(rows), **options})
+    nnz = min(int(n * row_bytes / (rows.dtype.itemsize + 4)), n * p) if rows.is_sparse else None
+    shape: dict[str, Any] = {"nnz": nnz, "dtype": rows.dtype, "block_rows": rows.block_rows, "sample": sample}
+    opening += passes * n * row_bytes / bandwidth
+    if passes:
+        shape["block_rows"] = None
+        shape |= {} if n * row_bytes <= HELD_BYTES else {"read_bandwidth": _TEMPORARY_BANDWIDTH}
+    elif not rows.in_memory:
+        shape |= {"read_bandwidth": bandwidth, "in_order": not rows.random_access}
+    planned = plan(n, p, n_landmarks, **{**shape, **options})
+    first = Stage("open and encode" if passes else "open and count", max(passes, 1), n * row_bytes, 0.0, opening)
+    return replace(planned, stages=(first, *planned.stages)) if opening else planned
 
 
-def _read_bandwidth(rows: RowBlocks) -> float:
-    """Return the bytes per second at which blocks are read, measured on the first blocks."""
-    began, n_rows = time.perf_counter(), 0
+def _read_some(rows: RowBlocks, least: int) -> tuple[float, Matrix]:
+    """Return the bytes per second at which blocks are read, and the first rows, at least ``least`` of them."""
+    began, n_rows, read, held = time.perf_counter(), 0, 0.0, list[Matrix]()
     for block in rows.iterate():
-        n_rows = block.stop
-        if time.perf_counter() - began > _CALIBRATION_SECONDS:
+        if n_rows < least:
+            held.append(block.X)
+        n_rows, read = block.stop, time.perf_counter() - began
+        if read > _CALIBRATION_SECONDS and n_rows >= least:
             break
-    return n_rows * rows.block_bytes / rows.block_rows / max(time.perf_counter() - began, 1e-6)
+    return n_rows * rows.block_bytes / rows.block_rows / max(read, 1e-6), stack_rows(held)
 
 
 @dataclass(frozen=True)
@@ -245,6 +297,7 @@ class _Job:
     workers: int | None
     n_jobs: int
     solver: str = "factor"
+    in_order: bool = False
     held_bytes: int = 0
 
     @property
@@ -300,6 +353,8 @@ def _stages(job: _Job, measured: Calibration, read_bandwidth: float | None, netw
     data = job.n * job.row_bytes
     reading = data / read_bandwidth / W if read_bandwidth else 0.0
     overhead = _SECONDS_A_BLOCK * job.n_blocks / W if job.workers else 0.0
+    # A thread of its own reads ahead; without a core of its own, it takes time from those that compute.
+    shared = 0.0 if job.workers or job.n_jobs < available_cores() else reading / job.n_jobs
 
     def one_pass(name: str, fixed: float, a_row: float, result_bytes: float, shipped: float) -> Stage:
         # A share 1 - 1/W of the merges needs a result from another worker.
@@ -307,28 +362,30 @@ def _stages(job: _Job, measured: Calibration, read_bandwidth: float | None, netw
         # The last blocks leave some threads idle: the slowest thread has its share of blocks, rounded up.
         a_thread = -(-job.n_blocks // (W * job.n_jobs)) * job.block_rows * job.n_jobs
         rows = max(min(a_thread, job.n), job.n / W)
-        work = max(rows * a_row, reading) if reading else rows * a_row
-        return Stage(name, 1, data, sent, fixed + work + overhead + sent / W / network)
+        return Stage(name, 1, data, sent, fixed + max(rows * a_row + shared, reading) + overhead + sent / W / network)
 
     sample_bytes = job.n_sample * job.row_bytes
-    if job.workers or read_bandwidth:
-        sample = Stage("sample", 1, data, sample_bytes if job.workers else 0.0, reading + overhead)
-    else:
-        sample = Stage("sample", 0, sample_bytes, 0.0, 0.0)
+    moments = one_pass("moments", *measured.moments, float(job.p * 8), 0.0)
+    before = [Stage("cluster the sample", 0, 0.0, 0.0, measured.clustering * job.n_sample / sample_size(job.m)), moments]
+    if job.workers:
+        before.insert(0, Stage("sample", 1, data, sample_bytes, reading + overhead))
+    elif job.in_order:
+        # The pass that draws the sample takes the moments too.
+        before = [replace(moments, name="sample and moments"), before[0]]
     points = float(job.m * job.p * 8)
     gram = float(job.m * job.m * 8)
-    before = (
-        sample,
-        Stage("cluster the sample", 0, 0.0, 0.0, measured.clustering * job.n_sample / sample_size(job.m)),
-        one_pass("moments", *measured.moments, float(job.p * 8), 0.0),
-    )
     if job.solver == "factor":
-        return (*before, one_pass("factor", *measured.factor, gram, points + gram))
+        judged = measured.judging * min(job.n, MOST_JUDGED) / MOST_JUDGED
+        touched = 1.0 if job.workers or job.in_order else min(1.0, MOST_JUDGED / job.n)
+        factor = one_pass("factor", *measured.factor, gram, points + gram)
+        last = Stage("leave-one-out", 1, touched * data, 0.0, judged / W + touched * reading + overhead)
+        return (*before, factor, last)
     vector = 8.0 * job.m
     first = one_pass("target", *measured.factor, vector, points + vector)
     step = one_pass("step", measured.factor[0], measured.held_step, vector, vector) if job.holds_values else first
-    seconds = STEPS * (step.seconds + measured.solves)
-    steps = Stage(f"{STEPS} steps", STEPS, STEPS * step.bytes_read, STEPS * step.bytes_sent, seconds)
+    n_steps = int(STEPS * solves(AUTO_ALPHAS))
+    seconds = n_steps * (step.seconds + measured.solves)
+    steps = Stage(f"{n_steps} steps", n_steps, n_steps * step.bytes_read, n_steps * step.bytes_sent, seconds)
     return (*before, first, Stage("preconditioner", 0, 0.0, 0.0, measured.preconditioner), steps)
 
 
@@ -416,6 +473,8 @@ class Calibration:
         Bytes of a process before any work.
     n_rows, n_jobs : int
         Largest number of rows timed, and number of threads.
+    judging : float
+        Seconds of the leave-one-out errors of 5,000 rows.
     held_step, preconditioner, solves : float
         For solver "cg": seconds per row of a step whose kernel values are held, of the preconditioner, and of the four
         triangular solves of a step.
@@ -427,6 +486,7 @@ class Calibration:
     base_bytes: float
     n_rows: int
     n_jobs: int
+    judging: float = 0.0
     held_step: float = 0.0
     preconditioner: float = 0.0
     solves: float = 0.0
@@ -441,10 +501,12 @@ def calibrate(
     block_rows: int | None = None,
     n_jobs: int = 1,
     solver: str = "factor",
+    sample: Matrix | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Calibration:
-    """Time the passes of a fit by solver "factor" or "cg" on synthetic rows of this shape: some seconds.
+    """Time the passes of a fit by solver "factor" or "cg" on rows of this shape: some seconds.
 
+    The rows are synthetic, or repeat those of ``sample``, which decide how well conditioned the kernel is.
     With ``clock=time.process_time`` the plan is in processor seconds, which other load on the machine hardly changes.
     """
     dtype = np.dtype(dtype)
@@ -453,33 +515,47 @@ def calibrate(
         row_bytes = n_features * dtype.itemsize * (1 if density is None else density)
         block_rows = default_block_rows(row_bytes, _MANY_ROWS)
     base_bytes = _resident_bytes()
-    block = _make_rows(block_rows, n_features, density, dtype, rng)
-    landmarks = Landmarks(_make_rows(n_landmarks, n_features, density, dtype, rng))
-    kernel = Gaussian(1.0)
+    order = n_landmarks if solver == "cg" else min(n_landmarks, _MAX_ORDER)
+    if sample is None or sample.shape[0] < order:
+        sample = _make_rows(max(block_rows, order), n_features, density, dtype, rng)
+    block = sample[np.resize(np.arange(sample.shape[0]), block_rows)]
+    landmarks = Landmarks(sample[rng.choice(sample.shape[0], order, replace=False)])
+    kernel = Gaussian(1 / max(block_moments(sample).spread, np.finfo(dtype).tiny))
     engine = _TimedEngine(n_jobs, clock)
+    fitted: list[NystromMap] = []
 
     @cache
     def rows(n_blocks: int) -> RowBlocks:
-        return array_rows(stack_rows([block] * n_blocks), block_rows=block_rows)
+        made = array_rows(stack_rows([block] * n_blocks), block_rows=block_rows)
+        return made.with_target(np.arange(made.shape[0]) % 2.0)
 
     def moments(n_blocks: int) -> None:
         Passes(rows(n_blocks), engine).moments  # noqa: B018 - reading it makes the pass
 
     def factor(n_blocks: int) -> None:
-        optimal(Passes(rows(n_blocks), engine), kernel, landmarks, None)
+        fitted[:] = [optimal(Passes(rows(n_blocks), engine), kernel, landmarks, None)]
 
     def step(n_blocks: int) -> None:
-        gram_product(rows(n_blocks), engine, prepare(kernel, landmarks), np.ones((n_landmarks, 1)), label="step")
+        gram_product(rows(n_blocks), engine, prepare(kernel, landmarks), np.ones((order, 1)), label="step")
+
+    def judge(n_blocks: int) -> None:
+        problem = ridge_problem(fitted[0])
+        leave_one_out(problem, fitted[0], rows(n_blocks), engine, auto_alphas(problem.values))
 
     rates_moments, _ = _rates(moments, engine, block_rows)
-    rates_factor, n_timed = _rates(step if solver == "cg" else factor, engine, block_rows)
+    (fixed, per_row), n_timed = _rates(step if solver == "cg" else factor, engine, block_rows)
     clustering = _clustering_seconds(n_features, n_landmarks, dtype, rng, engine, clock)
-    found = Calibration(rates_moments, rates_factor, clustering, base_bytes, n_timed, n_jobs)
-    if solver != "cg":
-        return found
-    held_step = _held_step_seconds(n_landmarks, dtype, engine, clock)
-    preconditioner, solves = _preconditioner_seconds(kernel, landmarks.points, clock)
-    return replace(found, held_step=held_step, preconditioner=preconditioner, solves=solves)
+    found = Calibration(rates_moments, (fixed, per_row), clustering, base_bytes, n_timed, n_jobs)
+    if solver == "cg":
+        held_step = _held_step_seconds(n_landmarks, dtype, engine, clock)
+        preconditioner, solved = _preconditioner_seconds(kernel, landmarks.points, clock)
+        return replace(found, held_step=held_step, preconditioner=preconditioner, solves=solved)
+    n_judged = min(n_jobs * block_rows, MOST_JUDGED)
+    judging = _best(judge, n_jobs, 1, clock) * MOST_JUDGED / n_judged
+    # More landmarks than were timed: the algebra grows with m³, and a pass as its products do.
+    m, scale = n_landmarks, n_landmarks / order
+    products = m * (n_features + 2 * m) / (order * (n_features + 2 * order))
+    return replace(found, factor=(fixed * scale**3, per_row * products), judging=judging * scale**2)
 
 
 class _TimedEngine(LocalEngine):

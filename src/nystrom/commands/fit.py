@@ -71,8 +71,6 @@ _PARAMETERS = (
 _MOST_LEADING = 5
 # Maximum number of columns listed individually in the summary.
 _MOST_LINES = 30
-# Keep encoded rows in memory up to this many bytes (or a quarter of --max-memory), else in a temporary file.
-_HELD_BYTES = 512 * 2**20
 
 
 def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
@@ -379,14 +377,14 @@ def _make_machine(args: argparse.Namespace, choice: str, rows: RowBlocks) -> Any
 
 def _near(rows: Any, max_memory: Any, scratch: Path) -> Any:
     """Return encoded rows stored for fast passes: in memory if they are small, else in a temporary file."""
-    from nystrom.engine.memory import parse_memory
+    from nystrom.engine.memory import HELD_BYTES, parse_memory
     from nystrom.rows import array_rows
     from nystrom.rows.binary import spool
 
     size = rows.shape[0] * (rows.shape[1] + 1) * 8
     budget = parse_memory(max_memory)
     # Joining the pieces needs twice the memory of the rows.
-    if size <= (_HELD_BYTES if budget is None else budget // 4):
+    if size <= (HELD_BYTES if budget is None else budget // 4):
         pieces = list(rows.pieces())
         release_arrow()
         held = array_rows(np.concatenate([piece.X for piece in pieces]))

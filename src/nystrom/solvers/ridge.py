@@ -347,9 +347,7 @@ def choose_solver(
     n, p, m, t = float(n_rows), n_features, float(min(n_landmarks, n_rows)), n_targets
     values = n * m * (p + _EXPONENTIAL)
     factor = factor_operations(n, p, m)
-    # Each trial regularisation is solved to fewer digits from the previous one; the best is solved again on all rows.
-    solves = 1.0 if n_alphas == 1 else 1 + _SEARCH_SHARE * n_alphas
-    cg = n_alphas * m**3 + solves * STEPS * _SLOWER * (values + _STEP_PRODUCTS * n * m * t)
+    cg = n_alphas * m**3 + solves(n_alphas) * STEPS * _SLOWER * (values + _STEP_PRODUCTS * n * m * t)
     if m >= n and factor > _FEW_OPERATIONS:
         # The factor that preconditions the exact solver uses at most 1,000 landmarks.
         few = min(1000.0, n)
@@ -365,6 +363,12 @@ def choose_solver(
     if cg < factor:
         return Choice("factor", f"about {factor:.2g} operations, too few to gain by conjugate gradients")
     return Choice("factor", f"about {factor:.2g} operations, against {cg:.2g} of conjugate gradients")
+
+
+def solves(n_alphas: int) -> float:
+    """Return the cost of choosing a regularisation by conjugate gradients, in full solves."""
+    # Each trial regularisation is solved to fewer digits from the previous one; the best is solved again on all rows.
+    return 1.0 if n_alphas == 1 else 1 + _SEARCH_SHARE * n_alphas
 
 
 def factor_operations(n: float, p: int, m: float) -> float:
