@@ -104,6 +104,12 @@ def test_a_process_that_chooses_its_kernel_keeps_a_width_for_the_likelihood():
     assert model.score(X[600:], y[600:]) > 0.9
 
 
+def test_a_linear_part_is_added_beside_a_searched_width():
+    y = np.sin(3 * X[:, 0]) + X @ np.arange(1.0, 7.0)
+    model = KernelRidge(kernel="auto", gamma="auto", fit_intercept=True, n_landmarks=100, random_state=0).fit(X, y)
+    assert "Linear" in repr(model.kernel_)
+
+
 def test_a_saved_model_has_the_same_bytes_after_the_same_fit(tmp_path):
     paths = [tmp_path / name for name in ("one", "two")]
     for path in paths:

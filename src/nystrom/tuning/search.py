@@ -27,6 +27,7 @@ from nystrom.tuning.judge import (
     Sample,
     cut,
     draw_sample,
+    first_third,
     is_lower,
 )
 from nystrom.types import Array, issparse
@@ -262,13 +263,13 @@ class _Search:
                 most = min(space.n_landmarks or _MOST_LANDMARKS, _MOST_LANDMARKS)
                 self.fine = replace(self.judge, n_landmarks=most)
             elif landmarks >= _COARSE_ROWS:
-                self.judge = replace(self.judge, learn_rows=_COARSE_ROWS)
+                self.judge = replace(self.judge, splits=first_third(splits), learn_rows=_COARSE_ROWS)
         self.free = space.any_width or space.kernels[0].needs_moments
         self.losses: dict[str, Array] = {}
         self.plain: list[Candidate] = []
         self.tried: list[Tried] = []
         self.began = clock()
-        self._known: dict[tuple[Kernel, int, int], Candidate] = {}
+        self._known: dict[tuple[Kernel, Judge], Candidate] = {}
         self._larger: dict[Candidate, list[HeldOutLosses]] = {}
 
     def run(self) -> Learned:
@@ -290,6 +291,7 @@ class _Search:
                 self._learn_metric(min((one for one in self.plain if type(one.kernel) is not Laplacian), key=_loss))
             self._change_kernel()
         elif space.any_width:
+            self.judge = self.fine
             self.best = self._settle_width(wide)
         if space.linear:
             self._add_linear_part()
@@ -301,7 +303,7 @@ class _Search:
         for landmarks in _LARGER:
             if landmarks >= min(self.judge.least_learned, self.space.n_landmarks or np.inf):
                 return
-            self.judge = self.fine = replace(self.judge, learn_rows=MOST_LEARNED, n_landmarks=landmarks)
+            self.judge = replace(self.judge, learn_rows=MOST_LEARNED, n_landmarks=landmarks)
             best = self.best = self._try(self.best.kernel, self.best.roots, self.best)
             if not isinstance(best.kernel, Sum):
                 found = self._fit_width(best, factor=np.sqrt(2)) if self.free else best
@@ -318,17 +320,11 @@ class _Search:
         return Learned(best.kernel, _mean_root(best.roots), self.losses, enough, tuple(self.tried))
 
     def _try(
-        self,
-        kernel: Kernel,
-        roots: Sequence[Array] | None,
-        like: Candidate | None = None,
-        *,
-        search: bool = True,
-        judge: Judge | None = None,
+        self, kernel: Kernel, roots: Sequence[Array] | None, like: Candidate | None = None, *, search: bool = True
     ) -> Candidate:
         """Return a judged candidate."""
-        judge, start = judge or self.judge, None if like is None else like.outcome
-        known = (kernel, judge.learn_rows, judge.n_landmarks)
+        judge, start = self.judge, None if like is None else like.outcome
+        known = (kernel, judge)
         if roots is None and known in self._known:
             return self._known[known]
         limit = self.space.limit
@@ -355,9 +351,7 @@ class _Search:
                 best = min(best, self._fit_width(other, best.loss), key=_loss)
         return best
 
-    def _fit_width(
-        self, start: Candidate, rival: float = np.inf, *, factor: float = 2.0, judge: Judge | None = None
-    ) -> Candidate:
+    def _fit_width(self, start: Candidate, rival: float = np.inf, *, factor: float = 2.0) -> Candidate:
         """Multiply or divide the lengths of a candidate as long as that lowers the loss, and return the best.
 
         On a tie, take the wider kernel. Give up if a step gains less than the distance to the loss of a rival: the next
@@ -366,7 +360,7 @@ class _Search:
         for step in (1 / factor, factor):
             best = start
             for _ in range(_WIDTHS):
-                tried = self._try(_narrowed(best.kernel, step), best.roots, best, judge=judge)
+                tried = self._try(_narrowed(best.kernel, step), best.roots, best)
                 if is_lower(best.loss, tried.loss) or (step > 1 and not is_lower(tried.loss, best.loss)):
                     break
                 gain, best = best.loss - tried.loss, tried
@@ -378,8 +372,8 @@ class _Search:
 
     def _settle_width(self, found: Candidate) -> Candidate:
         """Return the width that is best in larger fits; the first one, unless it is worse by a standard error."""
-        first, found = (self._try(one.kernel, None, one, judge=self.fine) for one in (self.first, found))
-        best = self._fit_width(min(first, found, key=_loss), factor=np.sqrt(2), judge=self.fine)
+        first, found = (self._try(one.kernel, None, one) for one in (self.first, found))
+        best = self._fit_width(min(first, found, key=_loss), factor=np.sqrt(2))
         return best if _is_better(best.outcome, first.outcome, _METRIC_ERRORS) else first
 
     # Metrics
