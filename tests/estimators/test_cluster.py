@@ -89,7 +89,7 @@ def test_a_narrow_kernel_is_given_the_landmarks_that_its_clusters_need():
         SpectralClustering(n_clusters=2, gamma=100.0, n_landmarks=150, random_state=0).fit(X)
 
 
-@pytest.mark.parametrize("n_components", [None, 2, 3, 5, 50])
+@pytest.mark.parametrize("n_components", [None, 3, 50])
 def test_more_components_than_clusters_do_no_harm(n_components):
     X, y = make_moons(1000, noise=0.05, random_state=0)
     model = SpectralClustering(2, gamma=20, n_components=n_components, random_state=0).fit(X)

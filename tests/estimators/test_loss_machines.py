@@ -37,7 +37,8 @@ def test_scikit_learn_accepts_the_estimator(estimator, check):
     check(estimator)
 
 
-@parametrize_with_checks([KernelLogisticRegression(gamma=None, tol=1e-10), KernelSVC(), KernelSVR()])
+# C="auto" for numbers is among the checks of learned metrics.
+@parametrize_with_checks([KernelLogisticRegression([0.1, 1.0], gamma=None, tol=1e-10), KernelSVC()])
 def test_scikit_learn_accepts_a_choice_of_C(estimator, check):
     check(estimator)
 

@@ -1,20 +1,21 @@
-"""Grow the landmarks until the score, or the components, change by no more than their noise."""
+"""One loop for every search for a size, and its judges by score and by components; ``tolerance`` judges by error."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from nystrom.engine.passes import Passes
 from nystrom.kernels import Kernel
+from nystrom.landmarks.auto import Auto, AutoAgain
 from nystrom.landmarks.base import Landmarks, Selector
+from nystrom.landmarks.clustered import sample_size
 from nystrom.linalg import psd_eigh, whiten
 from nystrom.nystroem.factor import landmark_kernel, prepare
-from nystrom.rows.base import Block
-from nystrom.rows.draw import draw_rows, fetch_rows, row_weights
-from nystrom.sizing.tolerance import choose_landmarks, once_sampled
+from nystrom.rows.base import Block, array_rows
+from nystrom.rows.draw import draw_rows, fetch_rows, gather, row_weights
 from nystrom.solvers.ridge import auto_alphas
 from nystrom.tuning.sample import assign_parts, distinct_rows, row_keys
 from nystrom.types import Array, Matrix
@@ -32,6 +33,19 @@ _EXPLAINED = 0.5
 # Components are stable if this fraction of their variance lies in the span of the previous ones.
 _STABLE = 0.995
 
+Look = TypeVar("Look")
+
+
+class Trial(NamedTuple, Generic[Look]):
+    """Landmarks that were tried, and what the judge saw with them."""
+
+    landmarks: Landmarks
+    seen: Look
+
+    @property
+    def size(self) -> int:
+        return len(self.landmarks)
+
 
 class Grown(NamedTuple):
     """The landmarks found, whether growth ended by itself, and (size, score) of every trial."""
@@ -39,6 +53,62 @@ class Grown(NamedTuple):
     landmarks: Landmarks
     settled: bool
     tried: tuple[tuple[int, float], ...]
+
+
+def grow(
+    passes: Passes,
+    selector: Selector,
+    kernel: Kernel,
+    rng: np.random.Generator,
+    look: Callable[[Landmarks], Look],
+    following: Callable[[list[Trial[Look]]], int | None],
+    *,
+    start: int,
+    most: int,
+) -> tuple[list[Trial[Look]], bool]:
+    """Select and judge landmarks until no further size is wanted, or there are no more landmarks.
+
+    Parameters
+    ----------
+    passes, selector, kernel, rng
+        The rows, and how landmarks are chosen.
+    look : callable
+        Judges landmarks.
+    following : callable
+        Returns the next size after some trials; None if the last one is enough.
+    start, most : int
+        The first and the largest size.
+
+    Returns
+    -------
+    list of Trial, bool
+        The trials, and whether more landmarks would change nothing: the last ones are enough or span all rows.
+    """
+    # "auto" draws its sample once, for all sizes.
+    selector = AutoAgain(selector.n_iter) if type(selector) is Auto else selector
+    tried: list[Trial[Look]] = []
+    size = min(start, most)
+    while True:
+        before = tried[-1].size if tried else 0
+        landmarks = _choose(passes, selector, size, kernel, rng)
+        tried.append(Trial(landmarks, look(landmarks)))
+        wanted = following(tried)
+        # Fewer landmarks than asked for, and no more than before: there are no other distinct rows.
+        exhausted = before >= len(landmarks) < size or size >= passes.rows.shape[0]
+        if wanted is None or exhausted or size >= most:
+            return tried, wanted is None or exhausted
+        size = min(wanted, most)
+
+
+def _choose(passes: Passes, selector: Selector, size: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
+    """Select landmarks; selectors that read all rows choose from a sample if there are many."""
+    rows, pool = passes.rows, sample_size(size)
+    if isinstance(selector, Auto) or rows.shape[0] <= 2 * pool:
+        return selector.select(passes, size, kernel, rng, announce=False)
+    numbers = draw_rows(rows.shape[0], pool, None, rng)[0]
+    sample = array_rows(gather(passes, numbers), name=rows.name)
+    found = selector.select(Passes(sample, passes.engine), size, kernel, rng, announce=False)
+    return Landmarks(found.points, None if found.indices is None else numbers[found.indices])
 
 
 def grow_by_score(
@@ -71,6 +141,7 @@ def grow_by_score(
     order = np.argsort(assign_parts(row_keys(X), w, n, rng), kind="stable")
     judged = min(_JUDGE_ROWS, max(n // 4, 1))
     judge, learn = order[:judged], order[judged:]
+    usual = min(usual, most)
 
     def errors(landmarks: Landmarks) -> Array:
         features = _features(kernel, landmarks)
@@ -80,15 +151,21 @@ def grow_by_score(
     centred = y[judge] - np.average(y[judge], axis=0, weights=w[judge])
     spread = float(np.average(np.square(centred).mean(axis=1), weights=w[judge]))
 
-    def enough(seen: list[Array]) -> bool:
-        now = seen[-1]
+    def following(tried: list[Trial[Array]]) -> int | None:
+        size, now = tried[-1].size, tried[-1].seen
         # With far too few landmarks, one doubling gains nothing either: compare with the two previous sizes.
-        before = seen[-3:-1] if now.mean() > _EXPLAINED * spread else seen[-2:-1]
-        blind = len(before) == 1 and now.mean() > _EXPLAINED * spread
-        return not blind and all(_no_gain(earlier, now) for earlier in before)
+        compared = 2 if now.mean() > _EXPLAINED * spread else 1
+        before = tried[-1 - compared : -1]
+        if len(before) < compared or not all(_no_gain(earlier.seen, now) for earlier in before):
+            return 2 * size
+        return usual if size < usual else None
 
-    usual = min(usual, most)
-    return _grow(passes, selector, kernel, rng, least, most, errors, enough, lambda e: float(e.mean()), usual)
+    tried, settled = grow(passes, selector, kernel, rng, errors, following, start=least, most=most)
+    best = tried[-1]
+    if settled:
+        # The first size on which the last gains nothing; below the usual size, not even within the noise.
+        best = next(t for t in tried if t is best or _no_gain(t.seen, best.seen, float(t.size >= usual)))
+    return Grown(best.landmarks, settled, tuple((t.size, float(t.seen.mean())) for t in tried))
 
 
 def grow_by_components(
@@ -107,49 +184,16 @@ def grow_by_components(
         U, s, _ = np.linalg.svd(root * (F - np.average(F, axis=0, weights=sample.weight)), full_matrices=False)
         return np.asarray(U[:, :rank] * s[:rank])
 
-    def enough(seen: list[Array]) -> bool:
-        return _shared(seen[-2], seen[-1]) >= _STABLE
+    shared = [0.0]
 
-    return _grow(passes, selector, kernel, rng, least, most, components, enough, None)
+    def following(tried: list[Trial[Array]]) -> int | None:
+        if len(tried) > 1:
+            shared.append(_shared(tried[-2].seen, tried[-1].seen))
+        return None if shared[-1] >= _STABLE else 2 * tried[-1].size
 
-
-def _grow(
-    passes: Passes,
-    selector: Selector,
-    kernel: Kernel,
-    rng: np.random.Generator,
-    least: int,
-    most: int,
-    look: Callable[[Landmarks], Array],
-    enough: Callable[[list[Array]], bool],
-    score: Callable[[Array], float] | None,
-    usual: int = 0,
-) -> Grown:
-    """Double the size until the results of ``look`` are ``enough``; with a score, take the smallest size as good."""
-    size, selector = min(least, most), once_sampled(selector)
-    chosen = [choose_landmarks(passes, selector, size, kernel, rng)]
-    seen = [look(chosen[0])]
-    following = min(2 * size, most)
-    while size < most and len(chosen[-1]) == size:
-        size = following
-        chosen.append(choose_landmarks(passes, selector, size, kernel, rng))
-        seen.append(look(chosen[-1]))
-        following = min(2 * size, most)
-        if enough(seen):
-            if size >= usual or len(chosen[-1]) < size:
-                best = _smallest_as_good([len(one) for one in chosen], seen, usual) if score else len(seen) - 1
-                return Grown(chosen[best], True, _history(chosen, seen, score))
-            following = usual
-    # Without further distinct rows, more landmarks change nothing.
-    settled = size >= passes.rows.shape[0] or len(chosen[-1]) < size
-    return Grown(chosen[-1], settled, _history(chosen, seen, score))
-
-
-def _history(
-    chosen: list[Landmarks], seen: list[Array], score: Callable[[Array], float] | None
-) -> tuple[tuple[int, float], ...]:
-    scores = [score(one) for one in seen] if score else [0.0, *map(_shared, seen, seen[1:])]
-    return tuple((len(landmarks), value) for landmarks, value in zip(chosen, scores, strict=True))
+    tried, settled = grow(passes, selector, kernel, rng, components, following, start=least, most=most)
+    scores = zip((t.size for t in tried), shared, strict=True)
+    return Grown(tried[-1].landmarks, settled, tuple(scores))
 
 
 def _no_gain(before: Array, now: Array, n_errors: float = _ERRORS) -> bool:
@@ -157,13 +201,6 @@ def _no_gain(before: Array, now: Array, n_errors: float = _ERRORS) -> bool:
     gain = before - now
     noise = float(gain.std()) / np.sqrt(len(gain))
     return float(gain.mean()) <= max(n_errors * noise, _LEAST_GAIN * float(now.mean()))
-
-
-def _smallest_as_good(sizes: list[int], errors: list[Array], usual: int) -> int:
-    """Return the first size on which the last gains nothing; below ``usual``, not even within the noise."""
-    last = len(errors) - 1
-    noise = [0.0 if size < usual else 1.0 for size in sizes]
-    return next(i for i, one in enumerate(errors) if i == last or _no_gain(one, errors[last], noise[i]))
 
 
 def _shared(before: Array, now: Array) -> float:

@@ -23,14 +23,11 @@ from nystrom.errors.trace import ErrorEstimate, ratio_of
 from nystrom.kernels import Kernel
 from nystrom.kernels.base import near_one
 from nystrom.landmarks.base import Landmarks, kernel_diagonal, smaller_form
-from nystrom.linalg import inverse_cholesky, whiten, whiten_quickly, whitened
+from nystrom.linalg import inverse_cholesky, whiten, whitened
 from nystrom.nystroem.factor import landmark_kernel, prepare
 from nystrom.rows.base import Block, array_rows, require_finite
 from nystrom.rows.draw import draw_rows, gather
 from nystrom.types import Array, Matrix
-
-# Mass of a landmark without sample rows.
-_LEAST_MASS = 0.5
 
 
 class Merging:
@@ -50,7 +47,7 @@ class Merging:
         self._landmarks = landmarks
         self._own = np.diag(W).astype(np.float64)
         nearest = np.argmax(2 * C - self._own, axis=1)
-        self._masses = np.bincount(nearest, minlength=len(W)) + _LEAST_MASS
+        self._masses = np.bincount(nearest, minlength=len(W)) + 1.0
         self._costs = np.maximum(self._own[:, None] + self._own - 2 * W, 0.0)
         self._costs *= self._masses[:, None] * self._masses / (self._masses[:, None] + self._masses)
         np.fill_diagonal(self._costs, np.inf)
@@ -100,14 +97,8 @@ class Merging:
 # Largest number of rows in the pool, and of dense values in them.
 _POOL_ROWS = 16384
 _POOL_NUMBERS = 2**23
-# Rows of the sample: fewer if a fit is so cheap that the pairs would take longer.
+# Rows of the sample: fewer if a fit is so cheap that the pairs would take longer. Trying a third first saved no time.
 _TRIAL_ROWS = (1000, 2000)
-# The rough sample has a third of the rows, enough to see that a size is far from the tolerance.
-_ROUGH_STEP = 3
-# Use the full sample if s² ≤ n·m.
-_WORTH = 1.0
-# Landmarks that sort the pool; 32, or sorting by the norm of the features, did no better.
-_ORDERING = 16
 # Rows counted per landmark before merging: at least 1,000 in total, and 8 per landmark.
 _COUNTED_ROWS = 1000
 _COUNTED_PER_LANDMARK = 8
@@ -115,8 +106,6 @@ _COUNTED_PER_LANDMARK = 8
 _SQUARABLE = (1e-6, 1e6)
 # Above this error float32 is accurate enough, and its products take half the time.
 _FLOAT32_TOLERANCE = 1e-3
-# Largest condition number of W for Cholesky whitening.
-_CHOLESKY_LIMIT = 5e6
 # Fraction of the trace of W added to its diagonal if float32 is accurate enough.
 _ADDED = 1e-11
 # Fraction of the draws in proportion to k(x, x), if that varies.
@@ -128,8 +117,8 @@ def trial_size(n: int, n_columns: int) -> int:
     return int(np.clip(np.sqrt(0.2 * n * (n_columns + 200)), *_TRIAL_ROWS))
 
 
-class Trial:
-    """Samples of the rows that judge landmarks.
+class SizeSample:
+    """The sample of the rows that judges landmarks.
 
     Parameters
     ----------
@@ -146,8 +135,8 @@ class Trial:
 
     Attributes
     ----------
-    whole, rough : HeldSample
-        A sample, and a smaller one for sizes far from the tolerance.
+    whole : HeldSample
+        The sample and its kernel.
     """
 
     def __init__(
@@ -167,34 +156,27 @@ class Trial:
         within = _SQUARABLE[0] < float(diagonal.max()) < _SQUARABLE[1]
         self.dtype = np.dtype(np.float32 if least >= _FLOAT32_TOLERANCE and sampled and within else np.float64)
         share = None if pool.share is None else pool.share / pool.chance
-        self.whole, self.rough = (
-            HeldSample(pool, draw_two_each(order, share, s, rng), self.kernel, self.n_rows, self.dtype, passes.engine)
-            for s in (size, size // _ROUGH_STEP)
-        )
+        drawn = draw_two_each(order, share, size, rng)
+        self.whole = HeldSample(pool, drawn, self.kernel, self.n_rows, self.dtype, passes.engine)
         # Drawn now, so that trials do not change the random stream that selects landmarks.
         self._seed = int(rng.integers(2**32))
 
     def _closeness(self, pool: _Pool, first: Landmarks) -> Array:
         """Return the similarity of each row of the pool to a few landmarks: the sum of squared kernel values."""
-        some = np.linspace(0, len(first) - 1, min(len(first), _ORDERING)).astype(np.intp)
-        few = Landmarks(first.points[some], None if first.indices is None else first.indices[some])
-        C = prepare(self.kernel.at(few.indices), few)(pool.X)
+        C = prepare(self.kernel.at(first.indices), first)(pool.X)
         return np.einsum("ij,ij->i", C, C, dtype=np.float64)
 
-    def worth_it(self, n_landmarks: int) -> bool:
-        """Whether evaluating the whole sample is cheap compared with a fit of ``n_landmarks`` landmarks."""
-        return len(self.whole.numbers) ** 2 <= _WORTH * self.n_rows * n_landmarks
-
-    def error(self, landmarks: Landmarks, norm: str, confidence: float, *, rough: bool = False) -> ErrorEstimate:
-        """Estimate the relative error of these landmarks on all rows, from the whole or the rough sample."""
-        sample = self.rough if rough else self.whole
-        return self._error(sample, self._features(landmarks, sample.X), norm, confidence)
+    def error(self, landmarks: Landmarks, norm: str, confidence: float) -> ErrorEstimate:
+        """Estimate the relative error of these landmarks on all rows, with every direction that they span."""
+        W, C = self._kernels(landmarks, self.whole.X)
+        return self._error(whitened(C, self._whitening(W, self.whole.X.dtype)), norm, confidence)
 
     def error_of(self, L: Array, norm: str, confidence: float) -> ErrorEstimate:
-        """Estimate the relative error of features on all rows, given those of the whole sample's rows."""
-        return self._error(self.whole, (L * self._unit).astype(self.dtype), norm, confidence)
+        """Estimate the relative error of features on all rows, given those of the sample's rows."""
+        return self._error(L * self._unit, norm, confidence)
 
-    def _error(self, sample: HeldSample, L: Array, norm: str, confidence: float) -> ErrorEstimate:
+    def _error(self, L: Array, norm: str, confidence: float) -> ErrorEstimate:
+        sample, L = self.whole, L.astype(self.dtype)
         if norm == "spectral":
             return sample.spectral(L, confidence, np.random.default_rng(self._seed))
         return sample.trace(L, confidence) if norm == "trace" else sample.frobenius(L, confidence)
@@ -207,11 +189,6 @@ class Trial:
         count = max(_COUNTED_ROWS, _COUNTED_PER_LANDMARK * len(landmarks))
         numbers = draw_rows(self.n_rows, count, None, np.random.default_rng(self._seed))[0]
         return Merging(landmarks, *self._kernels(landmarks, gather(self._passes, numbers)))
-
-    def _features(self, landmarks: Landmarks, X: Matrix) -> Array:
-        """Return the features of rows, in every direction that the landmarks span."""
-        W, C = self._kernels(landmarks, X)
-        return whitened(C, self._whitening(W, X.dtype)).astype(self.dtype)
 
     def _kernels(self, landmarks: Landmarks, X: Matrix) -> tuple[Array, Array]:
         """Return the kernel between the landmarks, and that of rows with them."""
@@ -226,8 +203,7 @@ class Trial:
             T = inverse_cholesky(added)
             if T is not None:
                 return T
-        quick = whiten_quickly(W, block_dtype=dtype, caution=1.0, most=_CHOLESKY_LIMIT)
-        return whiten(W, block_dtype=dtype).T if quick is None else quick.T
+        return whiten(W, block_dtype=dtype).T
 
 
 class _Pool(NamedTuple):
