@@ -1,7 +1,7 @@
 """Run the contests: ``python -m benchmarks [suite …] [--repeat N] [--check | --store]``.
 
-``--store`` also writes the tables of the pages, and so does ``pages`` alone. ``readme`` runs and stores the suites of the
-README's table and picture.
+``--store`` also writes the tables of the pages, and so does ``pages`` alone. ``readme`` runs and stores the suites of
+the README's table and picture.
 """
 
 from __future__ import annotations
