@@ -1,4 +1,8 @@
-"""Run the contests: ``python -m benchmarks [suite …] [--repeat N] [--check | --store]``; ``pages`` writes the docs."""
+"""Run the contests: ``python -m benchmarks [suite …] [--repeat N] [--check | --store]``.
+
+``--store`` also writes the tables of the pages, and so does ``pages`` alone. ``readme`` runs and stores the suites of
+the README's table and picture.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ import numpy as np
 import scipy
 import sklearn
 
-from benchmarks import device, intervals, picture, records, scaling
+from benchmarks import device, intervals, picture, records, scaling, views
 from benchmarks.suites import SUITES
 from nystrom import __version__
 from nystrom.engine.threads import resolve_n_jobs
@@ -40,28 +44,31 @@ def machine() -> dict[str, str | int | bool]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "suites", nargs="*", help=f"any of {', '.join([*SUITES, *ALONE])}; all but the last two by default; pages"
+        "suites",
+        nargs="*",
+        help=f"any of {', '.join([*SUITES, *ALONE])}; all but the last two by default; readme; pages",
     )
-    parser.add_argument("--repeat", type=int, default=5, help="rounds; the best of each contestant counts")
+    parser.add_argument("--repeat", type=int, default=3, help="rounds; the best of each contestant counts")
     parser.add_argument("--output", type=Path, default=Path("benchmark-results"), help="folder for the results")
     parser.add_argument("--device", default="cuda", help="device of torch, for the suite 'device'")
     parser.add_argument("--rows", type=int, default=50_000, help="rows of the suite 'device'")
     parser.add_argument("--quick", action="store_true", help="a tenth of the rows and landmarks of the suite 'device'")
     stored = parser.add_mutually_exclusive_group()
     stored.add_argument("--check", action="store_true", help="compare the ratios with those stored, and fail if slower")
-    stored.add_argument("--store", action="store_true", help=f"append the run to {records.RESULTS.name}/")
+    stored.add_argument("--store", action="store_true", help="append the run to benchmarks/results/")
     args = parser.parse_args()
     if args.suites == ["pages"]:
-        records.write_pages([*sorted(ROOT.glob("docs/*.md")), ROOT / "README.md"])
-        picture.draw(ROOT / "docs" / "images" / "error-against-time.png")
+        write_pages()
         return
+    if args.suites == ["readme"]:
+        args.suites, args.store = list(views.README_SUITES), not args.check
     if args.suites == ["device"]:
         print(json.dumps(machine()), "load", os.getloadavg())
         found = device.main(args.device, args.rows, args.repeat, quick=args.quick)
         if args.store:
             records.store("device", found, machine(), __version__)
         return
-    chosen = args.suites or list(SUITES)
+    chosen = args.suites or [name for name in SUITES if not args.check or records.has_ratios(name)]
     unknown = sorted(set(chosen) - {*SUITES, *ALONE})
     if unknown:
         parser.error(f"no suite {unknown[0]!r}; there are {', '.join([*SUITES, *ALONE])}")
@@ -80,8 +87,16 @@ def main() -> None:
             records.store(name, found, machine(), __version__)
         elif args.check:
             slower += records.check(name, results)
+    if args.store:
+        write_pages()
     if slower:
         sys.exit("Slower than stored:\n" + "\n".join(slower))
+
+
+def write_pages() -> None:
+    """Write the tables and the picture of all pages from the stored records."""
+    records.write_pages([*sorted(ROOT.glob("docs/*.md")), ROOT / "README.md"], views.VIEWS)
+    picture.draw(ROOT / "docs" / "images" / "error-against-time.png")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Many landmarks and exact answers: conjugate gradients against the closed form, a plain Falkon and a dense solve.
+"""Many landmarks and exact answers: conjugate gradients against the closed form and a plain Falkon.
 
-``python -m benchmarks.landmark_cg [many] [few] [huge] [exact] [exact-100k] [falkon]``; each prints one table. Memory
+``python -m benchmarks.landmark_cg [many] [few] [huge] [exact-100k] [falkon]``; each prints one table. Memory
 is the peak that a contestant adds, each in its own process.
 """
 
@@ -20,9 +20,8 @@ import scipy.linalg
 
 from benchmarks.measure import _peak, _reset_peak, touch_memory
 from nystrom import KernelRidge, plan, select_landmarks
-from nystrom.engine.threads import blas_threads, resolve_n_jobs
+from nystrom.engine.threads import resolve_n_jobs
 from nystrom.kernels import Gaussian
-from nystrom.linalg import cholesky_in_place
 from nystrom.planning import calibrate
 from nystrom.rows import array_rows
 from nystrom.solvers.ridge import STEPS
@@ -98,7 +97,7 @@ def falkon_itself(X: Array, y: Array, X_test: Array, y_test: Array, m: int, dtyp
 
 def one(name: str, n: int, m: int, p: int = 10) -> dict[str, float | str]:
     """Fit once and return seconds, added memory, test error and steps."""
-    dtype = "float64" if name.startswith(("dense", "exact")) else "float32"
+    dtype = "float64" if name.startswith("exact") else "float32"
     X, y, X_test, y_test = rows(n, p, dtype)
     if name.startswith("falkon "):
         touch_memory(_TOUCHED)
@@ -108,18 +107,7 @@ def one(name: str, n: int, m: int, p: int = 10) -> dict[str, float | str]:
     touch_memory(_TOUCHED)
     before = _reset_peak()
     start, began = time.perf_counter(), time.process_time()
-    if name == "dense":
-        K = np.asfortranarray(Gaussian(GAMMA)(X, X).T)
-        K[np.diag_indices(n)] += 0.1
-        # In blocks, on all threads: with two threads, SciPy's cho_factor and solve crash with a segmentation fault from
-        # about 16,000 rows, and are slower below.
-        with blas_threads(1):
-            cholesky_in_place(K)
-            half = scipy.linalg.solve_triangular(K, y, trans="T", check_finite=False)
-            dual = scipy.linalg.solve_triangular(K, half, check_finite=False)
-        del K
-        predict = lambda new: Gaussian(GAMMA)(new, X) @ dual  # noqa: E731
-    elif name == "falkon":
+    if name == "falkon":
         Z = X[np.random.default_rng(0).choice(n, m, replace=False)]
         coefficients = plain_falkon(X, y, Z, ALPHA, 20)
         predict = lambda new: Gaussian(GAMMA)(new.astype(np.float64), Z.astype(np.float64)) @ coefficients  # noqa: E731
@@ -130,7 +118,6 @@ def one(name: str, n: int, m: int, p: int = 10) -> dict[str, float | str]:
             "cg held": {"solver": "cg", "tol": 1e-5},
             "cg uniform": {"solver": "cg", "tol": 1e-5, "landmarks": "uniform"},
             "exact 4GB": {"solver": "exact", "max_memory": "4GB"},
-            "exact 1GB": {"solver": "exact", "max_memory": "1GB"},
         }[name]
         model = KernelRidge(0.1 if name.startswith("exact") else ALPHA, **{**common, **settings}).fit(X, y)
         note = "" if name == "factor" else f"{model.n_iter_} steps to {model.residuals_[-1]:.0e}"
@@ -206,9 +193,6 @@ def main(wanted: list[str]) -> None:
         ),
         "many": lambda: contest("n = 100,000, p = 10, float32, m = 6,000", ["factor", "cg", "cg held"], n, 6000),
         "huge": lambda: huge(5 * n, 20_000),
-        "exact": lambda: contest(
-            "exact, n = 20,000, p = 5, λ = 0.1, residual 1e-8", ["dense", "exact 4GB", "exact 1GB"], 20_000, 1000, 5
-        ),
         "exact-100k": lambda: contest("exact, n = 100,000, p = 5, λ = 0.1, residual 1e-8", ["exact 4GB"], n, 1000, 5),
         "falkon": lambda: [
             contest(f"Falkon, n = 100,000, p = 10, m = {m:,}", [*falkons, "cg held", "cg uniform"], n, m)

@@ -9,7 +9,7 @@ import datetime
 import json
 import re
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,8 @@ from benchmarks.measure import Result
 RESULTS = Path(__file__).parent / "results"
 # A change of a ratio below 10 % counts as noise, however small the stored spread.
 _LEAST_NOISE = 0.1
-# The version, date and machine of a run. Tables end with the first two.
-_ORIGIN = ("version", "date", "machine")
+# What identifies a run. Tables end with the first two.
+_ORIGIN = ("version", "date", "machine", "run")
 _MARK = re.compile(r"(<!-- records: (.+?) -->\n).*?(<!-- end of records -->)", re.DOTALL)
 
 Record = dict[str, Any]
@@ -51,7 +51,13 @@ def describe(results: Sequence[Result]) -> list[Record]:
 
 def store(suite: str, records: Iterable[Record], machine: Record, version: str) -> None:
     """Append the records of a run to the file of the suite."""
-    origin = {"version": version, "date": datetime.date.today().isoformat(), "machine": machine}
+    now = datetime.datetime.now()
+    origin = {
+        "version": version,
+        "date": now.date().isoformat(),
+        "machine": machine,
+        "run": now.isoformat(timespec="microseconds"),
+    }
     RESULTS.mkdir(exist_ok=True)
     with (RESULTS / f"{suite}.jsonl").open("a", encoding="utf-8") as file:
         file.writelines(json.dumps({**record, **origin}, ensure_ascii=False) + "\n" for record in records)
@@ -86,6 +92,11 @@ def check(suite: str, results: Sequence[Result]) -> list[str]:
     return lines
 
 
+def has_ratios(suite: str) -> bool:
+    """Return whether ratios are stored to compare a new run of the suite with."""
+    return bool(_ratios(newest(suite)))
+
+
 def _ratios(records: Iterable[Record]) -> dict[str, tuple[float, float]]:
     """Return, for each case and peer, the median over the rounds of our seconds ÷ theirs, and half their range."""
     found = {}
@@ -109,14 +120,19 @@ def table(records: Sequence[Record], *, origin: bool = True) -> str:
     return "\n".join(lines)
 
 
-def write_pages(pages: Iterable[Path]) -> None:
-    """Write the tables of all pages: each between ``<!-- records: SUITE -->`` and ``<!-- end of records -->``.
+def write_pages(pages: Iterable[Path], views: Mapping[str, Callable[[], Sequence[Record]]]) -> None:
+    """Write the tables of all pages: each between ``<!-- records: NAME -->`` and ``<!-- end of records -->``.
 
-    ``<!-- records: SUITE: TEXT; TEXT -->`` takes the cases that contain one of the texts.
+    NAME is one of ``views``, or a suite, of which all records are shown. ``<!-- records: SUITE: TEXT; TEXT -->`` takes
+    the cases that contain one of the texts.
     """
+
+    def made(name: str) -> str:
+        return table(views[name]()) if name in views else _wanted(name)
+
     for page in pages:
         text = page.read_text(encoding="utf-8")
-        new = _MARK.sub(lambda found: f"{found[1]}\n{_wanted(found[2])}\n\n{found[3]}", text)
+        new = _MARK.sub(lambda found: f"{found[1]}\n{made(found[2])}\n\n{found[3]}", text)
         if new != text:
             page.write_text(new, encoding="utf-8")
 

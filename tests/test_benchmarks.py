@@ -10,7 +10,7 @@ if not (ROOT / "benchmarks").is_dir():
     pytest.skip("installed without its benchmarks", allow_module_level=True)
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import records  # noqa: E402
+from benchmarks import records, views  # noqa: E402
 from benchmarks.measure import Result, contest  # noqa: E402
 
 
@@ -65,7 +65,7 @@ def test_tables_are_written_between_their_marks(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("before\n\n<!-- records: shapes: rows -->\nold\n<!-- end of records -->\n\nafter\n")
     for _ in range(2):
-        records.write_pages([page])
+        records.write_pages([page], {})
     text = page.read_text()
     assert text.startswith("before\n")
     assert text.endswith("<!-- end of records -->\n\nafter\n")
@@ -75,7 +75,7 @@ def test_tables_are_written_between_their_marks(tmp_path):
     assert "rounds" not in text
     page.write_text("<!-- records: features -->\n<!-- end of records -->\n")
     with pytest.raises(ValueError, match="nothing is stored for 'features'"):
-        records.write_pages([page])
+        records.write_pages([page], {})
 
 
 def test_every_round_is_judged_if_asked():
@@ -91,3 +91,35 @@ def test_intervals_and_sets_of_the_benchmark_cover(name):
 
     covered = [split(CASES[name]._replace(n=min(CASES[name].n, 600)), seed, new=600)[0].covered for seed in range(8)]
     assert 0.85 < sum(covered) / 8 < 0.95
+
+
+def test_a_second_run_on_the_same_day_replaces_the_first():
+    store("shapes", results((0.5,)))
+    store("shapes", results((0.4,)))
+    assert [record["seconds"] for record in records.newest("shapes")] == [0.4, 0.9]
+
+
+def test_only_suites_with_stored_rounds_can_be_checked():
+    assert not records.has_ratios("shapes")
+    store("shapes", results((0.5,)))
+    assert records.has_ratios("shapes")
+
+
+def test_equal_error_compares_with_the_peer_of_the_nearest_error():
+    peers = [
+        Result("rows", f"scikit-learn uniform, {m} landmarks", seconds, 1.0, error, times=(seconds,))
+        for m, seconds, error in ((100, 0.2, 0.3), (200, 0.4, 0.11), (400, 0.8, 0.05))
+    ]
+    store("equal_error", [Result("rows", "nystrom auto", 0.1, 1.0, 0.1, times=(0.1,)), *peers])
+    (line,) = views.equal_error()
+    assert (line["theirs"], line["time, ours ÷ theirs"]) == ("scikit-learn uniform, 200 landmarks", 0.25)
+
+
+def test_the_table_of_the_readme_takes_its_lines_from_stored_records(monkeypatch):
+    with pytest.raises(ValueError, match="python -m benchmarks readme"):
+        views.readme()
+    monkeypatch.setattr(records, "RESULTS", ROOT / "benchmarks" / "results")
+    lines = views.readme()
+    assert len(lines) == 7
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert records.table(lines) in readme, "run python -m benchmarks pages"

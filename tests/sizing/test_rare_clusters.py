@@ -77,8 +77,8 @@ def test_the_certificate_counts_every_row_that_no_landmark_explains(tmp_path):
         lost = features.unexplained_rows(X)
         certificate = features.certificate_
         assert certificate.n_apart >= certificate.n_apart_lost == len(lost) >= 20
-        assert f"{len(lost)} of {certificate.n_apart} rows that stood apart are lost" in str(certificate)
-        assert f"{len(lost)} of {certificate.n_apart} rows that stood apart are lost" in features.quality_
+        assert f"{len(lost)} of {certificate.n_apart} isolated rows are lost" in str(certificate)
+        assert f"{len(lost)} of {certificate.n_apart} isolated rows are lost" in features.quality_
 
 
 def test_a_tolerance_counts_them_too():

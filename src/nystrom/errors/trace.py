@@ -155,7 +155,7 @@ class Certificate:
         """Short texts on rows unlike every landmark, and on rows lost by the rank cut."""
         words = []
         if self.n_apart:
-            words.append(f"{self.n_apart_lost:,} of {self.n_apart:,} rows that stood apart are lost")
+            words.append(f"{self.n_apart_lost:,} of {self.n_apart:,} isolated rows are lost")
         if self.n_cut:
             words.append(f"about {self.n_cut:,} rows or more are lost by the cut of the rank")
         return words

@@ -44,7 +44,7 @@ _LEAST_DEGREE = 1e-3
 _FIRST_LANDMARKS = 200
 # Above this trace error, clusters may be lost without other signs.
 _WARN_ABOVE = 0.5
-# A cluster of this fraction of an even share, in a graph whose parts are connected this little, is a few outliers.
+# Clusters are a few outliers if smaller than this fraction of an even share, while the last eigenvalue is this near 1.
 _DUST = 0.01
 # Fewer rows per cluster do not tell outliers from clusters.
 _LEAST_EVEN = 10
