@@ -323,6 +323,11 @@ def by_class(scores: Array) -> Array:
     return np.hstack([-scores, scores]) if scores.shape[1] == 1 else scores
 
 
+def has_left_out(machine: Any) -> bool:
+    """Return whether a machine has left-out rows, and so intervals or sets, and knows which rows are unlike them."""
+    return getattr(machine, "_held", None) is not None
+
+
 def calibrate(machine: Any, what: str) -> Any:
     """Return the scores of the left-out rows of a machine, computed on first use.
 
