@@ -300,6 +300,16 @@ def test_rows_far_from_all_others_are_unlike_them():
         assert model.unlike(data(2000, 7)[0]).mean() < 0.03
 
 
+def test_new_rows_of_the_same_kind_are_rarely_unlike():
+    shares = []
+    for seed in range(4):
+        X = np.random.default_rng(seed).normal(size=(2500, 6))
+        model = nystrom.KernelRidge(n_landmarks=100, random_state=0).fit(X[:500], X[:500, 0])
+        shares.append(model.unlike(X[500:]).mean())
+        assert model.unlike(X[500:600] + 6).all()
+    assert np.mean(shares) < 0.02
+
+
 @pytest.mark.parametrize("full", [False, True])
 def test_models_in_files_give_the_same_answers(tmp_path, full):
     X, y = data(600, 8)
