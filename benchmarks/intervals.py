@@ -1,6 +1,7 @@
 """Coverage of intervals and prediction sets, against MAPIE's CV+: ``python -m benchmarks intervals [--repeat SPLITS]``.
 
-Kinds of rows, drawn again for every split; no rule of the package was chosen on the last six. Times are processor time in addition to one plain fit; MAPIE refits the
+Kinds of rows, drawn again for every split; no rule of the package was chosen on the
+last six. Times are processor time in addition to one plain fit; MAPIE refits the
 same machine on five folds and predicts with each.
 """
 

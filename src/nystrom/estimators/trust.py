@@ -102,10 +102,10 @@ class Sample:
         """The weight of each row among the scores, and the effective number of rows."""
         times, n_groups = self.times, int(self.groups.max()) + 1
         # A penalty chosen on the same rows fits them better than new rows, by about one row.
-        rows = 1 + self.tuned
+        count = effective_count(times)
         if n_groups == len(self.groups):
-            return times, effective_count(times) / rows
-        return times / np.bincount(self.groups, times)[self.groups], n_groups / rows
+            return times, count / (1 + self.tuned)
+        return times / np.bincount(self.groups, times)[self.groups], 1 / (1 / n_groups + self.tuned / count)
 
 
 @dataclass(frozen=True)
@@ -476,9 +476,7 @@ def _moments(gram: Array, mean: Array, weight: float) -> Array:
     return np.block([[gram, weight * mean[:, None]], [weight * mean[None], np.array([[weight]])]])
 
 
-def _novelty(
-    fitted: FeatureMap, X: Matrix, penalty: float, diagonal: Array, *, n_rows: int | None = None
-) -> Array:
+def _novelty(fitted: FeatureMap, X: Matrix, penalty: float, diagonal: Array, *, n_rows: int | None = None) -> Array:
     """Return the variance of f at rows relative to k(x, x): 1 for rows unlike any in the fit.
 
     With ``n_rows``, the size of the fit, X is a sample of its rows, and each is left out.
