@@ -7,6 +7,7 @@ of new rows, as conformal prediction requires.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -102,19 +103,25 @@ def leave_out(
                 pulls = pull[:, k] * (1 + bend[:, k] * left)
                 steps[k][:, groups] = solve_triangular(L, U * pulls, lower=True, trans="T")
             continue
-        for group, own in enumerate(_members(groups)):
-            V = U[:, own]
-            inner = V.T @ V + np.diag(beyond[own])
-            pulls = np.linalg.solve(np.eye(len(own)) * (1 + 8 * _EPS) - bend[own, k, None] * inner, pull[own, k])
-            change[own, k] = inner @ pulls
+        for numbers, own in _of_equal_size(groups):
+            V = U.T[own]
+            inner = V @ V.transpose(0, 2, 1)
+            matrix = np.eye(own.shape[1]) * (1 + 8 * _EPS) - bend[own, k][:, :, None] * inner
+            pulls = np.linalg.solve(matrix, pull[own, k][:, :, None])
+            change[own, k] = (inner @ pulls)[:, :, 0] + beyond[own] * pull[own, k]
             if steps is not None:
-                steps[k][:, group] = solve_triangular(L, V @ pulls, lower=True, trans="T")
+                sums = (V.transpose(0, 2, 1) @ pulls)[:, :, 0]
+                steps[k][:, numbers] = solve_triangular(L, sums.T, lower=True, trans="T")
     return LeftOut(change, steps, leverage)
 
 
-def _members(groups: Array) -> list[Array]:
-    order = np.argsort(groups, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(groups[order])) + 1)
+def _of_equal_size(groups: Array) -> Iterator[tuple[Array, Array]]:
+    """Yield the numbers of the groups of one size, and their rows: an array (groups, size)."""
+    order, sizes = np.argsort(groups, kind="stable"), np.bincount(groups)
+    starts = np.cumsum(sizes) - sizes
+    for size in np.unique(sizes):
+        numbers = np.flatnonzero(sizes == size)
+        yield numbers, order[starts[numbers, None] + np.arange(size)]
 
 
 @dataclass(frozen=True)

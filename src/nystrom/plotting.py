@@ -431,6 +431,7 @@ def plot_shapley(
             steps, names = np.append(steps, sizes[order[most:]].sum()), [*names, f"{len(order) - most} others"]
         lefts = base + np.concatenate([[0.0], np.cumsum(steps)[:-1]])
         ax.barh(range(len(steps)), steps, left=lefts, color=[PALETTE[0] if step >= 0 else PALETTE[1] for step in steps])
+        ax.use_sticky_edges = False
         ax.axvline(base, color=_GREY, linestyle=":", linewidth=1.2)
         ax.axvline(base + steps.sum(), color=_INK, linestyle="--", linewidth=1.2)
         ax.set_xlabel(f"from the base value {base:.4g} to the prediction {base + steps.sum():.4g}")

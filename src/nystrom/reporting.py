@@ -20,6 +20,7 @@ from nystrom import __version__
 from nystrom.checks import RandomState, check_count, make_generator
 from nystrom.disk import replacing
 from nystrom.engine.progress import make_progress
+from nystrom.estimators.trust import has_left_out
 from nystrom.exceptions import ApproximationWarning, FewerLandmarksWarning, MissingDependencyError, silenced
 from nystrom.explanation import (
     MOST_ROWS,
@@ -91,7 +92,8 @@ def report(
     """Write one self-contained page on a fitted model: its scores against a baseline, the reasons, and where it fails.
 
     Scores, importances by original column, partial dependence of the leading columns; calibration and confusion of
-    classes, errors and the coverage of intervals of numbers; the score with fewer landmarks; rows unlike any landmark.
+    classes, errors and the coverage of intervals of numbers; the score with fewer landmarks; rows unlike those of the
+    fit.
 
     Parameters
     ----------
@@ -188,7 +190,7 @@ class _Page:
             "residuals": "" if by_class else self._residuals(),
             "coverages": [] if by_class else self._coverages(),
             "sizes": self._sizes(),
-            **self._unexplained(),
+            **self._unlike(),
         }
 
     @property
@@ -297,18 +299,9 @@ class _Page:
     def _coverages(self) -> list[tuple[str, str, str]]:
         """Return the share of targets inside intervals of several coverages, and the mean width; empty if none."""
         machine, rows, truth = self.opened.machine, array_rows(self.opened.X), self.y.reshape(len(self.y), -1)
-        if truth.shape[1] > 1:
+        if truth.shape[1] > 1 or not has_left_out(machine):
             return []
-        if hasattr(machine, "predict_interval"):
-            ends = [np.asarray(machine.predict_interval(rows, coverage=coverage)) for coverage in _COVERAGES]
-        elif hasattr(machine, "noise_") or "normalize_y" in machine.get_params():
-            from scipy.stats import norm
-
-            mean, std = machine.predict(rows, return_std=True, include_noise=True)
-            halves = [norm.ppf((1 + coverage) / 2) * std for coverage in _COVERAGES]
-            ends = [np.column_stack([mean - half, mean + half]) for half in halves]
-        else:
-            return []
+        ends = [np.asarray(machine.predict_interval(rows, coverage=coverage)) for coverage in _COVERAGES]
         inside = [np.mean((truth[:, 0] >= low) & (truth[:, 0] <= high)) for low, high in (each.T for each in ends)]
         widths = [float(np.mean(each[:, 1] - each[:, 0])) for each in ends]
         return [(f"{c:.0%}", f"{i:.1%}", f"{w:.4g}") for c, i, w in zip(_COVERAGES, inside, widths, strict=True)]
@@ -338,11 +331,11 @@ class _Page:
         name = "accuracy" if hasattr(machine, "classes_") else "R²"
         return _picture("sizes", lambda ax: plot_scores(sizes, found, name, ax=ax))
 
-    def _unexplained(self) -> dict[str, Any]:
+    def _unlike(self) -> dict[str, Any]:
         machine = self.opened.machine
-        if not machine.map_.kernel.has_coordinates:
-            return {"unexplained": None}
-        lost = np.asarray(machine.unexplained_rows(array_rows(self.opened.X)))
+        if not (has_left_out(machine) and machine.map_.kernel.has_coordinates):
+            return {"unlike": None}
+        lost = np.flatnonzero(machine.unlike(array_rows(self.opened.X)))
         shown = lost[:_LISTED]
         guess = np.asarray(machine.predict(array_rows(self.opened.X))[shown])
         cells = [
@@ -350,7 +343,7 @@ class _Page:
             for i, said in zip(shown, guess, strict=True)
         ]
         share = f"{len(lost) / len(self.y):.1%}"
-        return {"unexplained": f"{len(lost):,}", "unexplained_share": share, "unexplained_rows": cells}
+        return {"unlike": f"{len(lost):,}", "unlike_share": share, "unlike_rows": cells}
 
 
 def _verdict(found: dict[str, Any]) -> str:

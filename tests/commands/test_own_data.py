@@ -60,10 +60,13 @@ def test_a_table_becomes_a_model_and_predictions(folder: Path, capsys: pytest.Ca
     assert "KernelRidge, target 'price' (the target is numbers)" in shown
     assert run("predict", "m.nys", "new.csv", "--keep", "--out", "priced.csv") == 0
     given, priced = read_csv(folder / "new.csv"), read_csv(folder / "priced.csv")
-    assert list(priced[0]) == ["rooms", "town", "built", "price"]
+    assert list(priced[0]) == ["rooms", "town", "built", "unlike", "price"]
     assert [{key: row[key] for key in given[0]} for row in priced] == given
     model = nystrom.load("m.nys")
     np.testing.assert_array_equal([float(row["price"]) for row in priced], model.predict(folder / "new.csv"))
+    assert [row["unlike"] == "True" for row in priced] == model[1].unlike(
+        model[0].transform(folder / "new.csv")
+    ).tolist()
     capsys.readouterr()
     assert run("score", "m.nys", "houses.csv", "--json") == 0
     scores = json.loads(capsys.readouterr().out)
@@ -260,14 +263,20 @@ def test_no_rows_give_an_empty_file_that_can_be_read(folder: Path, suffix: str) 
     assert run("predict", "m", "none.csv", "--out", f"p{suffix}", *keep) == 0
     written = folder / f"p{suffix}"
     if suffix == ".csv":
-        assert written.read_text() == "rooms,town,built,kind\n"
+        assert written.read_text() == "rooms,town,built,unlike,kind\n"
     elif suffix == ".jsonl":
         assert written.read_text() == ""
     elif suffix == ".npy":
         found = np.load(written)
         assert (found.shape, found.dtype.kind) == ((0,), "U")
     else:
-        assert parquet.read_table(written).to_pydict() == {"rooms": [], "town": [], "built": [], "kind": []}
+        assert parquet.read_table(written).to_pydict() == {
+            "rooms": [],
+            "town": [],
+            "built": [],
+            "unlike": [],
+            "kind": [],
+        }
 
 
 def test_predictions_as_json_lines(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -276,8 +285,9 @@ def test_predictions_as_json_lines(folder: Path, capsys: pytest.CaptureFixture[s
     assert run("predict", "m", "new.csv", "--keep", "--json") == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     np.testing.assert_array_equal([row["price"] for row in rows], nystrom.load("m").predict(folder / "new.csv"))
-    assert [{**row, "price": None} for row in rows] == [
-        {**{name: text or None for name, text in row.items()}, "price": None} for row in read_csv(folder / "new.csv")
+    known = {"price": None, "unlike": None}
+    assert [{**row, **known} for row in rows] == [
+        {**{name: text or None for name, text in row.items()}, **known} for row in read_csv(folder / "new.csv")
     ]
     assert run("predict", "m", "new.csv", "--out", "p.jsonl", "--json") == 0
     assert json.loads(capsys.readouterr().out) == {"rows": 50, "saved": "p.jsonl"}

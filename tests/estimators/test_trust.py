@@ -11,6 +11,7 @@ from scipy import sparse
 from sklearn.pipeline import make_pipeline
 
 import nystrom
+from nystrom.conformal import leave_out
 from nystrom.estimators.trust import JACKKNIFE_ROWS, SAMPLE_ROWS, calibrate
 from nystrom.exceptions import ApproximationWarning
 from nystrom.preprocessing import TableEncoder
@@ -57,6 +58,15 @@ def test_leaving_a_group_out_is_a_fit_without_it():
     for group in (0, 5):
         expected = without(REGRESSORS["with an intercept"], groups != group)
         np.testing.assert_allclose(found[:, group], expected, rtol=0, atol=2e-6)
+
+
+def test_a_group_of_one_row_is_that_row():
+    rng = np.random.default_rng(7)
+    phi, beyond = rng.normal(size=(20, 3)), rng.uniform(0, 9, 20)
+    given = (phi, rng.normal(size=(20, 1)), np.ones((20, 1)), np.ones(20), (phi.T @ phi + np.eye(3))[None])
+    alone = leave_out(*given, np.arange(20), beyond)
+    paired = leave_out(*given, np.minimum(np.arange(20), 18), beyond)
+    np.testing.assert_allclose(paired.change[:18], alone.change[:18], rtol=1e-12)
 
 
 def test_a_weight_is_a_number_of_repetitions():
@@ -288,6 +298,16 @@ def test_rows_far_from_all_others_are_unlike_them():
     ):
         assert model.unlike(X + 6).all()
         assert model.unlike(data(2000, 7)[0]).mean() < 0.03
+
+
+def test_new_rows_of_the_same_kind_are_rarely_unlike():
+    shares = []
+    for seed in range(4):
+        X = np.random.default_rng(seed).normal(size=(2500, 6))
+        model = nystrom.KernelRidge(n_landmarks=100, random_state=0).fit(X[:500], X[:500, 0])
+        shares.append(model.unlike(X[500:]).mean())
+        assert model.unlike(X[500:600] + 6).all()
+    assert np.mean(shares) < 0.02
 
 
 @pytest.mark.parametrize("full", [False, True])

@@ -36,7 +36,11 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
         "--out", default="-", metavar="FILE", help=".csv, .jsonl, .parquet or .npy; - is CSV on standard output"
     )
     parser.add_argument("--json", action="store_true", help=JSON_HELP)
-    parser.add_argument("--keep", action="store_true", help="write the columns of DATA, too, before the predictions")
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="write the columns of DATA, too, before the predictions, and whether a row is unlike those of the fit",
+    )
     parser.add_argument(
         "--proba", action="store_true", help="write the probability of each class before the prediction"
     )
@@ -101,16 +105,20 @@ def _describe_job(args: argparse.Namespace) -> str:
     status = place.stat() if place.is_file() else None
     data = [secrets.token_hex(16)] if status is None else [str(place.resolve()), status.st_size, status.st_mtime_ns]
     model = hashlib.sha256(Path(args.model).read_bytes()).hexdigest()
-    return json.dumps([__version__, model, data, args.proba, args.std, args.interval, args.name])
+    return json.dumps([__version__, model, data, args.keep, args.proba, args.std, args.interval, args.name])
 
 
 def _predict(machine: Any, X: Any, name: str, args: argparse.Namespace) -> dict[str, Array]:
     """Return the columns that the options ask for; the prediction is the last."""
+    from nystrom.estimators.trust import has_left_out
+
+    found: dict[str, Array] = {}
+    if args.keep and has_left_out(machine):
+        (found["unlike"],) = of_rows(lambda X: (machine.unlike(X),), X)
     if args.std:
-        predicted, deviation = of_rows(lambda X: machine.predict(X, return_std=True, include_noise=True), X)
-        found = {f"{name}_std": deviation}
+        predicted, found[f"{name}_std"] = of_rows(lambda X: machine.predict(X, return_std=True, include_noise=True), X)
     else:
-        (predicted,), found = of_rows(lambda X: (machine.predict(X),), X), {}
+        (predicted,) = of_rows(lambda X: (machine.predict(X),), X)
     if args.interval is not None:
         (ends,) = of_rows(lambda X: (machine.predict_interval(X, args.interval),), X)
         names = [name] if ends.ndim == 2 else [f"{name}_{j}" for j in range(ends.shape[1])]
@@ -118,7 +126,7 @@ def _predict(machine: Any, X: Any, name: str, args: argparse.Namespace) -> dict[
         found |= dict(zip([f"{each}_{side}" for each in names for side in ("low", "high")], sides, strict=True))
     if args.proba:
         (values,) = of_rows(lambda X: (machine.predict_proba(X),), X)
-        found = {f"p_{label}": values[:, j] for j, label in enumerate(machine.classes_)}
+        found |= {f"p_{label}": values[:, j] for j, label in enumerate(machine.classes_)}
     if predicted.ndim == 1:
         found[name] = predicted
     else:

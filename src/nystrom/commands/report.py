@@ -17,7 +17,7 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
         help="write a page on a saved model: how good it is, why, and where it fails",
         description="Write one self-contained HTML page: scores beside a baseline, importances by column, dependence "
         "on the leading columns, confusion and calibration or errors and intervals, the score with fewer landmarks, "
-        "and rows unlike every landmark. Give rows that the model was not fitted to.",
+        "and rows unlike those of the fit. Give rows that the model was not fitted to.",
         epilog="example: nystrom report houses.nystrom held-out.csv --out report.html --beside boosting",
     )
     parser.add_argument("model", metavar="MODEL", help="a model file")

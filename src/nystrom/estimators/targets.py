@@ -153,7 +153,7 @@ class TargetMachine(KernelMachine):
         """Return which rows are unlike those of the fit, shape (n,): do not rely on predictions for them.
 
         A row is unlike if the variance of a Gaussian process with this kernel is larger there than at all but a
-        fraction ``rate`` of the rows of the fit, each left out. At most that fraction of new rows from the same
+        fraction ``rate`` of the rows of the fit, each left out. About that fraction of new rows from the same
         distribution is reported. ``diag`` is as in :meth:`residual`.
         """
         check_is_fitted(self)

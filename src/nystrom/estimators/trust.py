@@ -102,10 +102,10 @@ class Sample:
         """The weight of each row among the scores, and the effective number of rows."""
         times, n_groups = self.times, int(self.groups.max()) + 1
         # A penalty chosen on the same rows fits them better than new rows, by about one row.
-        rows = 1 + self.tuned
+        count = effective_count(times)
         if n_groups == len(self.groups):
-            return times, effective_count(times) / rows
-        return times / np.bincount(self.groups, times)[self.groups], n_groups / rows
+            return times, count / (1 + self.tuned)
+        return times / np.bincount(self.groups, times)[self.groups], 1 / (1 / n_groups + self.tuned / count)
 
 
 @dataclass(frozen=True)
@@ -323,6 +323,11 @@ def by_class(scores: Array) -> Array:
     return np.hstack([-scores, scores]) if scores.shape[1] == 1 else scores
 
 
+def has_left_out(machine: Any) -> bool:
+    """Return whether a machine has left-out rows, and so intervals or sets, and knows which rows are unlike them."""
+    return getattr(machine, "_held", None) is not None
+
+
 def calibrate(machine: Any, what: str) -> Any:
     """Return the scores of the left-out rows of a machine, computed on first use.
 
@@ -355,7 +360,7 @@ def _scores_of(machine: Any, sample: Sample) -> ErrorScores | ClassScores:
         basis.phi, gradient, curvature, sample.once, hessians, sample.groups, basis.beyond, with_steps=jackknife
     )
     weight, count = sample.counts
-    novelty = _novelty(machine.map_, sample.X, sample.penalty, basis.diagonal, left_out=True)
+    novelty = _novelty(machine.map_, sample.X, sample.penalty, basis.diagonal, n_rows=sample.n_rows)
     common: dict[str, Any] = {"weight": weight, "count": count, "novelty": novelty, "penalty": sample.penalty}
     if sample.codes is not None:
         return _class_scores(found + left.change, sample, sample.codes, common)
@@ -471,13 +476,25 @@ def _moments(gram: Array, mean: Array, weight: float) -> Array:
     return np.block([[gram, weight * mean[:, None]], [weight * mean[None], np.array([[weight]])]])
 
 
-def _novelty(fitted: FeatureMap, X: Matrix, penalty: float, diagonal: Array, *, left_out: bool) -> Array:
-    """Return the variance of f at rows relative to k(x, x): 1 for rows unlike any in the fit."""
-    phi = np.square(np.asarray(to_host(fitted.evaluate(X)), dtype=np.float64) @ fitted.projection)
-    unknown = np.maximum(diagonal - phi.sum(axis=1), 0.0)
+def _novelty(fitted: FeatureMap, X: Matrix, penalty: float, diagonal: Array, *, n_rows: int | None = None) -> Array:
+    """Return the variance of f at rows relative to k(x, x): 1 for rows unlike any in the fit.
+
+    With ``n_rows``, the size of the fit, X is a sample of its rows, and each is left out.
+    """
+    C = np.asarray(to_host(fitted.evaluate(X)), dtype=np.float64)
+    phi = C @ fitted.projection
+    unknown = np.maximum(diagonal - np.square(phi).sum(axis=1), 0.0)
+    if n_rows is not None:
+        # The mean of c rows without one of them is c / (c − 1) times as far from it. The bound is to have no landmark
+        # there. New rows would otherwise be less like the landmarks: 4 % of rows in six columns, not 1 %.
+        nearest = C.argmax(axis=1)
+        own, count = fitted.projection[nearest], np.bincount(nearest)[nearest] * (n_rows / len(C))
+        farther = np.divide(count, count - 1, out=np.ones_like(count), where=count > 1)
+        lost = np.square((phi * own).sum(axis=1)) / np.maximum(np.square(own).sum(axis=1), np.finfo(float).tiny)
+        unknown = np.minimum(unknown * farther**2, unknown + lost)
     if isinstance(fitted, NystromMap):
-        seen = phi @ (1 / (fitted.eigenvalues + penalty))
-        unknown = unknown + penalty * (seen / np.maximum(1 - seen, _EPS) if left_out else seen)
+        seen = np.square(phi) @ (1 / (fitted.eigenvalues + penalty))
+        unknown = unknown + penalty * (seen if n_rows is None else seen / np.maximum(1 - seen, _EPS))
     return np.asarray(np.divide(unknown, diagonal, out=np.zeros_like(unknown), where=diagonal > 0))
 
 
@@ -487,6 +504,6 @@ def is_unlike(fitted: FeatureMap, known: ErrorScores | ClassScores, rate: float)
 
     def function(block: Block) -> Array:
         diagonal = np.asarray(to_host(fitted.kernel.diag(block.X, start=block.start)), dtype=np.float64)
-        return _novelty(fitted, block.X, known.penalty, diagonal, left_out=False) > most
+        return _novelty(fitted, block.X, known.penalty, diagonal) > most
 
     return function
