@@ -366,7 +366,10 @@ def _stages(job: _Job, measured: Calibration, read_bandwidth: float | None, netw
 
     sample_bytes = job.n_sample * job.row_bytes
     moments = one_pass("moments", *measured.moments, float(job.p * 8), 0.0)
-    before = [Stage("cluster the sample", 0, 0.0, 0.0, measured.clustering * job.n_sample / sample_size(job.m)), moments]
+    before = [
+        Stage("cluster the sample", 0, 0.0, 0.0, measured.clustering * job.n_sample / sample_size(job.m)),
+        moments,
+    ]
     if job.workers:
         before.insert(0, Stage("sample", 1, data, sample_bytes, reading + overhead))
     elif job.in_order:

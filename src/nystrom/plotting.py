@@ -419,8 +419,7 @@ def plot_shapley(
     -------
     matplotlib Axes
     """
-    ax = _axes(ax)
-    sizes = np.abs(values).mean(axis=0) if row is None else values[row]
+    ax, sizes = _axes(ax), np.abs(values).mean(axis=0) if row is None else values[row]
     order = np.argsort(-np.abs(sizes), kind="stable")
     steps, names = sizes[order[:most]], [_short(columns[j]) for j in order[:most]]
     if row is None:
@@ -430,8 +429,8 @@ def plot_shapley(
         if len(order) > most:
             steps, names = np.append(steps, sizes[order[most:]].sum()), [*names, f"{len(order) - most} others"]
         lefts = base + np.concatenate([[0.0], np.cumsum(steps)[:-1]])
-        ax.barh(range(len(steps)), steps, left=lefts, color=[PALETTE[0] if step >= 0 else PALETTE[1] for step in steps])
         ax.use_sticky_edges = False
+        ax.barh(range(len(steps)), steps, left=lefts, color=[PALETTE[int(step < 0)] for step in steps])
         ax.axvline(base, color=_GREY, linestyle=":", linewidth=1.2)
         ax.axvline(base + steps.sum(), color=_INK, linestyle="--", linewidth=1.2)
         ax.set_xlabel(f"from the base value {base:.4g} to the prediction {base + steps.sum():.4g}")

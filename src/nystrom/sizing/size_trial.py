@@ -154,7 +154,8 @@ class SizeSample:
         self._unit = float(np.sqrt(diagonal.max() / top)) if top > 0 else 1.0
         order = np.argsort(self._closeness(pool, first), kind="stable") if sampled else np.arange(len(pool.numbers))
         within = _SQUARABLE[0] < float(diagonal.max()) < _SQUARABLE[1]
-        self.dtype = np.dtype(np.float32 if least >= _FLOAT32_TOLERANCE and sampled and within else np.float64)
+        low = least >= _FLOAT32_TOLERANCE and sampled and within
+        self.dtype: np.dtype[np.floating] = np.dtype(np.float32 if low else np.float64)
         share = None if pool.share is None else pool.share / pool.chance
         drawn = draw_two_each(order, share, size, rng)
         self.whole = HeldSample(pool, drawn, self.kernel, self.n_rows, self.dtype, passes.engine)

@@ -266,7 +266,7 @@ class Judge:
             parts.append(_Part(system, values, held, self._alphas(kernel, X, learn)))
             about.append((Z, X[:_GRADIENT_ROWS], learn.weight[:_GRADIENT_ROWS]))
         solved, number = _solve(parts, _FIRST if like is None else like.regularisation, search)
-        fits = [Fitted(kernel, Z, one.coefficients, *some) for one, (Z, *some) in zip(solved, about, strict=True)]
+        fits = [Fitted(kernel, Z, one.coefficients, rows, w) for one, (Z, rows, w) in zip(solved, about, strict=True)]
         judged = HeldOutLosses.join([one.judged for one in solved], self._times)
         return Outcome(judged.losses, judged.wrong, judged.weight, judged.times, fits, number)
 
