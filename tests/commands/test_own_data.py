@@ -244,9 +244,7 @@ def test_inspect_shows_what_is_in_a_file(folder: Path, capsys: pytest.CaptureFix
 def test_a_table_larger_than_the_memory_allowed_is_spooled(
     target: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nystrom.commands import fit
-
-    monkeypatch.setattr(fit, "_HELD_BYTES", 1000)
+    monkeypatch.setattr("nystrom.engine.memory.HELD_BYTES", 1000)
     words = ["--target", target, "--n-landmarks", "30"]
     assert run("fit", "houses.csv", *words, "--out", "spooled") == 0
     monkeypatch.undo()
