@@ -473,8 +473,7 @@ def plot_swarm(
             shade = {"c": np.argsort(np.argsort(data[:, j])), "cmap": "viridis"}
         drawn = ax.scatter(column, heights, s=6, linewidths=0, **shade)
         if known and place == 0:
-            bar = ax.figure.colorbar(drawn, ax=ax, ticks=[])
-            bar.set_label("value of the column, low to high")
+            ax.figure.colorbar(drawn, ax=ax, ticks=[], label="value of the column, low to high")
     ax.set_yticks(range(len(order)), [_short(columns[j]) for j in order])
     ax.set_xlabel("Shapley value")
     ax.invert_yaxis()
