@@ -23,6 +23,8 @@ from benchmarks.measure import Result
 from nystrom import KernelRidge
 
 BUSY = (0, 2, 4)
+# Seconds for the rounds of one size: after these no other round begins.
+PATIENCE = 20.0
 # Rows, columns, landmarks, and the parameters that are searched.
 SIZES: list[tuple[int, int, int, dict[str, Any]]] = [
     (1_000, 10, 100, {}),
@@ -32,6 +34,9 @@ SIZES: list[tuple[int, int, int, dict[str, Any]]] = [
     (50_000, 20, 1_000, {}),
     (100_000, 10, 300, {}),
 ]
+
+
+Peer = Callable[[int], dict[str, Any]]
 
 
 def busy(repeat: int) -> Iterator[Result]:
@@ -45,7 +50,7 @@ def busy(repeat: int) -> Iterator[Result]:
             beside = f"beside {n_busy} busy processes" if n_busy else "idle"
             for i, (n, p, m, search) in enumerate(SIZES):
                 with _spinning(n_busy):
-                    rounds = [{name: peer(i) for name, peer in peers.items()} for _ in range(repeat)]
+                    rounds = _rounds(peers, i, repeat)
                 kind = f"search of {', '.join(search)}" if search else "fit"
                 for what, case in (("fit", kind), ("predict", "prediction")):
                     for name in peers:
@@ -59,6 +64,14 @@ def busy(repeat: int) -> Iterator[Result]:
                             processor=min(run["processor"] for run in runs),
                             times=tuple(run["seconds"] for run in runs),
                         )
+
+
+def _rounds(peers: dict[str, Peer], size: int, repeat: int) -> list[dict[str, dict[str, Any]]]:
+    """Return the times of each peer per round: at most ``repeat`` rounds, and at least one."""
+    start, rounds = time.perf_counter(), []
+    while not rounds or (len(rounds) < repeat and time.perf_counter() - start < PATIENCE):
+        rounds.append({name: peer(size) for name, peer in peers.items()})
+    return rounds
 
 
 @contextmanager
@@ -75,7 +88,7 @@ def _spinning(count: int) -> Iterator[None]:
 
 
 @contextmanager
-def _peer(settings: dict[str, str]) -> Iterator[Callable[[int], dict[str, Any]]]:
+def _peer(settings: dict[str, str]) -> Iterator[Peer]:
     """Start a process with these settings; yield a function that makes it run the size of a given index."""
     unset = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
     child = subprocess.Popen(
