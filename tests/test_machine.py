@@ -1,10 +1,13 @@
 """The cores and the memory of a container, from the files of its control groups."""
 
 import math
+import threading
 
+import numpy as np
 import pytest
 
-from nystrom import machine
+from nystrom import KernelRidge, Nystroem, machine, open_rows
+from nystrom.exceptions import MemoryBudgetError
 from nystrom.machine import available_cores, container_cores, container_free_memory, container_memory, machine_memory
 
 
@@ -98,3 +101,21 @@ def test_systems_without_these_calls_degrade(tmp_path, monkeypatch):
     assert available_cores() >= 1
     assert machine_memory() is None
     assert machine.free_memory() is None
+
+
+def test_a_fit_takes_the_threads_and_the_memory_of_the_container(tmp_path, monkeypatch):
+    files = {"sys/fs/cgroup/cpu.max": "100000 100000", "sys/fs/cgroup/memory.max": "1000000000"}
+    monkeypatch.setattr(machine, "_SYSTEM", tree(tmp_path, "0::/\n", files))
+    for setting in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        monkeypatch.delenv(setting, raising=False)
+    threads = set()
+
+    def kernel(A, B):
+        threads.add(threading.get_ident())
+        return A @ B.T
+
+    X = np.random.default_rng(0).normal(size=(9_000, 2))
+    Nystroem(kernel, n_components=2, n_landmarks=5, random_state=0).fit(open_rows(X, block_rows=500))
+    assert len(threads) == 1
+    with pytest.raises(MemoryBudgetError, match="this machine has 1GB"):
+        KernelRidge(n_landmarks=8_000, solver="factor").fit(X, X[:, 0])
