@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import TypeVar
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
@@ -43,12 +42,6 @@ _JITTER = 1e-10
 # Mean losses that differ by less than this fraction, or by less than this fraction of the target's variance, are ties.
 _TIE, _NOTHING = 1e-3, 1e-9
 _TINY = float(np.finfo(np.float64).tiny)
-T = TypeVar("T")
-
-
-def first_third(parts: Sequence[T]) -> Sequence[T]:
-    """Return the first third of some parts, at least one: enough to choose a regularisation, or a rough width."""
-    return parts[: -(-len(parts) // 3)]
 
 
 def is_lower(one: float, other: float) -> bool:
@@ -211,10 +204,10 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Outcome(HeldOutLosses):
-    """Held-out losses; the function fitted without each part, and the index of the regularisation of all."""
+    """Held-out losses; for each part the fitted function and the index of its regularisation."""
 
     fits: Sequence[Fitted] = ()
-    regularisation: int = _FIRST
+    regularisations: Sequence[int] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,35 +248,38 @@ class Judge:
     ) -> Outcome:
         """Return the outcome of a kernel in a metric for each part (None: the plain metric).
 
-        The search for a regularisation starts from that of ``like``; without a search this one is used.
+        The search for regularisations starts from those of ``like``; without a search these are used.
         """
-        parts, about = [], []
+        found = []
         for i in range(len(self.splits)):
             learn, held, X, new = self._rows(i, self.learn_rows, roots)
             Z = X[: self.n_landmarks]
-            values = np.asarray(kernel(new, Z), dtype=np.float64)
+            # A candidate judged on fewer parts has fewer.
+            start = _FIRST if like is None else like.regularisations[i % len(like.regularisations)]
+            alphas = self._alphas(kernel, X, learn)
             system = _system(kernel, X, Z, learn, self.fit_intercept)
-            parts.append(_Part(system, values, held, self._alphas(kernel, X, learn)))
-            about.append((Z, X[:_GRADIENT_ROWS], learn.weight[:_GRADIENT_ROWS]))
-        solved, number = _solve(parts, _FIRST if like is None else like.regularisation, search)
-        fits = [Fitted(kernel, Z, one.coefficients, rows, w) for one, (Z, rows, w) in zip(solved, about, strict=True)]
-        judged = HeldOutLosses.join([one.judged for one in solved], self._times)
-        return Outcome(judged.losses, judged.wrong, judged.weight, judged.times, fits, number)
+            values = np.asarray(kernel(new, Z), dtype=np.float64)
+            solved = _solve(system, values, held, alphas, start, search)
+            some = slice(0, _GRADIENT_ROWS)
+            found.append((solved, Fitted(kernel, Z, solved.coefficients, X[some], learn.weight[some])))
+        judged = HeldOutLosses.join([solved.judged for solved, _ in found])
+        fits, numbers = [fit for _, fit in found], [solved.number for solved, _ in found]
+        return Outcome(judged.losses, judged.wrong, judged.weight, self._times, fits, numbers)
 
     def with_landmarks(
         self, sizes: Sequence[int], kernel: Kernel, roots: Sequence[Array] | None, *, like: Outcome
     ) -> list[HeldOutLosses]:
         """Return the held-out losses of fits to up to 3,000 rows, for each number of landmarks."""
-        parts: list[list[_Part]] = [[] for _ in sizes]
+        found: list[list[HeldOutLosses]] = [[] for _ in sizes]
         for i in range(len(self.splits)):
             learn, held, X, new = self._rows(i, MOST_LEARNED, roots)
-            Z = X[: max(sizes)]
+            Z, alphas = X[: max(sizes)], self._alphas(kernel, X, learn)
             values = np.asarray(kernel(new, Z), dtype=np.float64)
             normal = _NormalEquations.of(kernel, X, Z, learn, self.fit_intercept)
-            for part, m in zip(parts, sizes, strict=True):
-                part.append(_Part(normal.system(m), values[:, :m], held, self._alphas(kernel, X, learn)))
-        solved = [_solve(part, like.regularisation)[0] for part in parts]
-        return [HeldOutLosses.join([one.judged for one in each], self._times) for each in solved]
+            for judged, m in zip(found, sizes, strict=True):
+                solved = _solve(normal.system(m), values[:, :m], held, alphas, like.regularisations[i])
+                judged.append(solved.judged)
+        return [HeldOutLosses.join(judged, self._times) for judged in found]
 
     def _rows(self, split: int, most: int, roots: Sequence[Array] | None) -> tuple[Sample, Sample, Matrix, Matrix]:
         """Return the part to learn from and the held-out part, and the rows of both in the metric."""
@@ -318,50 +314,35 @@ def cut(sample: Sample, rng: np.random.Generator) -> list[tuple[Array, Array]]:
 
 @dataclass(frozen=True)
 class _Solved:
-    """The losses of a fit, and its coefficients."""
+    """A fit for one of the regularisations, and its losses."""
 
     judged: HeldOutLosses
     coefficients: Array
+    number: int
 
 
 # From a regularisation to coefficients (m, t) and intercepts (t,).
 _System = Callable[[float], tuple[Array, Array]]
 
 
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """A system to solve without a held-out part, the kernel values of that part, and regularisations."""
-
-    system: _System
-    values: Array
-    held: Sample
-    alphas: Array
-
-
-def _solve(parts: Sequence[_Part], start: int, search: bool = True) -> tuple[list[_Solved], int]:
-    """Return the fits for the regularisation with the least loss on a third of the parts, and its number.
-
-    On a tie, it is the largest.
-    """
+def _solve(system: _System, values: Array, held: Sample, alphas: Array, start: int, search: bool = True) -> _Solved:
+    """Return the fit for the regularisation with the least held-out loss; on a tie, the largest."""
 
     @cache
-    def at(part: _Part, number: int) -> _Solved:
-        coefficients, intercept = part.system(float(part.alphas[number]))
-        return _Solved(_judge(part.values @ coefficients + intercept, part.held), coefficients)
+    def at(i: int) -> _Solved:
+        coefficients, intercept = system(float(alphas[i]))
+        return _Solved(_judge(values @ coefficients + intercept, held), coefficients, i)
 
-    def loss(number: int) -> float:
-        return float(np.mean([at(part, number).judged.mean for part in first_third(parts)]))
-
-    last = min(len(part.alphas) for part in parts) - 1
+    last = len(alphas) - 1
     best = min(start, last)
     while search:
-        step = min((best, min(best + 1, last), max(best - 1, 0)), key=loss)
+        step = min((best, min(best + 1, last), max(best - 1, 0)), key=lambda i: at(i).judged.mean)
         if step == best:
             break
         best = step
-    while search and best < last and not is_lower(loss(best), loss(best + 1)):
+    while search and best < last and not is_lower(at(best).judged.mean, at(best + 1).judged.mean):
         best += 1
-    return [at(part, best) for part in parts], best
+    return at(best)
 
 
 def _system(kernel: Kernel, X: Matrix, Z: Matrix, part: Sample, fit_intercept: bool) -> _System:

@@ -27,7 +27,6 @@ from nystrom.tuning.judge import (
     Sample,
     cut,
     draw_sample,
-    first_third,
     is_lower,
 )
 from nystrom.types import Array, issparse
@@ -263,7 +262,7 @@ class _Search:
                 most = min(space.n_landmarks or _MOST_LANDMARKS, _MOST_LANDMARKS)
                 self.fine = replace(self.judge, n_landmarks=most)
             elif landmarks >= _COARSE_ROWS:
-                self.judge = replace(self.judge, splits=first_third(splits), learn_rows=_COARSE_ROWS)
+                self.judge = replace(self.judge, splits=splits[: -(-len(splits) // 3)], learn_rows=_COARSE_ROWS)
         self.free = space.any_width or space.kernels[0].needs_moments
         self.losses: dict[str, Array] = {}
         self.plain: list[Candidate] = []
