@@ -407,8 +407,7 @@ def plot_shapley(
 
     Parameters
     ----------
-    values : array of shape (n, columns)
-    base : float
+    values, base : array of shape (n, columns), float
     columns : sequence of str
     row : int, optional
     most : int
