@@ -153,4 +153,6 @@ def _is_shown(value: Any) -> bool:
 def _cell(value: Any) -> str:
     if not _is_shown(value):
         return ""
+    if isinstance(value, float) and abs(value) >= 1e6:
+        return f"{value:.4g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
