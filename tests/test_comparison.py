@@ -230,7 +230,10 @@ def test_a_target_that_never_changes_is_named():
         compare(np.random.default_rng(0).normal(size=(60, 2)), np.full(60, 1.0))
 
 
-def test_after_its_time_no_fit_begins_and_the_reason_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_after_its_time_no_fit_begins_and_the_reason_says_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nystrom.engine.progress._LEAST_SECONDS", 0.0)
     X = np.random.default_rng(0).normal(size=(300, 2))
     found = compare(X, X[:, 0] ** 2, max_time=1e-9, verbose=1)
     assert [row.is_default for row in found.rows] == [True, False]

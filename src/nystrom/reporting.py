@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 from nystrom import __version__
 from nystrom.checks import RandomState, check_count, make_generator
 from nystrom.disk import replacing
-from nystrom.engine.progress import make_progress
+from nystrom.engine.progress import format_numbers, make_progress
 from nystrom.estimators.trust import has_left_out
 from nystrom.exceptions import ApproximationWarning, FewerLandmarksWarning, MissingDependencyError, silenced
 from nystrom.explanation import (
@@ -208,7 +208,7 @@ class _Page:
         machine = self.opened.machine
         facts = [
             ("machine", type(machine).__name__),
-            ("kernel", _rounded(machine.kernel_)),
+            ("kernel", format_numbers(repr(machine.kernel_))),
             ("landmarks", f"{machine.landmarks_.shape[0]:,}"),
         ]
         if hasattr(machine, "certificate_"):
@@ -378,7 +378,7 @@ def _held_out(score: dict[str, Any] | None) -> str:
     name = score["name"].replace("R2", "R²")
     return (
         f"When it was fitted, {score['rows']:,} rows were held out from a first fit: {name} {score['value']:.3f} (95 % "
-        f"interval {score['low']:.3f} to {score['high']:.3f}), baseline {score['baseline']:.3f}."
+        f"interval {score['low']:.3f} to {score['high']:.3f}), baseline {score['baseline']:z.3f}."
     )
 
 
@@ -420,8 +420,3 @@ def _picture(name: str, draw: Callable[[Any], Any], height: float = 2.8) -> str:
 def _plain(value: Any) -> str:
     values = np.ravel(value)
     return ", ".join(f"{each:.5g}" if values.dtype.kind == "f" else str(each) for each in values)
-
-
-def _rounded(kernel: Any) -> str:
-    gamma = getattr(kernel, "gamma", None)
-    return repr(kernel) if not isinstance(gamma, float) else repr(kernel).replace(repr(gamma), f"{gamma:.4g}")

@@ -46,7 +46,10 @@ def test_nothing_is_shown_unless_asked(verbose: int, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("verbose", [1, True, 3])
-def test_lines_go_to_standard_error_when_it_is_no_terminal(verbose: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_go_to_standard_error_when_it_is_no_terminal(
+    verbose: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nystrom.engine.progress._LEAST_SECONDS", 0.0)
     progress = make_progress(verbose)
     assert isinstance(progress, LineProgress)
     LocalEngine(2, progress).fold(as_blocks(np.ones((1300, 2))), lambda block: Sums(1), label="sketch")
@@ -78,6 +81,29 @@ def test_a_fast_pass_writes_one_line() -> None:
     stream, clock = io.StringIO(), Clock()
     run_pass(LineProgress(stream, clock=clock), clock, seconds_a_block=0.1)
     assert stream.getvalue() == "sketch: 1,000 of 1,000 rows, 1k rows/s, done in 1.0 s\n"
+
+
+def test_a_pass_of_an_instant_is_shown_only_if_it_fails() -> None:
+    stream, clock = io.StringIO(), Clock()
+    progress = LineProgress(stream, clock=clock)
+    run_pass(progress, clock, seconds_a_block=0.001)
+    assert stream.getvalue() == ""
+    progress.start("sketch", total=100)
+    progress.stop()
+    assert stream.getvalue() == "sketch: 0 of 100 rows, - rows/s, stopped early in 0.00 s\n"
+
+
+@pytest.mark.parametrize(("least", "shown"), [(0.0, True), (1e9, False)])
+def test_the_bar_of_an_instant_is_cleared(least: float, shown: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    console = pytest.importorskip("rich.console")
+    monkeypatch.setattr("nystrom.engine.progress._LEAST_SECONDS", least)
+    stream = io.StringIO()
+    progress = BarProgress(console.Console(file=stream, force_terminal=True, width=120))
+    progress.start("sketch", total=10)
+    progress.advance(10)
+    progress.stop()
+    # The last control sequences of a cleared bar go up a line and erase it.
+    assert stream.getvalue().endswith("\x1b[1A\x1b[2K") != shown
 
 
 def test_a_slow_pass_writes_at_most_one_line_every_few_seconds() -> None:

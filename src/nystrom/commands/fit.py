@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shlex
 import shutil
 import sys
@@ -37,6 +36,8 @@ from nystrom.commands.options import (
     parse_setting,
     parse_share,
 )
+from nystrom.commands.terminal import format_shares
+from nystrom.engine.progress import format_numbers
 from nystrom.exceptions import FewerLandmarksWarning, silenced
 from nystrom.rows.arrow import release_arrow
 from nystrom.scoring import make_scores
@@ -438,11 +439,6 @@ def _column_lines(columns: list[dict[str, Any]]) -> list[str]:
     return [", ".join(f"{count:,} × {kind}" for kind, count in kinds.most_common()), *lines]
 
 
-def _rounded(text: str) -> str:
-    """Return a text with its numbers rounded to four digits."""
-    return re.sub(r"\d+\.\d{5,}(?:e[+-]?\d+)?", lambda found: f"{float(found[0]):.4g}", text)
-
-
 def _print_summary(fitted: dict[str, Any]) -> None:
     from nystrom.commands import trial
 
@@ -454,12 +450,12 @@ def _print_summary(fitted: dict[str, Any]) -> None:
     target = f", target {fitted['target']!r}" if fitted["target"] is not None else ""
     print(f"model    {fitted['model']}{target} ({fitted['why']})")
     factor = f", rank {fitted['rank']}, trace error {fitted['trace_error']:.3g}" if "rank" in fitted else ""
-    print(f"fit      {fitted['landmarks']} landmarks{factor}, {_rounded(fitted['kernel'])}, {fitted['seconds']:.1f} s")
+    kernel = format_numbers(fitted["kernel"])
+    print(f"fit      {fitted['landmarks']} landmarks{factor}, {kernel}, {fitted['seconds']:.1f} s")
     if fitted["score"] is not None:
         _print_block("score", trial.lines(fitted["score"]))
     if "leading" in fitted:
-        shares = ", ".join(f"{name} {share:.0%}" for name, share in fitted["leading"].items())
-        print(f"leading  {shares} (shares in what moves the predictions)")
+        print(f"leading  {format_shares(fitted['leading'])} (shares in what moves the predictions)")
     print(f"saved    {fitted['saved']} ({fitted['file_bytes'] / 1e6:.2f} MB)")
     if fitted["score"] is not None:
         page = f"nystrom report {shlex.quote(fitted['saved'])} DATA shows why, on rows with a known target"

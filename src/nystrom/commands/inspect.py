@@ -9,6 +9,8 @@ from typing import Any
 from nystrom.commands.data_in import split_model
 from nystrom.commands.data_out import print_json
 from nystrom.commands.options import Subparsers
+from nystrom.commands.terminal import format_shares
+from nystrom.engine.progress import format_numbers
 
 _MOST_LEADING = 8
 
@@ -39,8 +41,9 @@ def run(args: argparse.Namespace) -> int:
             for column in value:
                 print(f"  {column['name']}: {column['kind']}" + (f" ({column['note']})" if column["note"] else ""))
         elif key == "leading":
-            shown = ", ".join(f"{name} {share:.0%}" for name, share in list(value.items())[:_MOST_LEADING])
-            print(f"{'leading':<14} {shown}")
+            print(f"{'leading':<14} {format_shares(dict(list(value.items())[:_MOST_LEADING]))}")
+        elif key == "kernel":
+            print(f"{key:<14} {format_numbers(value)}")
         elif key == "parameters":
             print("parameters that differ from the defaults")
             for name, setting in value.items():
@@ -80,7 +83,7 @@ def describe(path: str) -> dict[str, Any]:
         score = machine.held_out_
         found["held out"] = (
             f"{score['name'].replace('R2', 'R²')} {score['value']:.3f} ({score['low']:.3f} to {score['high']:.3f}) on "
-            f"{score['rows']:,} rows, baseline {score['baseline']:.3f}"
+            f"{score['rows']:,} rows, baseline {score['baseline']:z.3f}"
         )
     leading = leading_columns(model)
     if leading:

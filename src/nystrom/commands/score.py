@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 
 from nystrom.commands.data_in import labelled_chunks, open_source, split_model
 from nystrom.commands.data_out import print_json
@@ -51,7 +52,12 @@ def run(args: argparse.Namespace) -> int:
         if classes:
             print()
             cells = (
-                [label, f"{c['rows']:,}", f"{c['recall']:.3f}", f"{c['precision']:.3f}"] for label, c in classes.items()
+                [label, f"{c['rows']:,}", _share(c["recall"]), _share(c["precision"])] for label, c in classes.items()
             )
             print_table(["class", "rows", "recall", "precision"], cells)
     return 0
+
+
+def _share(value: float) -> str:
+    # A class that is never predicted has no precision, and one without rows no recall.
+    return "-" if math.isnan(value) else f"{value:.3f}"

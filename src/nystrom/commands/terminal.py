@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from nystrom.engine.progress import print_rich_table
 
@@ -53,3 +53,15 @@ def format_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title
 
     lines = [line(columns), "  ".join("-" * width for width in widths), *map(line, cells)]
     return "\n".join([title, "", *lines] if title else lines)
+
+
+def format_shares(shares: Mapping[str, float]) -> str:
+    """Return names with their shares as per cents, except those that round to none.
+
+    Examples
+    --------
+    >>> from nystrom.commands.terminal import format_shares
+    >>> format_shares({"area": 0.7, "town": 0.298, "floor": 0.002})
+    'area 70%, town 30%'
+    """
+    return ", ".join(f"{name} {share:.0%}" for name, share in shares.items() if share >= 0.005) or "no column"

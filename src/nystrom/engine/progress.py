@@ -93,6 +93,8 @@ def stage(name: str) -> Iterator[None]:
 
 
 _SECONDS_BETWEEN_LINES = 5.0
+# A pass outside of a stage that ends sooner is not shown.
+_LEAST_SECONDS = 0.1
 
 
 def make_progress(verbose: bool | int) -> Progress:
@@ -131,6 +133,8 @@ def make_progress(verbose: bool | int) -> Progress:
 
 class LineProgress:
     """Write plain lines: at most one every few seconds, and one at the end of each stage.
+
+    A pass outside of a stage has a line at its end if it took 0.1 seconds or more.
 
     Parameters
     ----------
@@ -190,6 +194,8 @@ class LineProgress:
         if self._stage is not None and self._done >= self._total:
             return
         elapsed = self._clock() - self._began
+        if self._stage is None and self._done >= self._total and elapsed < _LEAST_SECONDS:
+            return
         outcome = "done" if self._done >= self._total else "stopped early"
         self._write(f"{self._counts()}, {self._rate(elapsed)}, {outcome} in {format_seconds(elapsed)}")
 
@@ -246,6 +252,8 @@ class BarProgress:
     def stop(self) -> None:
         # The bar of a stage stays until the stage ends.
         if self._bar is not None and _STAGE.get() is None:
+            if self._done >= self._total and time.monotonic() - self._began < _LEAST_SECONDS:
+                self._bar.live.transient = True  # clear it from the terminal
             self._bar.stop()
             self._bar = None
 
@@ -334,3 +342,15 @@ def format_seconds(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def format_numbers(text: str) -> str:
+    """Return a text with its long decimal fractions rounded to four digits.
+
+    Examples
+    --------
+    >>> from nystrom.engine.progress import format_numbers
+    >>> format_numbers("Gaussian(gamma=0.0012969551264435364)")
+    'Gaussian(gamma=0.001297)'
+    """
+    return re.sub(r"\d+\.\d{5,}(?:e[+-]?\d+)?", lambda found: f"{float(found[0]):.4g}", text)
