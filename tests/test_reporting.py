@@ -15,6 +15,7 @@ from nystrom import reporting
 from nystrom.commands import main as cli
 from nystrom.exceptions import MissingDependencyError
 from nystrom.explanation import dependence_of, open_model, parts_of
+from nystrom.plotting import new_figure
 from nystrom.preprocessing import TableEncoder
 
 pytest.importorskip("jinja2")
@@ -79,14 +80,37 @@ def test_numbers(tmp_path):
     page = Page(path)
     score = model.score(table[200:])
     assert f"R² is {score:.3f} on 200 rows" in page.text
-    at = page.cells.index("this model")
-    assert page.cells[at + 1] == f"{score:.4f}"
-    assert page.cells[page.cells.index("baseline") + 1] == "0.0000"
-    for name in ("this machine, refitted", "boosting, refitted"):
-        assert 0.5 < float(page.cells[page.cells.index(name) + 1]) < 1
+    assert page.cells[:5] == ["", "this model", "baseline", "this model, refitted", "boosting, refitted"]
+    at = page.cells.index("R²")
+    assert page.cells[at + 1 : at + 3] == [f"{score:.4f}", "0.0000"]
+    assert all(0.5 < float(cell) < 1 for cell in page.cells[at + 3 : at + 5])
     shown = {"Which columns matter", "What predictions miss", "Whether intervals cover"}
     assert shown | {"Whether more landmarks would help"} <= set(heads(path))
     assert "Which classes are confused" not in heads(path)
+
+
+def test_probabilities_have_one_axis_in_all_pictures():
+    table = make_table(classes=True)
+    opened = open_model(
+        fitted(table, nystrom.KernelRidgeClassifier(n_landmarks=60)), table, rng=np.random.default_rng(0)
+    )
+    for span in opened.spans:
+        found = dependence_of(opened, span, 20, 50, np.random.default_rng(0))
+        _, (ax,) = new_figure(4, 3)
+        reporting._draw_dependence(found, True, ax)
+        at_side = found.grid.dtype.kind != "U"
+        assert (ax.get_ylabel() if at_side else ax.get_xlabel()) == "probability of low"
+        assert len(ax.lines) == 50 + 1  # single rows and their mean
+        assert (ax.get_ylim() if at_side else ax.get_xlim()) == (-0.03, 1.03)
+
+
+def test_sizes_close_to_the_largest_are_left_out(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(reporting, "plot_scores", lambda sizes, *told, ax: drawn.append(sizes))
+    table = make_table()
+    model = fitted(table, nystrom.KernelRidge(alpha=1.0, n_landmarks=120))
+    nystrom.report(model, table, out=tmp_path / "page.html")
+    assert drawn == [[25, 50, 120]]
 
 
 @pytest.mark.parametrize("kind", [nystrom.KernelLogisticRegression, nystrom.KernelRidgeClassifier])
@@ -189,7 +213,7 @@ def test_cycles_of_a_date_are_drawn_one_by_one(tmp_path):
     frame = pd.DataFrame({"leaves": times.strftime("%d.%m.%Y %H:%M"), "load": rush})
     model = make_pipeline(TableEncoder(target="load"), nystrom.KernelRidge(n_landmarks=300, random_state=0)).fit(frame)
     page = nystrom.report(model, frame, out=tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "load, predicted from 1 columns" in page
+    assert "load, predicted from 1 column<" in page
     for part in ("leaves, hour", "leaves, weekday", "leaves, month", "leaves, trend"):
         assert part in page
     opened = open_model(model, frame, rng=np.random.default_rng(0))

@@ -360,7 +360,7 @@ def plot_dependence(dependence: Any, *, lines: bool = True, most: int = 50, ax: 
     ----------
     dependence : Dependence
     lines : bool
-        Whether to draw single rows behind the mean, where there is one output.
+        Whether to draw single rows behind the mean, where there is one output: lines, or points for categories.
     most : int
         Single rows shown at most.
     ax : matplotlib Axes, optional
@@ -374,6 +374,8 @@ def plot_dependence(dependence: Any, *, lines: bool = True, most: int = 50, ax: 
     column, said = _short(dependence.column), outputs[0] if len(outputs) == 1 else "mean share of each class"
     if dependence.grid.dtype.kind == "U":
         at = np.arange(len(dependence.grid))
+        if lines and len(outputs) == 1:
+            ax.plot(dependence.lines[:most, :, 0].T, at, ".", color=_PALE, markersize=4)
         for k, name in enumerate(outputs):
             colour = _class_colour(k, len(outputs))
             ax.plot(values[:, k], at, MARKERS[k % len(MARKERS)], color=colour, label=name)

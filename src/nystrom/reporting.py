@@ -137,7 +137,8 @@ def report(
     most = min(check_count(max_rows, "max_rows", least=20), fitting)
     opened = open_model(model, X, y, with_target=True, max_rows=most, rng=rng)
     target = getattr(model.steps[0][1], "target", None) if hasattr(model, "steps") else None
-    title = f"{target}, predicted from {len(opened.spans)} columns" if target else ""
+    count = len(opened.spans)
+    title = f"{target}, predicted from {count} column{'s' * (count != 1)}" if target else ""
     page = _Page(opened, rng, make_progress(verbose), title)
     environment = jinja.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(Path(__file__).with_name("report.html").read_text(encoding="utf-8"))
@@ -227,11 +228,12 @@ class _Page:
         lines = [("this model", found), ("baseline", self._baseline())]
         if beside:
             lines += self._in_folds()
+        # One row per score: on a phone, the first columns are this model and the baseline.
         cells = [
-            [label, *(_SHOWN[name][1].format(values[name]) if name in values else "–" for name in named)]
-            for label, values in lines
+            [label, *(form.format(values[name]) if name in values else "–" for _, values in lines)]
+            for name, (label, form) in ((name, _SHOWN[name]) for name in named)
         ]
-        return {"head": [_SHOWN[name][0] for name in named], "rows": cells}
+        return {"head": [label for label, _ in lines], "rows": cells}
 
     def _baseline(self) -> dict[str, Any]:
         """Return the scores of always predicting the mean, or the most frequent class, of these rows."""
@@ -257,7 +259,7 @@ class _Page:
         lines = []
         # OpenMP threads wait for each other: on busy cores, boosting with two threads took 30 times as long.
         with self._stage("folds", 2 * len(y)) as advance, threadpool_limits(1, "openmp"):
-            for label, estimator in (("this machine, refitted", machine), ("boosting, refitted", boosting)):
+            for label, estimator in (("this model, refitted", machine), ("boosting, refitted", boosting)):
                 scores = make_scores(machine)
                 for train, test in folds.split(X, y):
                     with silenced(FewerLandmarksWarning), silenced(ApproximationWarning):
@@ -269,7 +271,7 @@ class _Page:
 
     def _reasons(self) -> dict[str, Any]:
         """Return importances by original column, and the dependence on the leading ones."""
-        opened, repeats = self.opened, 3
+        opened, repeats, probable = self.opened, 3, hasattr(self.opened.machine, "predict_proba")
         with self._stage("importances", repeats * len(opened.X) * len(opened.spans)) as advance:
             importance = importance_of(opened, repeats, self.rng, advance)
         shown = min(20, len(opened.spans))
@@ -279,7 +281,7 @@ class _Page:
         with self._stage("dependence", len(opened.X) * len(parts)) as advance:
             for j, part in enumerate(parts):
                 found = dependence_of(opened, part, 20, 200, self.rng)
-                pictures.append(_picture(f"dependence{j}", partial(_draw_dependence, found)))
+                pictures.append(_picture(f"dependence{j}", partial(_draw_dependence, found, probable)))
                 advance(len(opened.X))
         metric = importance.metric
         shares = (
@@ -311,7 +313,8 @@ class _Page:
         machine, n = self.opened.machine, min(_REFIT_ROWS, len(self.y))
         test, train = np.split(self.rng.permutation(len(self.y))[:n], [int(_HELD_OUT * n)])
         most = min(len(train) // 2, machine.landmarks_.shape[0])
-        sizes = [size for size in _REFIT_SIZES if size < most] + [most]
+        # Leave out a size close to the largest one: it says little, and their labels would overlap.
+        sizes = [size for size in _REFIT_SIZES if 1.5 * size <= most] + [most]
         if len(sizes) < 2 or not (machine.map_.kernel.has_coordinates and isinstance(machine.landmarks, str)):
             return ""
         # Use the fitted kernel: do not search its width or metric again.
@@ -377,8 +380,8 @@ def _held_out(score: dict[str, Any] | None) -> str:
         return ""
     name = score["name"].replace("R2", "R²")
     return (
-        f"When it was fitted, {score['rows']:,} rows were held out from a first fit: {name} {score['value']:.3f} (95 % "
-        f"interval {score['low']:.3f} to {score['high']:.3f}), baseline {score['baseline']:z.3f}."
+        f"When it was fitted, {score['rows']:,} rows were held out from a first fit: {name} {score['value']:.3f} "
+        f"(95\u00a0% interval {score['low']:.3f} to {score['high']:.3f}), baseline {score['baseline']:z.3f}."
     )
 
 
@@ -406,8 +409,15 @@ def _percent(value: float) -> str:
     return "–" if np.isnan(value) else f"{value:.1%}"
 
 
-def _draw_dependence(found: Dependence, ax: Any) -> None:
+def _draw_dependence(found: Dependence, probable: bool, ax: Any) -> None:
+    """Draw a dependence; probabilities have the same axis in all pictures, so that small effects look small."""
     plot_dependence(found, ax=ax)
+    if not probable:
+        return
+    axis, limit = (ax.xaxis, ax.set_xlim) if found.grid.dtype.kind == "U" else (ax.yaxis, ax.set_ylim)
+    single = f"probability of {axis.get_label_text()}"
+    axis.set_label_text(single if len(found.outputs) == 1 else "mean probability of each class")
+    limit(-0.03, 1.03)
 
 
 def _picture(name: str, draw: Callable[[Any], Any], height: float = 2.8) -> str:
