@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 import nystrom
+from nystrom.rows import as_blocks
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
+cloudpickle = pytest.importorskip("cloudpickle")
 dd = pytest.importorskip("dask.dataframe")
 distributed = pytest.importorskip("distributed")
 engine_dask = pytest.importorskip("nystrom.engine.dask")
@@ -51,8 +53,9 @@ def test_a_frame_is_fitted_scored_predicted_and_written(client, folder: Path, tm
     assert model.score(frame[COLUMNS], frame["y"]) == pytest.approx(local.score(table[COLUMNS], table["y"]), abs=1e-3)
     lazy = model.predict(frame[COLUMNS])
     assert hasattr(lazy, "compute")
+    assert len(cloudpickle.dumps(lazy.dask)) < model.projection_.nbytes  # the landmarks, no m × m matrix
     expected = model.predict(table[COLUMNS])
-    np.testing.assert_allclose(lazy.compute(), expected, rtol=1e-10)
+    np.testing.assert_array_equal(lazy.compute(), expected)
     for _ in range(2):  # the second takes the place of the first
         written = model.predict(frame[COLUMNS], out=tmp_path / "predicted.parquet")
         np.testing.assert_allclose(written.whole()[:, 0], expected, rtol=1e-10)
@@ -61,21 +64,55 @@ def test_a_frame_is_fitted_scored_predicted_and_written(client, folder: Path, tm
         model.predict(frame[COLUMNS], out=tmp_path / "predicted.npy")
 
 
-def test_large_partitions_are_split_for_a_fit(client, folder: Path) -> None:
-    rows = engine_dask.collection_rows(dd.read_parquet(folder)[COLUMNS])
-    assert rows.block_rows >= 30_000
-    split = engine_dask.split_partitions(rows)
-    assert split.block_rows <= 8192
-    assert split.shape == rows.shape
-    np.testing.assert_array_equal(split.take(np.array([3, 29_999, 35_000])), rows.take(np.array([3, 29_999, 35_000])))
+def test_partitions_become_the_blocks_of_memory_for_a_fit(client, folder: Path) -> None:
+    frame, table = dd.read_parquet(folder), pd.read_parquet(folder)
+    for pieces in (frame, dd.from_pandas(table, npartitions=13)):
+        rows = engine_dask.collection_rows(pieces[COLUMNS])
+        usual = engine_dask.in_usual_blocks(rows)
+        assert rows.block_rows != usual.block_rows == as_blocks(table[COLUMNS]).block_rows
+        chosen = np.array([3, 29_999, 35_000])
+        np.testing.assert_array_equal(usual.take(chosen), rows.take(chosen))
+        remote, local = machine().fit(pieces[COLUMNS], pieces["y"]), machine().fit(table[COLUMNS], table["y"])
+        np.testing.assert_array_equal(remote.landmark_coef_, local.landmark_coef_)
 
 
-def test_a_path_is_read_by_the_workers(client, folder: Path) -> None:
-    rows = nystrom.open_rows(folder, columns=COLUMNS, target="y")
-    table = pd.read_parquet(folder)
-    model = machine(engine="dask").fit(rows)
-    assert model.score(table[COLUMNS], table["y"]) > 0.99
-    assert engine_dask.ship_rows(rows).block_rows <= 8192
+def test_empty_partitions_are_no_blocks(client, folder: Path) -> None:
+    frame, table = dd.read_parquet(folder), pd.read_parquet(folder)[:30_000]
+    few = frame.map_partitions(lambda part: part if len(part) > 20_000 else part[:0])
+    remote, local = machine().fit(few[COLUMNS], few["y"]), machine().fit(table[COLUMNS], table["y"])
+    np.testing.assert_array_equal(remote.landmark_coef_, local.landmark_coef_)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "target"), [(nystrom.KernelRidge, "y"), (nystrom.KernelRidgeClassifier, "class")]
+)
+def test_a_path_is_read_by_the_workers(client, folder: Path, tmp_path: Path, estimator, target: str) -> None:
+    table = pd.read_parquet(folder)[[*COLUMNS, "y"]]
+    table["class"] = (table["y"] > 0).astype(int)
+    table = table[[*COLUMNS, target]]
+    (tmp_path / "parts").mkdir()
+    for i, part in enumerate((table[:30_000], table[30_000:])):
+        part.to_parquet(tmp_path / "parts" / f"{i}.parquet", index=False, row_group_size=7_000)
+    table.to_parquet(tmp_path / "one.parquet", index=False)
+    local = estimator(n_landmarks=60, random_state=0).fit(table[COLUMNS], table[target])
+    expected = local.predict(table[COLUMNS])
+    for path in (tmp_path / "parts", tmp_path / "one.parquet"):
+        model = estimator(n_landmarks=60, random_state=0, engine="dask").fit(str(path), target)
+        np.testing.assert_array_equal(model.landmark_coef_, local.landmark_coef_)
+        lazy = model.predict(path)
+        assert hasattr(lazy, "compute")
+        np.testing.assert_array_equal(lazy.compute(), expected)
+        written = model.predict(path, out=tmp_path / "predicted.parquet")
+        np.testing.assert_array_equal(written.whole()[:, 0], expected)
+        assert model.score(path, target) == local.score(table[COLUMNS], table[target])
+
+
+def test_rows_of_files_keep_their_blocks(client, folder: Path) -> None:
+    rows = nystrom.open_rows(folder, columns=COLUMNS, target="y", block_rows=3_000)
+    shipped = engine_dask.ship_rows(rows)
+    assert (shipped.block_rows, shipped.n_blocks) == (3_000, rows.n_blocks)
+    remote, local = machine(engine="dask").fit(rows), machine().fit(rows)
+    np.testing.assert_array_equal(remote.landmark_coef_, local.landmark_coef_)
 
 
 def test_classes_of_a_frame_are_scored(client, folder: Path) -> None:

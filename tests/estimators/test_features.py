@@ -269,10 +269,27 @@ def test_one_landmark_by_leverage_is_found(digits):
     assert Nystroem(n_components=1, n_landmarks=1, landmarks="leverage", random_state=0).fit(rows).n_components_ == 1
 
 
-@pytest.mark.parametrize("machine", [Nystroem, KernelRidge, KernelRidgeClassifier, KernelKMeans])
-def test_a_path_in_the_place_of_rows_names_open_rows(machine):
-    with pytest.raises(ValueError, match=r"open it first, with nystrom.open_rows\('big.parquet'\)"):
-        machine().fit("big.parquet")
+def test_a_path_in_the_place_of_rows_is_opened(tmp_path):
+    table = np.random.default_rng(0).normal(size=(300, 4))
+    np.savetxt(tmp_path / "t.csv", table, delimiter=",", header="a,y,b,c", comments="")
+    path = tmp_path / "t.csv"
+    for machine, y in ((KernelRidge, table[:, 1]), (KernelRidgeClassifier, table[:, 1] > 0)):
+        if machine is KernelRidgeClassifier:
+            np.savetxt(path, np.c_[table[:, 0], y, table[:, 2:]], delimiter=",", header="a,y,b,c", comments="")
+        named = machine(n_landmarks=20, random_state=0).fit(str(path), "y")
+        rows = open_rows(path, target="y")
+        given = machine(n_landmarks=20, random_state=0).fit(rows)
+        np.testing.assert_array_equal(named.landmark_coef_, given.landmark_coef_)
+        np.testing.assert_array_equal(named.predict(path), given.predict(rows))  # the target is left out
+        assert named.score(path, "y") == given.score(rows)
+    features = Nystroem(n_landmarks=20, random_state=0).fit_transform(path)
+    np.testing.assert_array_equal(features, Nystroem(n_landmarks=20, random_state=0).fit_transform(open_rows(path)))
+    with pytest.raises(ValueError, match="requires y"):
+        KernelRidge().fit(path)
+    with pytest.raises(ValueError, match="'price'"):
+        KernelRidge().fit(path, "price")
+    with pytest.raises(FileNotFoundError, match=r"big\.parquet"):
+        KernelKMeans().fit("big.parquet")
 
 
 def test_opened_rows_print_what_they_are(tmp_path):

@@ -56,7 +56,7 @@ register_reader(is_dask_collection, _collection_rows)
 def place_rows(rows: RowBlocks, engine: object, *, fit: bool = False) -> RowBlocks:
     """Return the rows where ``engine`` reads them; "dask" sends rows in this process to the cluster.
 
-    For a fit, large partitions of a Dask dataframe become several blocks.
+    For a fit, the partitions of a Dask dataframe become the blocks that its rows have in memory.
     """
     named = isinstance(engine, str) and engine.partition(":")[0] in ENGINES
     if engine not in _NAMES and not named:
@@ -77,7 +77,7 @@ def place_rows(rows: RowBlocks, engine: object, *, fit: bool = False) -> RowBloc
     from nystrom.engine import dask
 
     placed = dask.ship_rows(rows)
-    return dask.split_partitions(placed) if fit else placed
+    return dask.in_usual_blocks(placed) if fit and placed is rows else placed
 
 
 def _sent(rows: RowBlocks, engine: str) -> RowBlocks:

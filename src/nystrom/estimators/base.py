@@ -50,6 +50,7 @@ from nystrom.landmarks import LandmarksLike, make_selector
 from nystrom.nystroem.factor import FACTORS, NystromMap, extend
 from nystrom.rows import Block, RowBlocks, as_blocks, require_finite
 from nystrom.rows.device import DeviceRows, SentRows
+from nystrom.rows.files import open_rows
 from nystrom.rows.objects import object_rows
 from nystrom.solvers.landmark_cg import UnfactoredMap
 from nystrom.tuning.search import MOST_LANDMARKS
@@ -210,6 +211,12 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
         check_choice(self.factor, "factor", FACTORS)
         parse_memory(self.max_device_memory, "max_device_memory")
 
+    @property
+    def _columns(self) -> list[str] | None:
+        """The columns of the fit that are read from a file, by name; None for all that it has."""
+        names = vars(self).get("feature_names_in_")
+        return None if names is None else list(names)
+
     def _check_X(self, X: RowsLike, *, reset: bool) -> RowBlocks:
         """Return the rows of X, checked for shape, dtype and columns; finiteness is checked in the pass."""
         if reset:
@@ -217,6 +224,7 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
         elif "map_" not in vars(self):
             check_is_fitted(self)  # says so in scikit-learn's words
         kernel = self._kernel() if reset else self.map_.kernel
+        X, _ = opened(X, columns=None if reset else self._columns)
         numbers = type(X) is np.ndarray and X.ndim == 2 and X.dtype.kind in "fiub"
         # After a fit to series of different lengths, a list of series of one length is not a matrix.
         if isinstance(X, (list, tuple)) and kernel.of_objects:
@@ -556,6 +564,13 @@ def _shown(kernel: Kernel, points: Matrix) -> Matrix:
     for i, value in enumerate(kernel.objects(points)):
         found[i, 0] = value
     return found
+
+
+def opened(X: RowsLike, y: TargetLike = None, columns: list[str] | None = None) -> tuple[RowsLike, TargetLike]:
+    """Return the rows of a path, which hold the target y (such as the name of a column); anything else unchanged."""
+    if not isinstance(X, (str, os.PathLike)):
+        return X, y
+    return open_rows(X, target=y, columns=columns), None
 
 
 def _check_like_fit(machine: KernelMachine, rows: RowBlocks, *, from_file: bool) -> None:

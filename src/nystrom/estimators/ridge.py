@@ -22,7 +22,7 @@ from nystrom.engine.memory import (
     room_for_values,
 )
 from nystrom.engine.progress import stage
-from nystrom.estimators.base import extended
+from nystrom.estimators.base import extended, opened
 from nystrom.estimators.parameters import Options, ScikitKernel, TargetParameters, set_parameters
 from nystrom.estimators.pipeline import FitRequest, MapFit, fit_map
 from nystrom.estimators.targets import (
@@ -489,6 +489,7 @@ class KernelRidge(KernelRegressor):
         Ridge.of(self).check_incremental()
         if not hasattr(self, "map_"):
             return self.fit(X, y, sample_weight)
+        X, y = opened(X, y, self._columns)
         checked = check_target(self._check_X(X, reset=False), y, sample_weight, numeric=True, owner=self)
         t, known = 1 if checked.y is None or checked.y.ndim == 1 else checked.y.shape[1], self.landmark_coef_.shape[1]
         if checked.y is not None and t != known:

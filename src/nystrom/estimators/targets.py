@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from nystrom.checks import check_seconds, check_share, check_tolerance
 from nystrom.devices import beside, fetch, is_foreign_array, to_host
 from nystrom.engine import is_dask_collection
-from nystrom.estimators.base import KernelMachine
+from nystrom.estimators.base import KernelMachine, opened
 from nystrom.estimators.parameters import (
     SharedParameters,
     chooses_kernel,
@@ -32,10 +32,12 @@ from nystrom.estimators.trust import TILE_ROWS, Draw, Held, calibrate, is_unlike
 from nystrom.kernels import InMetric, Kernel, make_kernel
 from nystrom.landmarks import make_selector
 from nystrom.linalg import small_product
+from nystrom.nystroem.factor import FeatureMap
 from nystrom.rows import Block, RowBlocks
 from nystrom.rows.draw import gather_target, gather_weight
 from nystrom.rows.validation import Checked, check_target, require_numbers
 from nystrom.solvers.exact import KernelProduct
+from nystrom.solvers.landmark_cg import UnfactoredMap
 from nystrom.solvers.ridge import fit_operations
 from nystrom.tuning.bandwidth import check_searchable
 from nystrom.tuning.judge import Reach
@@ -166,7 +168,10 @@ class TargetMachine(KernelMachine):
     def _raw_predict(self, X: RowsLike, link: Link | None = None, *, out: OutPath = None) -> Emitted:
         """Return the fitted functions at the rows of X, shape (n, t), transformed by ``link`` if given: one pass."""
         rows = self._check_X(X, reset=False)
-        fitted, coefficients, intercept = self.map_, self.landmark_coef_, self.intercept_
+        fitted: FeatureMap = self.map_
+        coefficients, intercept = self.landmark_coef_, self.intercept_
+        if rows.on_cluster:  # sends the landmarks without the m × m matrices of the map
+            fitted = UnfactoredMap(fitted.landmarks, fitted.kernel)
         training, product = vars(self).get("training_rows_"), None
         if training is not None:
             # Every row of the fit is a landmark.
@@ -243,6 +248,7 @@ def numbers_to_fit(
     machine: TargetMachine, X: RowsLike, y: TargetLike, sample_weight: TargetLike = None, groups: TargetLike = None
 ) -> tuple[Checked, Draw]:
     """Return the rows of a fit with a numeric target and weights, all checked, and those to leave out afterwards."""
+    X, y = opened(X, y)
     rows = machine._check_X(X, reset=True)
     checked = check_target(rows, y, sample_weight, numeric=True, owner=machine)
     draw = Draw.of(rows, groups, coordinates=machine._kernel().has_coordinates)
@@ -262,6 +268,7 @@ def _fitted_root(machine: TargetMachine) -> Array:
 
 def _judged(machine: TargetMachine, X: RowsLike, y: TargetLike, weight: TargetLike) -> tuple[Any, Any]:
     """Return the target and weights for a score: those given, or those in the rows X."""
+    X, y = opened(X, y, machine._columns)
     if isinstance(X, RowBlocks) and X.has_weight and weight is None:
         weight = gather_weight(X, machine._engine(X))
     if y is not None:
@@ -354,10 +361,10 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, TargetMachine):
 
     def score(self, X: RowsLike, y: TargetLike = None, sample_weight: TargetLike = None) -> float:
         """Return R² of the predictions; y may be None if the rows contain it."""
-        for values, name in ((y, "y"), (sample_weight, "sample_weight")):
+        truth, weight = _judged(self, X, y, sample_weight)
+        for values, name in ((truth, "y"), (weight, "sample_weight")):
             if values is not None:
                 require_numbers(values, name, "a score needs numbers. Convert them.")
-        truth, weight = _judged(self, X, y, sample_weight)
         return float(r2_score(here(truth), here(self.predict(X)), sample_weight=here(weight)))
 
 
@@ -474,6 +481,7 @@ def classes_to_fit(
     machine: KernelClassifier, X: RowsLike, y: TargetLike, sample_weight: TargetLike, groups: TargetLike
 ) -> tuple[ClassTarget, Draw]:
     """Return the rows of a fit with the class number and weight of each, checked, and those to leave out afterwards."""
+    X, y = opened(X, y)
     rows = machine._check_X(X, reset=True)
     checked = check_target(rows, y, sample_weight, numeric=False, multi_output=False, owner=machine)
     found, weight = checked.y, checked.weight

@@ -48,8 +48,8 @@ from nystrom.engine.dask.rows import (
     DaskRows,
     collection_rows,
     held_rows,
+    in_usual_blocks,
     ship_rows,
-    split_partitions,
     write_parquet,
 )
 from nystrom.engine.local import LocalEngine, merge_two
@@ -309,4 +309,4 @@ def _tree(graph: Graph, leaves: Sequence[Key], label: str, token: str) -> Key:
     return merger.result()
 
 
-__all__ = ["DaskEngine", "DaskRows", "collection_rows", "ship_rows", "split_partitions", "write_parquet"]
+__all__ = ["DaskEngine", "DaskRows", "collection_rows", "in_usual_blocks", "ship_rows", "write_parquet"]

@@ -19,7 +19,7 @@ from numpy.typing import DTypeLike
 
 from nystrom.engine.dask.cluster import Graph, Pending, fetch, make_token, slug, submit
 from nystrom.rows.arrow import ArrowRows
-from nystrom.rows.base import MAX_BLOCK_ROWS, Block, RowBlocks, TargetedRows, blocks_to_join, default_block_rows
+from nystrom.rows.base import Block, RowBlocks, TargetedRows, blocks_to_join, default_block_rows
 from nystrom.rows.files import open_rows
 from nystrom.rows.sparse import canonical, join_arrays, stack_rows
 from nystrom.rows.validation import column_names, require_number_columns
@@ -176,7 +176,7 @@ class DaskRows(RowBlocks):
             # Dask may partition a file differently for one column than for several.
             values = _with_known_lengths(values)
             if values.shape[0] == self.shape[0]:
-                return values.rechunk(chunks)
+                return values.rechunk(chunks, method="tasks")
         raise ValueError(
             f"{name} has {values.shape[0]} rows but {self.name} has {self.shape[0]}: each row needs its {name}."
         )
@@ -186,13 +186,18 @@ class DaskRows(RowBlocks):
         if group == 1 or self.is_sparse:
             return self
         wide = tuple(sum(self.lengths[i : i + group]) for i in range(0, len(self.lengths), group))
-        X = self._with_lengths().rechunk({0: wide})
+        return self.in_chunks(wide)
+
+    def in_chunks(self, lengths: tuple[int, ...]) -> DaskRows:
+        """Return the same rows in chunks of these lengths."""
+
+        def cut(values: Collection) -> Collection:
+            # Not by "p2p", whose state on the workers does not survive that every pass makes the chunks again.
+            return None if values is None else values.rechunk({0: lengths}, method="tasks")
+
+        X = cut(self._with_lengths())
         rows = DaskRows(
-            hold_chunks(X) if self.held else X,
-            None if self.y is None else self.y.rechunk({0: wide}),
-            None if self.weight is None else self.weight.rechunk({0: wide}),
-            name=self.name,
-            held=self.held,
+            hold_chunks(X) if self.held else X, cut(self.y), cut(self.weight), name=self.name, held=self.held
         )
         rows.feature_names, rows.frame = self.feature_names, self.frame
         return rows
@@ -285,28 +290,27 @@ def collection_rows(X: Collection, *, name: str = "X") -> DaskRows:
     return rows
 
 
-def split_partitions(rows: DaskRows) -> DaskRows:
-    """Return the rows of a Dask dataframe in blocks of the usual size: a partition may be a gigabyte.
+def in_usual_blocks(rows: DaskRows, block_rows: int | None = None) -> DaskRows:
+    """Return the rows of a Dask dataframe in the blocks that they have in memory: partitions may be large or tiny.
 
     Chunks of arrays stay as they are, since the user has chosen them.
     """
-    if rows.frame is None or rows.block_rows <= 2 * MAX_BLOCK_ROWS:
+    if rows.frame is None:
         return rows
     n, p = rows.shape
-    size = default_block_rows(p * rows.dtype.itemsize, n)
-    chunks = tuple(min(size, whole - start) for whole in rows.lengths for start in range(0, whole, size))
-    found = DaskRows(rows._with_lengths().rechunk({0: chunks}), name=rows.name)
-    found.feature_names, found.frame = rows.feature_names, rows.frame
-    return found
+    size = block_rows or default_block_rows(p * rows.dtype.itemsize, n)
+    chunks = tuple(min(size, n - start) for start in range(0, n, size))
+    return rows if chunks == rows.lengths else rows.in_chunks(chunks)
 
 
 def _parquet_rows(rows: ArrowRows) -> DaskRows:
-    """Return rows of Parquet files that the workers read directly, each a part of them."""
+    """Return rows of Parquet files that the workers read directly, each a part of them, in the same blocks."""
     import dask.dataframe as dd
 
     names = [*rows.features, *([rows.target_name] if rows.target_name else [])]
     frame = dd.read_parquet([str(path) for path in rows.table.paths], columns=names, split_row_groups=True)
-    found = split_partitions(collection_rows(frame[rows.features].astype(rows.dtype), name=rows.name))
+    found = collection_rows(frame[rows.features].astype(rows.dtype), name=rows.name)
+    found = in_usual_blocks(found, rows.block_rows)
     if rows.target_name is None:
         return found
     beside = found.with_target(frame[rows.target_name])
