@@ -1,6 +1,7 @@
 """Costs and gains of a cluster.
 
     python benchmarks/cluster.py speedup   # 1 against 2 single-thread workers, interleaved, best of each
+    python benchmarks/cluster.py parquet   # this process with one thread against 2 workers, from a file
     python benchmarks/cluster.py overhead  # scheduling cost per block
     python benchmarks/cluster.py client    # growth of the client's memory on a lazy array
     python benchmarks/cluster.py plan      # predicted against measured, runs over two orders of magnitude of n
@@ -15,16 +16,18 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
 
 import dask.array as da
 import numpy as np
+import pandas as pd
 import psutil
 from distributed import Client, LocalCluster
 
-from nystrom import Nystroem
+from nystrom import KernelRidge, Nystroem
 from nystrom.engine import Sums
 from nystrom.engine.dask import DaskEngine, collection_rows
 from nystrom.planning import calibrate, plan
@@ -62,6 +65,26 @@ def speedup(arguments: argparse.Namespace) -> None:
             best[n_workers] = min(seconds, best.get(n_workers, np.inf))
             print(f"{n_workers} worker(s): {seconds:.1f} s, load {os.getloadavg()[0]:.1f}", flush=True)
     print(f"best: {best[1]:.1f} s and {best[2]:.1f} s, ratio {best[2] / best[1]:.2f}")
+
+
+def parquet(arguments: argparse.Namespace) -> None:
+    """Time the same fit of a Parquet file in this process and on two workers, in turn, after one uncounted round."""
+    n, p = arguments.rows, arguments.columns
+    with tempfile.TemporaryDirectory() as folder, start_cluster(2) as cluster, Client(cluster):
+        path = Path(folder) / "rows.parquet"
+        table = pd.DataFrame(make_chunk(np.arange(n), p)).rename(columns="x{}".format)
+        table.assign(y=np.sin(table["x0"]) + table["x1"]).to_parquet(path, index=False, row_group_size=50_000)
+        best: dict[str, float] = {}
+        for turn in range(arguments.repeats + 1):
+            for engine in ("local", "dask"):
+                model = KernelRidge(n_landmarks=arguments.landmarks, engine=engine, n_jobs=1, random_state=0)
+                began = time.perf_counter()
+                model.fit(path, "y")
+                seconds = time.perf_counter() - began
+                best[engine] = min(seconds, best.get(engine, np.inf)) if turn else np.inf
+                print(f"{engine}: {seconds:.1f} s, load {os.getloadavg()[0]:.1f}", flush=True)
+    here, there = best["local"], best["dask"]
+    print(f"best: {here:.1f} s here and {there:.1f} s on two workers, ratio {there / here:.2f}")
 
 
 def overhead(arguments: argparse.Namespace) -> None:
@@ -144,14 +167,21 @@ def check_plan(arguments: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["speedup", "overhead", "client", "plan", "fit"])
+    parser.add_argument("what", choices=["speedup", "parquet", "overhead", "client", "plan", "fit"])
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--columns", type=int, default=50)
     parser.add_argument("--landmarks", type=int, default=300)
     parser.add_argument("--gigabytes", type=float, default=10.0)
     parser.add_argument("--repeats", type=int, default=2)
     arguments = parser.parse_args()
-    run = {"speedup": speedup, "overhead": overhead, "client": client_memory, "plan": check_plan, "fit": one_fit}
+    run = {
+        "speedup": speedup,
+        "parquet": parquet,
+        "overhead": overhead,
+        "client": client_memory,
+        "plan": check_plan,
+        "fit": one_fit,
+    }
     run[arguments.what](arguments)
 
 
