@@ -39,7 +39,7 @@ SETTINGS = {"n_landmarks": 120, "random_state": 0}
         KernelRidge(alpha=1.0, kernel="auto", metric="auto"),
         KernelSVR("auto", metric="full"),
         # Weights of 1e3 beside 1e-4, which one check gives, take more than its 1,000 passes to 1e-12.
-        KernelLogisticRegression(1.0, metric="diagonal", tol=1e-10),
+        KernelLogisticRegression([0.1, 1.0], kernel="auto", metric="diagonal", tol=1e-10),
     ]
 )
 def test_scikit_learn_accepts_a_learned_metric(estimator, check):

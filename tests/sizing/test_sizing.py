@@ -112,3 +112,11 @@ def test_other_words_for_the_number_of_landmarks_are_refused():
     X, y = waves(50, 1.0)
     with pytest.raises(ValueError, match="n_landmarks must be one of"):
         KernelRidge(alpha=1.0, n_landmarks="many").fit(X, y)
+
+
+@pytest.mark.parametrize("n_landmarks", ["auto", None])
+def test_landmarks_given_by_number_are_those_rows_of_any_number_of_rows(n_landmarks):
+    X = np.random.default_rng(3).normal(size=(21_000, 3))
+    numbers = np.array([20_500, 7, 19_999, 12])
+    model = KernelRidge(1.0, n_landmarks=n_landmarks, landmarks=numbers, random_state=0).fit(X, X[:, 0])
+    np.testing.assert_array_equal(model.landmarks_, X[numbers])

@@ -10,7 +10,7 @@ import numpy as np
 from nystrom.engine.passes import Passes
 from nystrom.kernels import Kernel
 from nystrom.landmarks.auto import Auto, AutoAgain
-from nystrom.landmarks.base import Landmarks, Selector
+from nystrom.landmarks.base import GIVEN, Landmarks, Selector
 from nystrom.landmarks.clustered import sample_size
 from nystrom.linalg import psd_eigh, whiten
 from nystrom.nystroem.factor import landmark_kernel, prepare
@@ -94,7 +94,7 @@ def grow(
         tried.append(Trial(landmarks, look(landmarks)))
         wanted = following(tried)
         # Fewer landmarks than asked for, and no more than before: there are no other distinct rows.
-        exhausted = before >= len(landmarks) < size or size >= passes.rows.shape[0]
+        exhausted = before >= len(landmarks) < size or size >= passes.rows.shape[0] or isinstance(selector, GIVEN)
         if wanted is None or exhausted or size >= most:
             return tried, wanted is None or exhausted
         size = min(wanted, most)
@@ -103,7 +103,7 @@ def grow(
 def _choose(passes: Passes, selector: Selector, size: int, kernel: Kernel, rng: np.random.Generator) -> Landmarks:
     """Select landmarks; selectors that read all rows choose from a sample if there are many."""
     rows, pool = passes.rows, sample_size(size)
-    if isinstance(selector, Auto) or rows.shape[0] <= 2 * pool:
+    if isinstance(selector, (Auto, *GIVEN)) or rows.shape[0] <= 2 * pool:
         return selector.select(passes, size, kernel, rng, announce=False)
     numbers = draw_rows(rows.shape[0], pool, None, rng)[0]
     sample = array_rows(gather(passes, numbers), name=rows.name)
