@@ -28,6 +28,19 @@ def test_citation_and_changelog_name_this_version():
     assert re.search(r"^## (\S+)", changelog, re.MULTILINE).group(1) == nystrom.__version__
 
 
+def test_the_conda_recipe_has_this_version_and_these_dependencies():
+    recipe = (ROOT / "conda" / "recipe.yaml").read_text(encoding="utf-8")
+    assert re.search(r'^  version: "(.+)"$', recipe, re.MULTILINE).group(1) == nystrom.__version__
+
+    def listed(key):
+        (block,) = re.findall(rf"^  {key}:\n((?:    - .+\n)+)", recipe, re.MULTILINE)
+        return {entry.replace(" ", "") for entry in re.findall(r"- (.+)", block)}
+
+    project = PROJECT["project"]
+    assert listed("run") == {*project["dependencies"], f"python{project['requires-python']}"}
+    assert set(PROJECT["build-system"]["requires"]) <= listed("host")
+
+
 def test_an_import_needs_four_packages():
     assert names(PROJECT["project"]["dependencies"]) == {"numpy", "scipy", "scikit-learn", "threadpoolctl"}
 

@@ -1,12 +1,16 @@
 """The core runs where POSIX calls are missing, as on Windows. Paths and line endings of other systems are read too."""
 
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from nystrom import KernelRidge, open_rows
+
+ROOT = Path(__file__).parents[2]
 
 # What Windows lacks. /proc and /sys are refused as if they were not there.
 WITHOUT_POSIX = """
@@ -78,3 +82,21 @@ def test_lines_may_end_as_on_windows_and_folders_may_have_any_name(ending, folde
     model = KernelRidge(0.1, gamma=0.1).fit(rows)
     model.save(path.with_name("m.nystrom"))
     assert path.with_name("m.nystrom").exists()
+
+
+# Compilers that are told another processor; the libraries to link its programs are not needed to ask.
+@pytest.mark.parametrize(
+    ("compiler", "options", "sentence"),
+    [
+        ("c++", ["-DCMAKE_CXX_FLAGS=-m32"], "The loops need a 64-bit system"),
+        ("clang++", ["-DCMAKE_CXX_COMPILER_TARGET=s390x-linux-gnu"], "The loops need a little-endian system"),
+    ],
+)
+def test_other_sizes_and_byte_orders_are_refused_by_the_build(compiler, options, sentence, tmp_path):
+    if not (sys.platform == "linux" and shutil.which("cmake") and shutil.which(compiler)):
+        pytest.skip(f"needs Linux, cmake and {compiler}")
+    command = ["cmake", "-S", str(ROOT), "-B", str(tmp_path), f"-DCMAKE_CXX_COMPILER={compiler}", *options]
+    asked = [*command, "-DCMAKE_TRY_COMPILE_TARGET_TYPE=STATIC_LIBRARY"]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    assert sentence in done.stderr, done.stderr
