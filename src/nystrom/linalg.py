@@ -55,7 +55,9 @@ def gram(F: Array) -> Array:
     out = np.empty((k, k), dtype=F.dtype)
     for start in range(0, k, _PANEL):
         own = slice(start, min(start + _PANEL, k))
-        out[own, own.start :] = F[:, own].T @ F[:, own.start :]
+        # A product of a matrix with itself: NumPy then makes one triangle and copies it, so the block is symmetric.
+        out[own, own] = F[:, own].T @ F[:, own]
+        out[own, own.stop :] = F[:, own].T @ F[:, own.stop :]
         out[own.stop :, own] = out[own, own.stop :].T
     return out
 

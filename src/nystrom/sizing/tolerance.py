@@ -10,7 +10,7 @@ import numpy as np
 from nystrom.devices import to_host
 from nystrom.engine.passes import Passes
 from nystrom.errors.measure import measure_error
-from nystrom.errors.trace import ErrorEstimate, certify, resolution
+from nystrom.errors.trace import ErrorEstimate, certify, ratio_of, resolution
 from nystrom.kernels import Kernel
 from nystrom.landmarks.auto import Auto
 from nystrom.landmarks.base import GIVEN, Landmarks, Selector, resolve
@@ -72,8 +72,10 @@ class Sized:
         else:
             L = fitted.features(gather(passes, sample.numbers))
             return self.sample.error_of(to_host(L), norm, self.error.confidence)
-        # The same sums in another order differ by rounding.
-        rounding = resolution(rows.dtype)
+        # The same sums in another order differ by rounding: of kernel values, which the projection magnifies.
+        diagonal = ratio_of(fitted.statistics.trace, fitted.statistics.count)
+        magnified = float(np.linalg.norm(to_host(fitted.projection)) * np.sqrt(diagonal))
+        rounding = resolution(rows.dtype) + float(np.finfo(rows.dtype).eps) * magnified
         return replace(found, low=max(found.low - rounding, 0.0), high=found.high + rounding)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -139,7 +140,7 @@ def fit_on_landmarks(
         scores = None
     else:
         tried, scores, start = _search(problem, judge, alphas, max_iter)
-        chosen = float(tried[int(np.argmin(scores))])
+        chosen = float(tried[_first_best(scores)])
     if early_stopping:
         smooth = _EARLY_SHARE * problem.target.weight * judge.diagonal
         solution, _ = problem.solve(chosen, watch=judge.has_stalled, smooth=smooth, tol=tol, max_iter=max_iter)
@@ -168,15 +169,21 @@ def _search(
             alpha = float(downwards[len(tried)])
         else:
             alpha = largest * _AUTO_FACTOR ** len(tried)
-            stalled = len(scores) - 1 - int(np.argmin(scores)) >= _PATIENCE if scores else False
+            stalled = len(scores) - 1 - _first_best(scores) >= _PATIENCE if scores else False
             if stalled or alpha < lowest:
                 break
         solution, start = problem.solve(alpha, start=start, tol=_SEARCH_TOL, max_iter=max_iter)
         tried.append(alpha)
         scores.append(judge.score(solution.coefficients, solution.intercept))
-        if scores[-1] == min(scores):
+        if _first_best(scores) == len(scores) - 1:
             best = start
     return np.asarray(tried), np.asarray(scores), best
+
+
+def _first_best(scores: Sequence[float] | Array) -> int:
+    """Return the number of the best score; of scores that the tolerance of the search cannot tell apart, the first."""
+    # The score is quadratic in the error of the coefficients.
+    return int(np.argmax(np.asarray(scores) <= np.min(scores) * (1 + _SEARCH_TOL**2)))
 
 
 def _hold_out(
