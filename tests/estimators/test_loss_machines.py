@@ -368,6 +368,19 @@ def test_C_is_chosen_on_many_landmarks_as_on_few(monkeypatch):
     assert expected.C_scores_[taken] <= 1.005 * expected.C_scores_.min()
 
 
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("C", ["auto", [1.0, 10.0]])
+def test_rows_that_are_all_equal_give_a_constant(C, many, monkeypatch):
+    monkeypatch.setattr("nystrom.estimators.loss.factor_takes_long", lambda *_: many)
+    same, y = np.ones((8, 3)), np.array([0, 0, 0, 0, 0, 1, 1, 2])
+    logistic, svc, svr = (machine(C).fit(same, y) for machine in MACHINES)
+    np.testing.assert_allclose(logistic.predict_proba(same)[0], [5 / 8, 2 / 8, 1 / 8], atol=0.01)
+    np.testing.assert_array_equal(svc.predict(same), 0)
+    assert np.ptp(svr.predict(same)) == 0
+    # Where 5 (b − ε) = 2 (1 − ε − b) + (2 − ε − b), with ε = 0.1.
+    assert svr.predict(same)[0] == pytest.approx(0.525, abs=0.005)
+
+
 def test_many_landmarks_give_the_same_bits_from_a_file(tmp_path, monkeypatch):
     monkeypatch.setattr("nystrom.estimators.loss.factor_takes_long", lambda *_: True)
     rng = np.random.default_rng(0)

@@ -121,12 +121,8 @@ def choose_cost(
     held = range(n_parts if n < _PARTS[-1][0] else 1)
     pairs = [_split(problem, y, w, parts == part) for part in held]
     pairs = [pair for pair in pairs if min(part.weight for part in pair) > 0]
-    if not pairs:
-        count = int(np.count_nonzero(w))
-        raise ValueError(
-            f"C cannot be chosen with n_samples={count} rows of positive weight, all of them equal: there is none to "
-            f"hold out. Give one C."
-        )
+    # Rows that are all equal cannot be held out. They judge themselves: only a constant can be learned from them.
+    pairs = pairs or [(problem, problem)]
     found: dict[float, tuple[float, list[Array]]] = {}
     starts: list[Array] | None = None
     learned = cache(lambda: _learned_score(pairs, _NO_COST * auto[0], max_iter))
