@@ -16,7 +16,16 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from nystrom import KernelKMeans, KernelRidge, KernelRidgeClassifier, Nystroem, kernel_eigh, open_rows
+from nystrom import (
+    KernelKMeans,
+    KernelPCA,
+    KernelRidge,
+    KernelRidgeClassifier,
+    Nystroem,
+    SpectralClustering,
+    kernel_eigh,
+    open_rows,
+)
 from nystrom.exceptions import NotPositiveSemidefiniteError
 from nystrom.kernels import Gaussian, Linear, Precomputed
 from nystrom.landmarks import SketchedKMeans
@@ -290,6 +299,51 @@ def test_a_path_in_the_place_of_rows_is_opened(tmp_path):
         KernelRidge().fit(path, "price")
     with pytest.raises(FileNotFoundError, match=r"big\.parquet"):
         KernelKMeans().fit("big.parquet")
+
+
+UNSUPERVISED = [
+    Nystroem(n_landmarks=20, random_state=0),
+    KernelPCA(n_components=2, n_landmarks=20, random_state=0),
+    KernelKMeans(n_clusters=2, n_landmarks=20, random_state=0),
+    SpectralClustering(n_clusters=2, n_landmarks=20, random_state=0),
+]
+
+
+@pytest.mark.parametrize("machine", UNSUPERVISED, ids=lambda machine: type(machine).__name__)
+@pytest.mark.parametrize("form", ["csv", "parquet", "folder"])
+@pytest.mark.parametrize("kind", ["numbers", "words"])
+def test_a_column_that_y_names_is_no_feature_of_machines_without_a_target(machine, form, kind, tmp_path):
+    table = pd.DataFrame(np.random.default_rng(0).normal(size=(300, 3)), columns=list("abc"))
+    features = table.to_numpy()
+    table.insert(1, "y", 1000 * table["a"] if kind == "numbers" else np.where(table["a"] > 0, "up", "down"))
+    path = tmp_path / {"csv": "t.csv", "parquet": "t.parquet", "folder": "parts"}[form]
+    if form == "csv":
+        table.to_csv(path, index=False)
+    elif form == "parquet":
+        table.to_parquet(path, index=False)
+    else:
+        path.mkdir()
+        for i in range(2):
+            table[150 * i : 150 * (i + 1)].to_parquet(path / f"{i}.parquet", index=False)
+    given = clone(machine).fit(features)
+    for fitted in (clone(machine).fit(path, "y"), clone(machine).fit(str(path), y="y")):
+        assert list(fitted.feature_names_in_) == list("abc")
+        np.testing.assert_allclose(fitted.landmarks_, given.landmarks_, rtol=1e-12)
+    use, ready = ("fit_predict", "predict") if hasattr(machine, "n_clusters") else ("fit_transform", "transform")
+    np.testing.assert_array_equal(getattr(clone(machine), use)(path, "y"), getattr(clone(machine), use)(features))
+    np.testing.assert_allclose(getattr(fitted, ready)(path), getattr(given, ready)(features), rtol=1e-12)
+    with pytest.raises(ValueError, match="'price'"):
+        clone(machine).fit(path, "price")
+
+
+def test_rows_added_from_a_file_leave_the_column_of_y_out(tmp_path):
+    table = pd.DataFrame(np.random.default_rng(0).normal(size=(300, 3)), columns=list("abc"))
+    table.assign(y=1.0).to_csv(tmp_path / "t.csv", index=False)
+    machine = Nystroem(gamma=0.5, landmarks=table[:20].to_numpy())
+    twice = clone(machine).partial_fit(tmp_path / "t.csv", "y").partial_fit(tmp_path / "t.csv", "y")
+    assert list(twice.feature_names_in_) == list("abc")
+    both = clone(machine).fit(np.concatenate([table, table]))
+    np.testing.assert_allclose(twice.eigenvalues_, both.eigenvalues_, rtol=1e-9)
 
 
 def test_opened_rows_print_what_they_are(tmp_path):

@@ -240,6 +240,10 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
         m = self._rank_and_size(placed)[1].most if reset else len(self.map_.landmarks)
         return placed.within(budget, device_block_rows(placed, m, budget))
 
+    def _rows_to_fit(self, X: RowsLike, y: TargetLike) -> RowBlocks:
+        """Return the rows of a fit without a target; of a file, the column that y names is not a feature."""
+        return self._check_X(opened(X, y)[0], reset=True)
+
     def _resources(self) -> Resources:
         limit = None if self.max_memory is None else parse_memory(self.max_memory)
         return Resources(limit, self.n_jobs, self.verbose)

@@ -173,7 +173,7 @@ class ClusterMachine(ClusterMixin, KernelMachine, ABC):
 
     def fit_predict(self, X: RowsLike, y: TargetLike = None) -> Emitted:
         """Fit and return the cluster of each row."""
-        return self.fit(X).labels_
+        return self.fit(X, y).labels_
 
 
 class KernelKMeans(ClusterMachine):
@@ -213,7 +213,7 @@ class KernelKMeans(ClusterMachine):
 
     def fit(self, X: RowsLike, y: TargetLike = None) -> KernelKMeans:
         """Fit the map and cluster the features of the rows."""
-        rows = self._check_X(X, reset=True)
+        rows = self._rows_to_fit(X, y)
         fit = self._fit_map(rows)
         fitted = fit.factored
         found = self._clusters(rows, _features_of(fitted), len(fitted.landmarks), fitted.n_components)
@@ -346,7 +346,7 @@ class SpectralClustering(ClusterMachine):
 
     def fit(self, X: RowsLike, y: TargetLike = None) -> SpectralClustering:
         """Fit the map, cut the graph and cluster the rows: one pass more than the map, and those of k-means."""
-        rows = self._check_X(X, reset=True)
+        rows = self._rows_to_fit(X, y)
         check_optional_count(self.n_components, "n_components")
         first = GivenSize(min(max(_FIRST_LANDMARKS, 4 * self.n_clusters), rows.shape[0]))
         default = self.n_landmarks is None and rows.shape[0] > self._every_row_up_to

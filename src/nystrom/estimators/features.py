@@ -16,7 +16,7 @@ from nystrom.engine import Engine
 from nystrom.engine.memory import fit_footprint
 from nystrom.engine.passes import Passes
 from nystrom.errors.trace import NORMS
-from nystrom.estimators.base import KernelMachine, extended
+from nystrom.estimators.base import KernelMachine, extended, opened
 from nystrom.estimators.parameters import CommonParameters, ScikitKernel, set_parameters
 from nystrom.estimators.pipeline import GivenSize, GrownSize, MapFit, ToleranceSize, fit_map
 from nystrom.kernels import GammaLike, KernelLike
@@ -171,7 +171,7 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
 
     def fit(self, X: RowsLike, y: TargetLike = None) -> Nystroem:
         """Choose landmarks and fit the map: two or three passes over X."""
-        rows = self._check_X(X, reset=True)
+        rows = self._rows_to_fit(X, y)
         fit = fit_map(rows, self._request(rows))
         return self._store(rows, fit, **self._inverse(rows, fit))
 
@@ -192,7 +192,7 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
 
     def fit_transform(self, X: RowsLike, y: TargetLike = None) -> Emitted:
         """Fit and return the features of X; k(X, Z) is kept from the fit if it fits in 256 MiB."""
-        rows = self._check_X(X, reset=True)
+        rows = self._rows_to_fit(X, y)
         fit = fit_map(rows, self._request(rows, keep_kernel=True))
         self._store(rows, fit, **self._inverse(rows, fit))
         engine = _feature_engine(self, rows, fit.factored.n_components)
@@ -205,9 +205,9 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
         the landmarks and the kernel. The result equals the fit to all rows with these landmarks, up to rounding.
         """
         if not hasattr(self, "map_"):
-            return self.fit(X)
+            return self.fit(X, y)
         require_sums(self)
-        self._keep(extended(self, self._check_X(X, reset=False)))
+        self._keep(extended(self, self._check_X(opened(X, y, self._columns)[0], reset=False)))
         return self
 
     def _check_merge(self, other: Self) -> None:

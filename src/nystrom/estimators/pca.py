@@ -97,7 +97,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine
 
     def fit(self, X: RowsLike, y: TargetLike = None) -> KernelPCA:
         """Fit the map and find the components: no passes in addition to those of the map."""
-        rows = self._check_X(X, reset=True)
+        rows = self._rows_to_fit(X, y)
         request = self._request(rows, rank=None)
         fit = fit_enough(rows, request) if self.n_landmarks is None else fit_map(rows, request)
         results = self._solved(fit.factored)
