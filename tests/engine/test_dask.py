@@ -478,3 +478,50 @@ def test_a_file_with_a_target_column_keeps_it_on_the_cluster(client, tmp_path):
     wide = shipped.widened(128)
     assert wide.n_blocks == 2
     np.testing.assert_array_equal(wide.block(1).y, stored[128:, 3])
+
+
+@pytest.mark.parametrize("n_chunks", [1, 16, 17, 61, 64])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_runs_of_blocks_are_subtrees_of_the_merges(n_chunks, threads, monkeypatch):
+    class Nested:
+        def __init__(self, text):
+            self.text = text
+
+        def merge(self, other):
+            return Nested(f"({self.text} {other.text})")
+
+    monkeypatch.setattr("nystrom.engine.dask.rows.cluster_threads", lambda: threads)
+    X = np.arange(3.0 * n_chunks).reshape(-1, 1)
+    lazy = da.from_array(X, chunks=(3, 1))
+
+    def step(block):
+        return Nested(str(block.index))
+
+    remote = engine_dask.DaskEngine().fold(collection_rows(lazy), step, label="nested")
+    assert remote.text == LocalEngine(1).fold(as_blocks(X, block_rows=3), step, label="nested").text
+    runs = collection_rows(lazy).runs
+    assert sum(map(len, runs)) == n_chunks
+    assert len(runs) == 1 or max(map(len, runs)) * threads * 8 <= n_chunks
+
+
+def test_a_fit_reads_lazy_rows_once_if_the_workers_can_hold_them(client, X, monkeypatch):
+
+    def read(block_info=None):
+        distributed.get_worker().log_event("rows-read", block_info[None]["chunk-location"])
+        i = block_info[None]["chunk-location"][0]
+        return X[i * CHUNK : (i + 1) * CHUNK]
+
+    lengths = tuple(min(CHUNK, N_ROWS - start) for start in range(0, N_ROWS, CHUNK))
+    lazy = da.map_blocks(read, chunks=(lengths, (X.shape[1],)), dtype=X.dtype, meta=np.empty((0, 0)))
+    rows, _ = in_memory_and_on_cluster(X, "dense")
+
+    def reads():
+        return len(client.get_events("rows-read") or ())
+
+    before = reads()
+    assert_same_fit(make("sketched-kmeans").fit(rows), make("sketched-kmeans").fit(lazy))
+    assert reads() - before == len(lengths)
+    monkeypatch.setattr("nystrom.engine.dask.rows.cluster_memory", lambda: 4 * X.nbytes - 1)
+    before = reads()
+    assert_same_fit(make("sketched-kmeans").fit(rows), make("sketched-kmeans").fit(lazy))
+    assert reads() - before > 2 * len(lengths)

@@ -119,3 +119,16 @@ def test_classes_of_a_frame_are_scored(client, folder: Path) -> None:
     frame = dd.read_parquet(folder)
     model = nystrom.KernelRidgeClassifier(n_landmarks=60, random_state=0).fit(frame[COLUMNS], frame["kind"])
     assert model.score(frame[COLUMNS], frame["kind"]) > 0.95
+
+
+@pytest.mark.parametrize(
+    "estimator", [nystrom.Nystroem, nystrom.KernelPCA, nystrom.KernelKMeans, nystrom.SpectralClustering]
+)
+def test_a_column_that_y_names_is_no_feature_of_machines_without_a_target(client, folder: Path, estimator) -> None:
+    table = pd.read_parquet(folder)[[*COLUMNS, "kind"]]
+    table.to_parquet(folder.parent / "kinds.parquet", index=False)
+    local = estimator(n_landmarks=60, random_state=0).fit(table[COLUMNS])
+    remote = estimator(n_landmarks=60, random_state=0, engine="dask").fit(folder.parent / "kinds.parquet", "kind")
+    assert list(remote.feature_names_in_) == COLUMNS
+    np.testing.assert_array_equal(remote.landmarks_, local.landmarks_)
+    np.testing.assert_array_equal(remote.eigenvalues_, local.eigenvalues_)

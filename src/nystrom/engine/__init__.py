@@ -56,7 +56,8 @@ register_reader(is_dask_collection, _collection_rows)
 def place_rows(rows: RowBlocks, engine: object, *, fit: bool = False) -> RowBlocks:
     """Return the rows where ``engine`` reads them; "dask" sends rows in this process to the cluster.
 
-    For a fit, the partitions of a Dask dataframe become the blocks that its rows have in memory.
+    For a fit, the partitions of a Dask dataframe become the blocks that its rows have in memory, and the cluster keeps
+    the rows if its memory allows.
     """
     named = isinstance(engine, str) and engine.partition(":")[0] in ENGINES
     if engine not in _NAMES and not named:
@@ -77,7 +78,9 @@ def place_rows(rows: RowBlocks, engine: object, *, fit: bool = False) -> RowBloc
     from nystrom.engine import dask
 
     placed = dask.ship_rows(rows)
-    return dask.in_usual_blocks(placed) if fit and placed is rows else placed
+    if not fit:
+        return placed
+    return dask.held_for_fit(dask.in_usual_blocks(placed) if placed is rows else placed)
 
 
 def _sent(rows: RowBlocks, engine: str) -> RowBlocks:

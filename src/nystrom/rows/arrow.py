@@ -21,7 +21,7 @@ from numpy.typing import DTypeLike
 
 from nystrom.exceptions import DataFileError, MissingDependencyError, TableWarning, warn_caller
 from nystrom.rows.reading import Columns, Stamp, check_dtype, choose_columns, reading
-from nystrom.rows.stream import Piece, StreamRows
+from nystrom.rows.stream import Piece, StreamRows, rechunk
 from nystrom.types import Array
 
 OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -587,6 +587,19 @@ class ArrowRows(StreamRows):
         for batch in self._read(self._wanted):
             yield Piece(self._matrix(batch), self._target(batch, start))
             start += batch.num_rows
+
+    def row_groups(self) -> list[tuple[Path, int, int]]:
+        """Return the file, number and length of each row group of Parquet files, in order."""
+        files = [(path, _parquet_file(path).metadata) for path in self.table.paths if path is not None]
+        groups = [(path, g, file.row_group(g).num_rows) for path, file in files for g in range(file.num_row_groups)]
+        return [group for group in groups if group[2]]
+
+    def read_row_group(self, path: Path, number: int) -> Piece:
+        """Return the rows of one row group."""
+        with reading(path), _parquet_file(path) as file:
+            batches = file.iter_batches(batch_size=BATCH_ROWS, row_groups=[number], columns=self._wanted)
+            pieces = [Piece(self._matrix(batch), self._target(batch, 0)) for batch in batches]
+        return next(rechunk(pieces, sum(piece.n_rows for piece in pieces)))
 
     def _matrix(self, batch: Batch) -> Array:
         X = np.empty((batch.num_rows, len(self.features)), self.dtype)

@@ -1,8 +1,9 @@
 """Passes on a Dask cluster: the only package that imports dask.
 
-Rows are the chunks of a Dask array, one block per chunk. A pass is one graph: one task per block, which runs the step
-where the chunk is, and one per merge of :class:`~nystrom.engine.base.TreeMerger`. The tree, and with it every bit of
-the result, is the same as in the local engine with blocks of the same size. The data of a step (landmarks, whitening)
+Rows are the chunks of a Dask array, one block per chunk. A pass is one graph: one task per run of neighbouring blocks,
+which runs the step where the chunks are and merges its results, and one per merge of two runs, as in
+:class:`~nystrom.engine.base.TreeMerger`. The tree, and with it every bit of the result, is the same as in the local
+engine with blocks of the same size. The data of a step (landmarks, whitening)
 is in the graph once. Nothing is scattered, so the scheduler can recompute everything that a lost worker held.
 """
 
@@ -13,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import getitem
 from typing import Any
 
 import numpy as np
@@ -47,6 +49,7 @@ from nystrom.engine.dask.rows import (
     ChunkForm,
     DaskRows,
     collection_rows,
+    held_for_fit,
     held_rows,
     in_usual_blocks,
     ship_rows,
@@ -64,18 +67,42 @@ _GATHER = 64
 
 @dataclass(frozen=True)
 class _Run:
-    """A task: make the block, run the step with one BLAS thread, report to the client if it listens."""
+    """A task: make the blocks of a run, one after the other, run the step with one BLAS thread, and gather its results.
+
+    It reports each block to the client if that listens.
+    """
 
     form: ChunkForm
     topic: str | None = None
 
-    def __call__(self, step: Callable[[Block], object], *arguments: Any) -> object:
-        block = self.form.block(*arguments)
+    def __call__(
+        self, gather: Callable[[Iterator[Any]], object], step: Callable[[Block], object], chunks: list[list[Any]]
+    ) -> object:
         with blas_threads(1), np.errstate(all="ignore"):
-            result = step(block)
+            return gather(self._one(step, arguments) for arguments in chunks)
+
+    def _one(self, step: Callable[[Block], object], arguments: list[Any]) -> object:
+        block = self.form.block(*arguments)
+        result = step(block)
         if self.topic is not None:
             distributed.get_worker().log_event(self.topic, (block.index, block.stop - block.start))
         return result
+
+
+def _merged(results: Iterator[M]) -> M:
+    merger: TreeMerger[M] = TreeMerger(merge_two)
+    for result in results:
+        merger.push(result)
+    return merger.result()
+
+
+def _listed_and_merged(pairs: Iterator[tuple[T, M]]) -> tuple[list[T], M]:
+    merger: TreeMerger[M] = TreeMerger(merge_two)
+    made = []
+    for first, second in pairs:
+        made.append(first)
+        merger.push(second)
+    return made, merger.result()
 
 
 @dataclass(frozen=True)
@@ -108,14 +135,6 @@ def _merge(a: M, b: M) -> M:
         return merge_two(copy.deepcopy(a), b)
 
 
-def _first(pair: tuple[T, object]) -> T:
-    return pair[0]
-
-
-def _second(pair: tuple[object, T]) -> T:
-    return pair[1]
-
-
 class DaskEngine:
     """Run passes where the chunks are: on the active ``distributed.Client``, or in threads if there is none.
 
@@ -146,7 +165,7 @@ class DaskEngine:
         if chunks is None:
             return self.local.fold(rows, step, label=label)
         with self._pass(chunks, label) as (graph, token, run):
-            leaves = _leaves(graph, chunks, task, run, label, token)
+            leaves = _leaves(graph, chunks, task, run, _merged, label, token)
             root = _tree(graph, leaves, label, token)
             merged: M = fetch(submit(graph, [root]), label)[0]
             return merged
@@ -157,15 +176,15 @@ class DaskEngine:
             yield from self.local.map(rows, step, label=label)
             return
         with self._pass(chunks, label) as (graph, token, run):
-            leaves = _leaves(graph, chunks, task, run, label, token)
-            starts = [int(chunks.starts[i]) for _, i in leaves]
-            pending = submit(graph, leaves)
+            pending = submit(graph, _leaves(graph, chunks, task, run, list, label, token))
             graph.clear()
-            for first in range(0, len(leaves), _GATHER):
-                results = fetch(pending[first : first + _GATHER], label)
+            many = max(_GATHER // len(chunks.runs[0]), 1)
+            for first in range(0, len(pending), many):
+                results = fetch(pending[first : first + many], label)
                 # Release fetched results, so that the cluster can free them.
-                pending[first : first + _GATHER] = [None] * len(results)
-                yield from zip(starts[first : first + _GATHER], results, strict=True)
+                pending[first : first + many] = [None] * len(results)
+                for numbers, found in zip(chunks.runs[first : first + many], results, strict=True):
+                    yield from zip((int(chunks.starts[i]) for i in numbers), found, strict=True)
 
     def map_rows(
         self, rows: RowBlocks, step: Callable[[Block], Array], n_columns: int, dtype: DTypeLike, *, label: str
@@ -174,8 +193,8 @@ class DaskEngine:
         if chunks is None:
             return self.local.map_rows(rows, step, n_columns, dtype, label=label)
         with self._pass(chunks, label) as (graph, token, run):
-            leaves = _leaves(graph, chunks, task, run, label, token)
-            held = submit(graph, leaves)
+            leaves = _leaves(graph, chunks, task, run, list, label, token)
+            held = submit(graph, _parts(graph, chunks, leaves, (), label, token))
             wait_for(held, label)
         return held_rows(held, chunks, n_columns, dtype, label)
 
@@ -186,15 +205,11 @@ class DaskEngine:
         if chunks is None:
             return self.local.map_rows_and_fold(rows, step, n_columns, dtype, label=label)
         with self._pass(chunks, label) as (graph, token, run):
-            name = slug(label)
-            both = _leaves(graph, chunks, task, run, label, token)
-            made = [(f"{name}-rows-{token}", i) for _, i in both]
-            learned = [(f"{name}-part-{token}", i) for _, i in both]
-            for pair, first, second in zip(both, made, learned, strict=True):
-                graph[first] = (_first, pair)
-                graph[second] = (_second, pair)
+            both = _leaves(graph, chunks, task, run, _listed_and_merged, label, token)
+            learned = [(f"{slug(label)}-part-{token}", r) for _, r in both]
+            graph.update({part: (getitem, pair, 1) for part, pair in zip(learned, both, strict=True)})
             root = _tree(graph, learned, label, token)
-            *held, total = submit(graph, [*made, root])
+            *held, total = submit(graph, [*_parts(graph, chunks, both, (0,), label, token), root])
             wait_for(held, label)
             merged: M = fetch([total], label)[0]
         return held_rows(held, chunks, n_columns, dtype, label), merged
@@ -279,16 +294,37 @@ def _peel(rows: RowBlocks, step: Callable[[Block], object]) -> tuple[DaskRows | 
 
 
 def _leaves(
-    graph: Graph, rows: DaskRows, step: Callable[[Block], object], run: _Run, label: str, token: str
+    graph: Graph,
+    rows: DaskRows,
+    step: Callable[[Block], object],
+    run: _Run,
+    gather: Callable[[Iterator[Any]], object],
+    label: str,
+    token: str,
 ) -> list[tuple[str, int]]:
-    """Add a task for each block that has rows; return their keys."""
+    """Add a task for each run of blocks; return their keys."""
     name = f"{slug(label)}-{token}"
     shipped = f"ship-{name}"
     graph[shipped] = (cloudpickle.loads, cloudpickle.dumps(step))
-    leaves = [(name, i) for i, length in enumerate(rows.lengths) if length]
-    for key in leaves:
-        graph[key] = (run, shipped, *rows.arguments(key[1]))
+    leaves = [(name, r) for r in range(len(rows.runs))]
+    for key, numbers in zip(leaves, rows.runs, strict=True):
+        graph[key] = (run, gather, shipped, [rows.arguments(i) for i in numbers])
     return leaves
+
+
+def _parts(
+    graph: Graph, rows: DaskRows, leaves: Sequence[Key], inside: tuple[int, ...], label: str, token: str
+) -> list[tuple[str, int]]:
+    """Add a task for each block that takes its rows out of the result of its run; return their keys."""
+    name, parts = f"{slug(label)}-rows-{token}", []
+    for leaf, numbers in zip(leaves, rows.runs, strict=True):
+        made: Any = leaf
+        for place in inside:
+            made = (getitem, made, place)
+        for j, i in enumerate(numbers):
+            parts.append((name, i))
+            graph[parts[-1]] = (getitem, made, j)
+    return parts
 
 
 def _tree(graph: Graph, leaves: Sequence[Key], label: str, token: str) -> Key:
@@ -309,4 +345,4 @@ def _tree(graph: Graph, leaves: Sequence[Key], label: str, token: str) -> Key:
     return merger.result()
 
 
-__all__ = ["DaskEngine", "DaskRows", "collection_rows", "in_usual_blocks", "ship_rows", "write_parquet"]
+__all__ = ["DaskEngine", "DaskRows", "collection_rows", "held_for_fit", "in_usual_blocks", "ship_rows", "write_parquet"]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
+import socket
 import threading
 import time
 import uuid
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
@@ -19,6 +22,7 @@ from distributed.comm.core import CommClosedError
 
 from nystrom import __version__
 from nystrom.exceptions import ClusterLostError, ClusterVersionError
+from nystrom.machine import available_cores, free_memory
 
 # Seconds between two checks of the workers while waiting for results.
 _LOOK = 2.0
@@ -91,6 +95,30 @@ def _make_probe() -> Callable[[], str]:
             return f"none that it can import ({error!r})"
 
     return probe
+
+
+def cluster_threads() -> int:
+    """Return the number of threads that compute passes."""
+    client = active_client()
+    return available_cores() if client is None else max(sum(client.nthreads().values()), 1)
+
+
+def cluster_memory() -> float:
+    """Return the bytes that the workers may use together; 0 without a client."""
+    client = active_client()
+    if client is None:
+        return 0.0
+    require_package(client)
+    with explained(client, "ask the workers for their memory"):
+        found = client.run(_memory_here, on_error="ignore").values()
+    workers_of = Counter(host for host, *_ in found)
+    return sum(min(limit, free / workers_of[host]) for host, limit, free in found)
+
+
+def _memory_here(dask_worker: Any) -> tuple[str, float, float]:
+    """Return the name of the machine, the limit of a worker and the free memory of the machine, if known."""
+    limit = dask_worker.memory_manager.memory_limit
+    return socket.gethostname(), limit or math.inf, free_memory() or 0.0
 
 
 def submit(graph: Graph, keys: Sequence[Key]) -> list[Pending]:

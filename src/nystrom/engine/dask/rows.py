@@ -6,6 +6,7 @@ import os
 import shutil
 from dataclasses import dataclass
 from functools import cached_property
+from operator import getitem
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,17 +18,25 @@ import scipy.sparse as sp
 from dask.base import is_dask_collection, optimize
 from numpy.typing import DTypeLike
 
-from nystrom.engine.dask.cluster import Graph, Pending, fetch, make_token, slug, submit
+from nystrom.engine.dask.cluster import Graph, Pending, cluster_memory, cluster_threads, fetch, make_token, slug, submit
 from nystrom.rows.arrow import ArrowRows
 from nystrom.rows.base import Block, RowBlocks, TargetedRows, blocks_to_join, default_block_rows
 from nystrom.rows.files import open_rows
 from nystrom.rows.sparse import canonical, join_arrays, stack_rows
+from nystrom.rows.stream import Piece
 from nystrom.rows.validation import column_names, require_number_columns
 from nystrom.types import Array, Matrix, issparse
 
 # A Dask array, dataframe or series, and the type of its chunks on a worker; Dask's own annotations are partial.
 Collection: TypeAlias = Any
 Chunk: TypeAlias = Any
+
+# A task takes a run of neighbouring chunks, so that their sums are merged without a message: at most so many bytes ...
+_RUN_BYTES = 64 * 2**20
+# ... and at most one in so many of the chunks per thread of the cluster, so that all threads end at the same time.
+_RUNS_PER_THREAD = 8
+# A fit holds its rows on the cluster if they take at most this fraction of the memory of the workers.
+_HELD_FRACTION = 0.25
 
 
 class DaskRows(RowBlocks):
@@ -42,7 +51,7 @@ class DaskRows(RowBlocks):
     name : str
         For messages.
     held : bool
-        Whether the cluster holds the chunks of X as results, so that reading them computes nothing.
+        Whether the cluster holds the chunks as results, so that reading them computes nothing.
     """
 
     on_cluster = True
@@ -103,24 +112,35 @@ class DaskRows(RowBlocks):
 
     @cached_property
     def _optimized(self) -> Graph:
-        held = [A for A in (self.X, self.y, self.weight) if A is not None]
-        graph = {key: task for A in optimize(*held) for key, task in A.__dask_graph__().items()}
+        arrays = [A for A in (self.X, self.y, self.weight) if A is not None]
+        lazy = [A for A in arrays if not _is_in_runs(A)]
+        graph = {key: task for A in optimize(*lazy) for key, task in A.__dask_graph__().items()}
         # Optimizing drops chunks that are persisted under their own key; tasks must still refer to them by key.
-        for A in held:
+        for A in arrays:
             kept = A.__dask_graph__().items()
             graph.update({key: value for key, value in kept if isinstance(value, distributed.Future)})
         return graph
 
-    def arguments(self, i: int) -> tuple[Any, Any, Any, Any, Any]:
-        """Return what a task needs to make block i: its number and first row, and the keys of X, y and weight."""
-        y, w = self.y, self.weight
-        return (
-            i,
-            int(self.starts[i]) if self.has_lengths else 0,
-            (self.X.name, i, 0),
-            None if y is None else (y.name, i, *(0,) * (y.ndim - 1)),
-            None if w is None else (w.name, i),
-        )
+    @cached_property
+    def runs(self) -> list[list[int]]:
+        """The numbers of the blocks that have rows, in runs of neighbours that one task reads.
+
+        A run has a power of two of blocks, so the merges within it are a subtree of those of all blocks.
+        """
+        numbers = [i for i, length in enumerate(self.lengths) if length]
+        together = 1
+        if not self.is_sparse:
+            block_bytes = self.block_rows * self.n_columns * self.dtype.itemsize
+            together = min(
+                blocks_to_join(block_bytes, _RUN_BYTES),
+                blocks_to_join(_RUNS_PER_THREAD * cluster_threads(), len(numbers)),
+            )
+        return [numbers[i : i + together] for i in range(0, len(numbers), together)]
+
+    def arguments(self, i: int) -> list[Any]:
+        """Return what a task needs to make block i: its number and first row, and the chunks of X, y and weight."""
+        start = int(self.starts[i]) if self.has_lengths else 0
+        return [i, start, *(_chunk(A, i) for A in (self.X, self.y, self.weight))]
 
     @property
     def form(self) -> ChunkForm:
@@ -140,25 +160,44 @@ class DaskRows(RowBlocks):
         bounds = np.searchsorted(wanted, self.starts)
         token = make_token()
         graph, keys = self.graph, []
-        for i in np.flatnonzero(np.diff(bounds)):
-            local = wanted[bounds[i] : bounds[i + 1]] - self.starts[i]
-            keys.append((f"take-rows-{token}", int(i)))
-            graph[keys[-1]] = (self.form.take, self.keys[i], local)
-        pieces = fetch(submit(graph, keys), "take rows")
+        for run in self.runs:
+            chunks = [i for i in run if bounds[i] < bounds[i + 1]]
+            if chunks:
+                keys.append((f"take-rows-{token}", run[0]))
+                local = [wanted[bounds[i] : bounds[i + 1]] - self.starts[i] for i in chunks]
+                graph[keys[-1]] = (self.form.take, [_chunk(self.X, i) for i in chunks], local)
+        pieces = [piece for taken in fetch(submit(graph, keys), "take rows") for piece in taken]
         if not pieces:
             return self.form.matrix(self.X._meta.reshape(0, self.shape[1]))
         return stack_rows(pieces, order)
 
     def with_target(self, y: Collection, weight: Collection = None) -> DaskRows:
-        rows = DaskRows(
+        rows = self._like(
             self._with_lengths(),
             self.y if y is None else self._beside(y, "y"),
             self.weight if weight is None else self._beside(weight, "sample_weight"),
-            name=self.name,
-            held=self.held,
         )
+        return rows.in_runs() if _is_in_runs(self.X) else rows
+
+    def _like(self, X: Collection, y: Collection, weight: Collection, *, held: bool | None = None) -> DaskRows:
+        rows = DaskRows(X, y, weight, name=self.name, held=self.held if held is None else held)
         rows.feature_names, rows.frame = self.feature_names, self.frame
         return rows
+
+    def in_runs(self) -> DaskRows:
+        """Return the same rows, computed now and kept on the cluster: each run on one worker, without empty chunks."""
+        arrays = dict(zip(("X", "y", "weight"), (self._with_lengths(), self.y, self.weight), strict=True))
+        loose = {name: A for name, A in arrays.items() if A is not None and not _is_in_runs(A)}
+        token, tasks = make_token(), {}
+        for name, A in loose.items():
+            form = self.form.matrices if name == "X" else list
+            for r, run in enumerate(self.runs):
+                tasks[(f"{_IN_RUNS}{name.lower()}-{token}", r)] = (form, [_chunk(A, i) for i in run])
+        held = dict(zip(tasks, submit({**self.graph, **tasks}, list(tasks)), strict=True))
+        for name, A in loose.items():
+            meta = A._meta.astype(self.dtype) if name == "X" else A._meta
+            arrays[name] = _array_in_runs(f"{_IN_RUNS}{name.lower()}-{token}", held, self.runs, A.chunks, meta)
+        return self._like(*arrays.values(), held=True)
 
     def _with_lengths(self) -> Collection:
         if not np.isnan(self.X.chunks[0]).any():
@@ -196,11 +235,8 @@ class DaskRows(RowBlocks):
             return None if values is None else values.rechunk({0: lengths}, method="tasks")
 
         X = cut(self._with_lengths())
-        rows = DaskRows(
-            hold_chunks(X) if self.held else X, cut(self.y), cut(self.weight), name=self.name, held=self.held
-        )
-        rows.feature_names, rows.frame = self.feature_names, self.frame
-        return rows
+        rows = self._like(X, cut(self.y), cut(self.weight), held=False)
+        return rows.in_runs() if self.held else rows
 
     def target_dtype(self) -> np.dtype | None:
         return None if self.y is None else np.dtype(self.y.dtype)
@@ -228,8 +264,37 @@ class ChunkForm:
     def block(self, index: int, start: int, X: Chunk, y: Array | None = None, weight: Array | None = None) -> Block:
         return Block(index, start, self.matrix(X), y, weight)
 
-    def take(self, X: Chunk, numbers: Array) -> Matrix:
-        return self.matrix(X)[numbers]
+    def matrices(self, chunks: list[Chunk]) -> list[Matrix]:
+        return [self.matrix(X) for X in chunks]
+
+    def take(self, chunks: list[Chunk], numbers: list[Array]) -> list[Matrix]:
+        return [self.matrix(X)[wanted] for X, wanted in zip(chunks, numbers, strict=True)]
+
+
+# The beginning of the name of an array whose chunks are kept in runs.
+_IN_RUNS = "run-of-"
+
+
+def _is_in_runs(A: Collection) -> bool:
+    return bool(A.name.startswith(_IN_RUNS))
+
+
+def _array_in_runs(name: str, held: Graph, runs: list[list[int]], chunks: Any, meta: Any) -> Collection:
+    """Return the array of the chunks that are kept in lists, one for each run."""
+    layer: Graph = {key: value for key, value in held.items() if key[0] == name}
+    places = [(r, j) for r, run in enumerate(runs) for j in range(len(run))]
+    tail = (0,) * (len(chunks) - 1)
+    layer |= {(f"{name}-chunk", i, *tail): (getitem, (name, r), j) for i, (r, j) in enumerate(places)}
+    lengths = tuple(chunks[0][i] for run in runs for i in run)
+    return da.Array(layer, f"{name}-chunk", (lengths, *chunks[1:]), meta=meta)
+
+
+def _chunk(A: Collection | None, i: int) -> Any:
+    """Return the key of a chunk, or where it is in a run; None without an array."""
+    if A is None:
+        return None
+    key = (A.name, i, *(0,) * (A.ndim - 1))
+    return A.dask[key] if _is_in_runs(A) else key
 
 
 def _count_chunks(graph: Graph, keys: list[Any]) -> tuple[int, ...]:
@@ -253,12 +318,12 @@ def _count_rows(X: Chunk) -> int:
     return int(X.shape[0])
 
 
-def hold_chunks(X: Collection) -> Collection:
-    """Compute the chunks and keep them on the cluster."""
-    keys = [(X.name, i, 0) for i in range(X.numblocks[0])]
-    held = submit(dict(optimize(X)[0].__dask_graph__()), keys)
-    name = f"held-{make_token()}"
-    return da.Array({(name, i, 0): value for i, value in enumerate(held)}, name, X.chunks, meta=X._meta)
+def held_for_fit(rows: DaskRows) -> DaskRows:
+    """Return the rows kept on the cluster for the passes of a fit, or as they are if they take much of its memory."""
+    if rows.is_sparse or rows.held:
+        return rows
+    n, p = rows.shape
+    return rows.in_runs() if n * p * rows.dtype.itemsize <= _HELD_FRACTION * cluster_memory() else rows
 
 
 def held_rows(held: list[Pending], rows: DaskRows, n_columns: int, dtype: DTypeLike, label: str) -> DaskRows:
@@ -290,7 +355,7 @@ def collection_rows(X: Collection, *, name: str = "X") -> DaskRows:
     return rows
 
 
-def in_usual_blocks(rows: DaskRows, block_rows: int | None = None) -> DaskRows:
+def in_usual_blocks(rows: DaskRows) -> DaskRows:
     """Return the rows of a Dask dataframe in the blocks that they have in memory: partitions may be large or tiny.
 
     Chunks of arrays stay as they are, since the user has chosen them.
@@ -298,24 +363,34 @@ def in_usual_blocks(rows: DaskRows, block_rows: int | None = None) -> DaskRows:
     if rows.frame is None:
         return rows
     n, p = rows.shape
-    size = block_rows or default_block_rows(p * rows.dtype.itemsize, n)
+    size = default_block_rows(p * rows.dtype.itemsize, n)
     chunks = tuple(min(size, n - start) for start in range(0, n, size))
     return rows if chunks == rows.lengths else rows.in_chunks(chunks)
 
 
 def _parquet_rows(rows: ArrowRows) -> DaskRows:
-    """Return rows of Parquet files that the workers read directly, each a part of them, in the same blocks."""
-    import dask.dataframe as dd
+    """Return rows of Parquet files that the workers read, a row group each, in the same blocks."""
+    groups, token, p = rows.row_groups(), make_token(), len(rows.features)
+    source, name = f"source-{token}", f"read-parquet-{token}"
+    layer: Graph = {source: (cloudpickle.loads, cloudpickle.dumps(rows))}
+    layer |= {(name, g): (_read_group, source, str(path), number) for g, (path, number, _) in enumerate(groups)}
+    lengths = tuple(count for *_, count in groups)
 
-    names = [*rows.features, *([rows.target_name] if rows.target_name else [])]
-    frame = dd.read_parquet([str(path) for path in rows.table.paths], columns=names, split_row_groups=True)
-    found = collection_rows(frame[rows.features].astype(rows.dtype), name=rows.name)
-    found = in_usual_blocks(found, rows.block_rows)
-    if rows.target_name is None:
-        return found
-    beside = found.with_target(frame[rows.target_name])
-    beside.feature_names, beside.frame = found.feature_names, found.frame
-    return beside
+    def part(word: str, place: int, meta: Array) -> Collection:
+        own, tail = f"{word}-{token}", (0,) * (meta.ndim - 1)
+        graph = {(own, g, *tail): (getitem, (name, g), place) for g in range(len(groups))}
+        return da.Array({**layer, **graph}, own, (lengths, (p,))[: meta.ndim], meta=meta)
+
+    kind = rows.target_dtype()
+    y = None if kind is None else part("targets", 1, np.empty(0, object if kind.kind == "U" else kind))
+    found = DaskRows(part("rows", 0, np.empty((0, 0), rows.dtype)), y, name=rows.name)
+    found.feature_names, found.frame = rows.feature_names, rows.frame
+    n, size = rows.shape[0], rows.block_rows
+    return found.in_chunks(tuple(min(size, n - start) for start in range(0, n, size)))
+
+
+def _read_group(rows: ArrowRows, path: str, number: int) -> Piece:
+    return rows.read_row_group(Path(path), number)
 
 
 def write_parquet(values: Collection, path: Path) -> RowBlocks:
@@ -370,8 +445,10 @@ def ship_rows(rows: RowBlocks) -> DaskRows:
         layer[(name, i, 0)] = rows.block(i).X if in_memory else (_read, f"source-{token}", i)
     meta = sp.csr_matrix((0, 0), dtype=rows.dtype) if rows.is_sparse else np.empty((0, 0), rows.dtype)
     X = da.Array(layer, name, (lengths, (p,)), meta=meta)
-    shipped = DaskRows(hold_chunks(X) if in_memory else X, name=rows.name, held=in_memory)
+    shipped = DaskRows(X, name=rows.name)
     shipped.feature_names, shipped.frame = rows.feature_names, rows.frame
+    if in_memory:
+        shipped = shipped.in_runs()
     if rows.has_target or rows.has_weight:
         # Targets and weights of a file are one or two numbers per row: read them here and send them along.
         beside = [(block.y, block.weight) for block in rows.iterate()]
