@@ -43,6 +43,6 @@ def draw(path: Path) -> None:
     ax.set_yticks(ticks := [0.03, 0.05, 0.1, 0.2, 0.3], list(map(str, ticks)))
     ax.minorticks_off()
     ax.grid(True, alpha=0.25)
-    ax.legend(frameon=False, fontsize=9)
+    ax.legend(frameon=False, fontsize=9, loc="lower left")
     figure.savefig(path, dpi=150)
     plt.close(figure)
