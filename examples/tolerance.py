@@ -22,7 +22,7 @@ axis.plot(tolerances, errors, "o-", label="reached")
 for tol, error, fit in zip(tolerances, errors, fits, strict=True):
     text = f"{len(fit.landmarks_)} landmarks,\nrank {fit.n_components_}"
     axis.annotate(text, (tol, error), textcoords="offset points", xytext=(6, -22), fontsize="x-small")
-axis.margins(0.15)
+axis.margins(x=0.25, y=0.15)
 axis.set(xscale="log", yscale="log", xlabel="tol", ylabel="relative error (Frobenius)")
 axis.legend()
 plt.show()

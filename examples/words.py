@@ -36,7 +36,10 @@ plane = KernelPCA(2, kernel=kernel, n_landmarks=60, random_state=0).fit_transfor
 
 figure, axis = plt.subplots(figsize=(6, 5), layout="constrained")
 axis.scatter(*plane.T, c=np.array(["tab:blue", "tab:orange"])[language[400:]], s=8)
-for number in range(0, 200, 9):
-    axis.annotate(words[400 + number], plane[number], fontsize=8)
+labelled = []
+for word, (x, y) in zip(words[400:], plane, strict=True):
+    if all(abs(x - left) > 0.16 or abs(y - bottom) > 0.06 for left, bottom in labelled):
+        axis.annotate(word, (x, y), fontsize=8)
+        labelled.append((x, y))
 axis.set_title(f"two components of 200 words; accuracy {accuracy:.2f}")
 plt.show()

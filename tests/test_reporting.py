@@ -119,7 +119,7 @@ def test_classes(kind, tmp_path):
     model = fitted(table[:200], kind(n_landmarks=60))
     path = nystrom.report(model, table[200:], out=tmp_path / "page.html")
     page, guess, truth = Page(path), model.predict(table[200:]), table.y[200:].to_numpy()
-    assert f"{np.mean(guess == truth):.1%} of 200 rows are classified rightly" in page.text
+    assert f"{np.mean(guess == truth):.1%} of 200 rows are classified correctly" in page.text
     at = page.cells.index("high <i>", page.cells.index("true \\ predicted") + 3)
     counts = [int(cell) for cell in page.cells[at + 1 : at + 3]]
     assert counts == [np.sum((truth == "high <i>") & (guess == label)) for label in ("high <i>", "low")]

@@ -1,4 +1,4 @@
-"""An extension of the documentation site: parameters of the machines in groups, and no docstring of a value's type."""
+"""An extension of the documentation site: parameters as in the signature, in groups; no docstring of a value's type."""
 
 from __future__ import annotations
 
@@ -19,35 +19,49 @@ def group(name: str, others: set[str]) -> str:
     return "resources" if name in RESOURCES else "model"
 
 
-class GroupedDocstring(griffe.Docstring):
-    """A docstring whose parameters are listed by group, each with its title."""
+class SiteDocstring(griffe.Docstring):
+    """A docstring whose parameters have their own defaults and types; those of a machine are listed by group."""
 
     def parse(self, *args: Any, **options: Any) -> list[griffe.DocstringSection]:
-        """Return the sections, that of the parameters as one per group."""
+        """Return the sections; the parameters of a machine are one section per group, each with its title."""
         sections: list[griffe.DocstringSection] = []
         for section in super().parse(*args, **options):
-            if isinstance(section, griffe.DocstringSectionParameters):
-                names = {entry.name for entry in section.value}
-                for title in ("model", "landmarks", "resources"):
-                    members = [entry for entry in section.value if group(entry.name, names) == title]
-                    sections.append(griffe.DocstringSectionParameters(members, title=f"Parameters: {title}"))
-            else:
+            if not isinstance(section, griffe.DocstringSectionParameters):
                 sections.append(section)
+                continue
+            self._correct(section.value)
+            names = {entry.name for entry in section.value}
+            if not (isinstance(self.parent, griffe.Class) and {"n_landmarks", "n_jobs"} <= names):
+                sections.append(section)
+                continue
+            for title in ("model", "landmarks", "resources"):
+                members = [entry for entry in section.value if group(entry.name, names) == title]
+                sections.append(griffe.DocstringSectionParameters(members, title=f"Parameters: {title}"))
         return sections
+
+    def _correct(self, entries: list[griffe.DocstringParameter]) -> None:
+        """Give each parameter what its signature says: an entry for several names shows that of the first for all."""
+        signature = {each.name: each for each in getattr(self.parent, "parameters", ())}
+        for entry in entries:
+            if entry.name in signature:
+                own = signature[entry.name]
+                entry.value = own.default
+                if any(entry.annotation is each.annotation for each in signature.values()):
+                    entry.annotation = own.annotation
 
 
 class Attributes(griffe.Extension):
-    """Group the parameters of machines; drop docstrings that inspection takes from the type of an attribute."""
+    """Correct the parameters of the docstrings; drop docstrings that inspection takes from the type of an attribute."""
 
-    def on_class_instance(self, *, node: Any, cls: griffe.Class, **_: Any) -> None:
-        """Group the parameters of a class if it has those of a machine."""
-        docstring = cls.docstring
-        if docstring is not None and "\nn_landmarks : " in docstring.value and "\nn_jobs : " in docstring.value:
-            cls.docstring = GroupedDocstring(
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        """Have the docstring of a class or function list its parameters as above."""
+        docstring = obj.docstring
+        if docstring is not None and isinstance(obj, (griffe.Class, griffe.Function)):
+            obj.docstring = SiteDocstring(
                 docstring.value,
                 lineno=docstring.lineno,
                 endlineno=docstring.endlineno,
-                parent=cls,
+                parent=obj,
                 parser=docstring.parser,
                 parser_options=docstring.parser_options,
             )

@@ -1,4 +1,4 @@
-"""A hook of the documentation site: roles of docstrings become links to the pages of their names."""
+"""A hook of the documentation site: roles of docstrings become links to the pages of their names; dates do not wrap."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 _ROLE = re.compile(r":(?:class|func|meth|mod|attr|data|exc):(?:<code>|`)([~.\w]+)(?:</code>|`)")
+_DATE = re.compile(r"<td>((?:before )?\d{4}-\d\d-\d\d)</td>")
 
 
 def on_page_content(html: str, page: Any, config: Any, **_: Any) -> str:
-    """Return the page with ``:class:`nystrom.Name``` as a link, and other roles as code."""
+    """Return the page with ``:class:`nystrom.Name``` as a link, other roles as code, and dates that do not wrap."""
     names = {path.stem for path in (Path(config["docs_dir"]) / "api").glob("*.md")} - {"index"}
     up = "../" * page.url.count("/")
 
@@ -22,4 +23,4 @@ def on_page_content(html: str, page: Any, config: Any, **_: Any) -> str:
         shown = last if found[1].startswith("~") or ours else dotted
         return f'<a href="{up}api/{last}/"><code>{shown}</code></a>' if ours else f"<code>{shown}</code>"
 
-    return _ROLE.sub(link, html)
+    return _DATE.sub(r'<td style="white-space: nowrap">\1</td>', _ROLE.sub(link, html))

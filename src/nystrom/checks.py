@@ -151,8 +151,8 @@ def check_candidates(value: object, name: str, *, advice: str = "") -> Array | N
 def check_alphas(alpha: object) -> Array | None:
     """Return the regularisations as an array, or None for "auto"."""
     advice = (
-        " Without regularisation the function is not unique where landmarks depend on each other; for next to none "
-        "take a small one, such as 1e-8."
+        " Without regularisation the function is not unique where landmarks depend on each other; to regularise "
+        "almost nothing, use a small value such as 1e-8."
     )
     return check_candidates(alpha, "alpha", advice=advice)
 

@@ -365,9 +365,9 @@ def _count_sound(gram: Array) -> int:
     count = len(sound) if sound.all() else int(np.argmin(sound))
     if count == 0:
         raise ValueError(
-            "the landmarks see nothing of the rows: every eigenvalue of the approximation is rounding error. Likely "
-            "cause: gamma is so large that rows resemble only themselves. Lower gamma, or take rows as landmarks "
-            "(landmarks='uniform')."
+            "the landmarks explain nothing of the rows: every eigenvalue of the approximation is rounding error. "
+            "Likely cause: gamma is so large that rows resemble only themselves. Lower gamma, or take rows as "
+            "landmarks (landmarks='uniform')."
         )
     return count
 

@@ -433,7 +433,7 @@ def _local_verdict(job: _Job, memory: float, limit: float | None) -> str:
     """Return whether this process has enough memory for the fit, and what to do if not."""
     has = limit or machine_memory()
     if has is None:
-        return "whether it fits is not known: this system does not tell its memory"
+        return "whether it fits is not known: this system does not report its memory"
     if memory <= has:
         return f"fits: this machine has {format_bytes(has)}"
     rows = job.n * job.row_bytes

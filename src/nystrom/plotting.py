@@ -114,7 +114,7 @@ def plot_comparison(comparison: Any, *, score: bool = False, ax: Axes | None = N
 def plot_residuals(estimator: Any, X: RowsLike, *, ax: Axes | None = None) -> Axes:
     """Plot the share of each row that the landmarks leave unexplained, largest first: one pass over X.
 
-    Less than a tenth of a row above the dotted line is explained: the row is rare, or far from all others.
+    Rows above the dotted line are explained to less than a tenth: they are rare, or far from all others.
 
     Parameters
     ----------
@@ -496,7 +496,7 @@ def plot_calibration(calibration: Array, *, ax: Axes | None = None) -> Axes:
     """
     ax = _axes(ax)
     rows, likely, right = calibration[:, calibration[0] > 0]
-    ax.plot([0, 1], [0, 1], color=_GREY, linestyle=":", linewidth=1.2, label="as it should be")
+    ax.plot([0, 1], [0, 1], color=_GREY, linestyle=":", linewidth=1.2, label="well calibrated")
     ax.plot(likely / rows, right / rows, color=PALETTE[0], marker="o", linewidth=1.8, label="these rows")
     ax.set(xlabel="probability given", ylabel="share that was right", xlim=(0, 1.02), ylim=(0, 1.02))
     ax.legend(frameon=False)

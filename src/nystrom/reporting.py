@@ -352,7 +352,7 @@ class _Page:
 def _verdict(found: dict[str, Any]) -> str:
     if "accuracy" in found:
         return (
-            f"{found['accuracy']:.1%} of {found['rows']:,} rows are classified rightly, against "
+            f"{found['accuracy']:.1%} of {found['rows']:,} rows are classified correctly, against "
             f"{found['baseline accuracy']:.1%} by always naming the most frequent class."
         )
     gain = 1 - found["root mean square error"] / found["baseline error"] if found["baseline error"] else 0.0

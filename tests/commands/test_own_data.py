@@ -117,7 +117,7 @@ def test_a_target_of_one_class_is_named(
 ) -> None:
     (folder / "one.csv").write_text("a,y\n" + "".join(f"{i},{value}\n" for i in range(30)))
     assert run("fit", "one.csv", "--target", "y", "--model", "logistic", "--out", "m") == 2
-    assert f"the target 'y' of one.csv is {shown} in every row: there is nothing to tell" in capsys.readouterr().err
+    assert f"the target 'y' of one.csv is {shown} in every row: there is nothing to learn" in capsys.readouterr().err
 
 
 def test_whole_numbers_of_few_values_are_classes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

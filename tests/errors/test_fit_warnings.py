@@ -46,7 +46,7 @@ def test_a_rank_that_the_user_cut_is_not_the_landmarks_fault():
     features = Nystroem(n_components=1, n_landmarks=200, random_state=0).fit(X)
     certificate = features.certificate_
     assert certificate.unexplained < certificate.trace.value
-    assert "the rest by the rank" in str(certificate)
+    assert "the rest to the rank" in str(certificate)
     assert "without the cut of the rank" in features.quality_
 
 
@@ -58,8 +58,8 @@ def test_rows_far_from_all_others_are_counted():
     certificate = features.certificate_
     assert certificate.n_looked == 125
     assert certificate.n_lost >= 1
-    assert f"{certificate.n_lost} of 125 rows looked at are not explained" in str(certificate)
-    assert f"{certificate.n_lost} of 125 rows looked at are lost" in features.quality_
+    assert f"{certificate.n_lost} of 125 checked rows are explained to less than a tenth" in str(certificate)
+    assert f"{certificate.n_lost} of 125 checked rows are lost" in features.quality_
     assert features.unexplained_rows(X).tolist() == sorted(np.flatnonzero(features.residual(X) > 0.9))
 
 

@@ -145,10 +145,10 @@ def test_fits_that_do_not_belong_together_do_not_merge() -> None:
         one.merge(_map().fit(X))  # type: ignore[arg-type]
     classifier = KernelRidgeClassifier(gamma=0.3, landmarks=Z)
     first = clone(classifier).fit(X, classes)
-    with pytest.raises(ValueError, match=r"other classes, .*; only fits of the same classes merge"):
+    with pytest.raises(ValueError, match=r"different classes, .*; to merge, both need the same"):
         first.merge(clone(classifier).fit(X, classes + 1))
     balanced = clone(classifier).set_params(class_weight="balanced").fit(X, classes)
-    with pytest.raises(ValueError, match="class_weight='balanced' takes from the rows of each"):
+    with pytest.raises(ValueError, match="class_weight='balanced' computes them from the rows of each"):
         balanced.merge(balanced)
     way_back = KernelPCA(2, gamma=0.3, landmarks=Z, fit_inverse_transform=True).fit(X)
     with pytest.raises(ValueError, match="fit_inverse_transform=True reads all rows again"):

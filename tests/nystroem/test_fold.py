@@ -317,7 +317,7 @@ def test_a_certificate_says_whether_each_row_was_checked():
     late, first = (Nystroem(gamma=gamma, n_components=5, landmarks=Z).fit(X) for gamma in (300.0, 0.01))
     function = Nystroem(kernel=lambda A, B: A @ B.T, n_components=2, landmarks=Z).fit(X)
     assert [each.certificate_.each_row for each in (late, first, function)] == [False, True, True]
-    assert "in the sum of all rows, for a kernel that is so by theorem" in str(late.certificate_)
+    assert "for the sum over all rows; for each row it holds by theorem" in str(late.certificate_)
     assert "≥ 0 was checked for each row" in str(first.certificate_)
     # Of these rows some were checked and some were not.
     half = Nystroem(gamma=0.01, n_components=5, landmarks=Z).fit(X)

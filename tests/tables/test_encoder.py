@@ -323,7 +323,7 @@ def test_a_forged_encoder_is_refused(tmp_path: Path) -> None:
     object.__setattr__(encoder.columns_[0], "scale", 0.0)
     assert isinstance(encoder.columns_[0], Column)
     encoder.save(tmp_path / "e.nystrom")
-    with pytest.raises(ModelFileError, match="'age' is not described rightly"):
+    with pytest.raises(ModelFileError, match="'age' has an invalid description"):
         nystrom.load(tmp_path / "e.nystrom")
 
 

@@ -40,10 +40,10 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
     parser.add_argument("--most-rows", type=parse_count, metavar="N", help="rows to work with at most (100000)")
     add_table_options(parser)
     parser.add_argument("--picture", metavar="FILE", help="write errors, and scores, as .png, .svg or .pdf")
-    parser.add_argument("--max-time", default="60s", metavar="TIME", help="begin no fit after it (default: 60s)")
+    parser.add_argument("--max-time", default="60s", metavar="TIME", help="start no fit after this time (default: 60s)")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     parser.add_argument("--n-jobs", type=int, metavar="N", help="threads (default: all cores)")
-    parser.add_argument("--seed", type=int, default=0, help="of all random choices (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of all random choices (default: 0)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
     return parser

@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         print_json(asdict(error))
     else:
         print(error)
-        print(f"of the kernel matrix of {rows.shape[0]:,} rows is missed: 0 is none of it, 1 all of it")
+        print(f"of the kernel matrix of {rows.shape[0]:,} rows is missed (0: none of it, 1: all of it)")
     return 0
 
 

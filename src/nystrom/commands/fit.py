@@ -106,7 +106,7 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
     run_group.add_argument("--max-memory", metavar="SIZE", help="what the fit may take, such as 2GB")
     run_group.add_argument("--max-time", metavar="TIME", help="search for the best machine in that time, such as 5min")
     run_group.add_argument("--n-jobs", type=int, metavar="N", help="threads (default: all cores)")
-    run_group.add_argument("--seed", type=int, default=0, help="of all random choices (default: 0)")
+    run_group.add_argument("--seed", type=int, default=0, help="seed of all random choices (default: 0)")
     run_group.add_argument("--full", action="store_true", help="save what partial_fit and merge need, too")
     run_group.add_argument("--quiet", action="store_true", help="show no progress")
     run_group.add_argument("--json", action="store_true", help="print the summary as JSON")
@@ -202,8 +202,8 @@ def _open_table(args: argparse.Namespace, source: Source, scratch: Path) -> _Job
     labels = encoder.class_labels() if choice in _CLASSIFIERS else None
     if labels is not None and len(labels) == 1:
         raise ValueError(
-            f"the target {args.target!r} of {source.name} is {labels.tolist()[0]!r} in every row: there is nothing to "
-            f"tell apart."
+            f"the target {args.target!r} of {source.name} is {labels.tolist()[0]!r} in every row: there is "
+            f"nothing to learn."
         )
     if isinstance(dict(args.set).get("class_weight"), dict):
         labels = None

@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _describe_job(args: argparse.Namespace) -> str:
-    """Return a text that is equal for the same model, data and options; for data without a date, equal to no other."""
+    """Return a key of model, data and options, by which a command resumes; standard input has a new key every time."""
     place = Path(args.data)
     status = place.stat() if place.is_file() else None
     data = [secrets.token_hex(16)] if status is None else [str(place.resolve()), status.st_size, status.st_mtime_ns]
@@ -135,7 +135,7 @@ def _predict(machine: Any, X: Any, name: str, args: argparse.Namespace) -> dict[
 
 
 def _beside(chunk: Chunk, found: dict[str, Array]) -> dict[str, Any]:
-    """Return the predictions beside the columns that are kept; predictions named as one of these are renamed."""
+    """Return the kept columns and the predictions; a prediction with the name of a kept column is renamed."""
     kept = {} if chunk.batch is None else dict(zip(chunk.batch.schema.names, chunk.batch.columns, strict=True))
     while any(key in kept for key in found):
         found = {f"predicted_{key}": value for key, value in found.items()}

@@ -312,7 +312,7 @@ def _advice(name: str, address: str | None, folder: Path, reason: str) -> str:
         f"Get it from {address}" if address else "It is not part of the LIBSVM archive: copy it from where it was made"
     )
     return (
-        f"The data file {name!r} could not be had: {reason}. {get} and put it into {folder} "
+        f"The data file {name!r} could not be obtained: {reason}. {get} and put it into {folder} "
         f"(or set the environment variable NYSTROM_DATA to the folder that holds it)."
     )
 

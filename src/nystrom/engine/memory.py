@@ -163,7 +163,7 @@ class Footprint:
             )
             raise MemoryBudgetError(
                 f"this needs about {format_memory(self.least)} of memory, and this machine has {format_memory(has)}. "
-                f"{self._advice(usual)} max_memory={format_memory(self.least)!r} tries all the same."
+                f"{self._advice(usual)} max_memory={format_memory(self.least)!r} tries anyway."
             )
 
     def room(self, budget: int, threads: int) -> int:

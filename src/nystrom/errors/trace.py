@@ -163,11 +163,11 @@ class Certificate:
     def __str__(self) -> str:
         lines = [f"error {self.trace} on {self.n_rows:,} rows"]
         if self.trace_norm > self.landmark_norm > 0:
-            lines.append(f"of it {self.unexplained:.4g} left by the landmarks, the rest by the rank")
-        how = "for each row" if self.each_row else "in the sum of all rows, for a kernel that is so by theorem"
+            lines.append(f"{self.unexplained:.4g} due to the landmarks, the rest to the rank")
+        how = "for each row" if self.each_row else "for the sum over all rows; for each row it holds by theorem"
         lines.append(f"k(x, x) − ‖φ(x)‖² ≥ 0 was checked {how}")
         if self.n_looked:
-            lines.append(f"{self.n_lost:,} of {self.n_looked:,} rows looked at are not explained (less than a tenth)")
+            lines.append(f"{self.n_lost:,} of {self.n_looked:,} checked rows are explained to less than a tenth")
         lines += self.rare
         if self.stages:
             lines.append("seconds: " + ", ".join(f"{name} {seconds:.2g}" for name, seconds in self.stages))
@@ -309,7 +309,7 @@ def warn_if_cut(certificate: Certificate, fitted: NystromMap) -> None:
         return
     warn_caller(
         f"the rank of {fitted.n_components:,} loses about {certificate.n_cut:,} rows or more of rare clusters that "
-        f"the landmarks explain. Likely cause: the other rows have as many directions that hold more. Next: "
+        f"the landmarks explain. Likely cause: the other rows fill the rank with directions that explain more. Next: "
         f"n_components=None keeps every direction of the {len(fitted.landmarks):,} landmarks; unexplained_rows(X) "
         f"names the rows.",
         ApproximationWarning,

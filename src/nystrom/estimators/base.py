@@ -387,10 +387,14 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
             raise ValueError("merge needs rows with coordinates; kernel='precomputed' has none.")
         names, others = (getattr(machine, "feature_names_in_", None) for machine in (self, other))
         if not np.array_equal(names, others):  # type: ignore[arg-type]
-            raise ValueError("the two fits have other columns, or the same in another order; fit both to the same.")
+            raise ValueError(
+                "the two fits have different columns, or a different order of columns; fit both to the same columns."
+            )
         targets = [machine.map_.statistics.cross.shape[1] for machine in (self, other)]
         if targets[0] != targets[1]:
-            raise ValueError(f"the two fits have {targets[0]} and {targets[1]} targets; only fits of as many merge.")
+            raise ValueError(
+                f"the two fits have {targets[0]} and {targets[1]} targets; to merge, both need the same number."
+            )
 
     def _solved(self, fitted: NystromMap) -> dict[str, Any]:
         """Return the results of the machine that follow from the sums of the map."""

@@ -394,8 +394,8 @@ def _warn_of_dust(sizes: Array, values: Array) -> None:
     if len(dust) and even >= _LEAST_EVEN and values[-1] > 1 - _DUST:
         warn_caller(
             f"{len(dust)} of the {len(sizes)} clusters hold {int(dust.sum())} of {int(sizes.sum()):,} rows: the kernel "
-            f"links these rows to hardly any other, and the other clusters were not separated instead. Lower gamma, or "
-            f"drop outliers.",
+            f"links these rows to hardly any other, and clusters among the other rows were not separated. Lower gamma, "
+            f"or drop outliers.",
             ApproximationWarning,
         )
 
@@ -403,7 +403,7 @@ def _warn_of_dust(sizes: Array, values: Array) -> None:
 def _warn_of_clipping(n_clipped: int, n_rows: int) -> None:
     if n_clipped:
         warn_caller(
-            f"{n_clipped} of {n_rows} rows are so far from all landmarks that their degree came out as no "
-            f"positive number; k(x, x) is taken in its place. Raise n_landmarks, or lower gamma.",
+            f"{n_clipped} of {n_rows} rows are so far from all landmarks that their computed degree is "
+            f"not positive; k(x, x) is used instead. Raise n_landmarks, or lower gamma.",
             AccuracyWarning,
         )

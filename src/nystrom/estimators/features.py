@@ -271,15 +271,13 @@ def _feature_engine(machine: Nystroem, rows: RowBlocks, r: int) -> Engine:
 def require_sums(machine: Any) -> None:
     """Raise if a machine has learned ``inverse_transform``: that needs the rows again, not only sums over them."""
     if machine.fit_inverse_transform:
-        raise ValueError("fit_inverse_transform=True reads all rows again: fit to them at once, or leave it out.")
+        raise ValueError("fit_inverse_transform=True reads all rows again: fit all rows in one call, or leave it out.")
 
 
 def rows_to_invert(machine: Any, X: RowsLike) -> RowBlocks:
     """Return features, or components, to be inverted; the machine must have learned ``inverse_transform``."""
     if not hasattr(machine, "inverse_coef_"):
-        raise NotFittedError(
-            "inverse_transform needs the way back, which was not learned: set fit_inverse_transform=True and fit."
-        )
+        raise NotFittedError("inverse_transform was not learned: set fit_inverse_transform=True and fit again.")
     rows = as_blocks(X, owner=machine)
     if rows.n_columns != machine.n_components_:
         raise ValueError(f"X must have {machine.n_components_} columns, one per component; got {rows.n_columns}.")

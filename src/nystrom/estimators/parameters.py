@@ -44,7 +44,7 @@ _SUBSTITUTES = {
     "kernel_params": "Bind them to the function: kernel=functools.partial(function, **kernel_params).",
     "l1_ratio": "Leave it out: the penalty is half the squared norm of the function.",
     "loss": "Leave it out: each loss is a machine of its own.",
-    "multi_class": "Leave it out: more than two classes are taken as they are.",
+    "multi_class": "Leave it out: any number of classes is fitted in one call.",
     "n_restarts_optimizer": "Leave it out: the bandwidth is searched over a wide grid, which needs no restarts.",
     "optimizer": "Leave it out: gamma='auto', alpha='auto' and amplitude='auto' are optimised, numbers are kept.",
     "penalty": "Leave it out: the penalty is half the squared norm of the function.",

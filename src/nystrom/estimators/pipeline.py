@@ -238,8 +238,8 @@ def _fit(rows: RowBlocks, request: FitRequest) -> MapFit:
         if error.__cause__ is not None:
             raise
         raise MemoryError(
-            f"the fit found no memory for a part of its work ({error}). Fewer landmarks or fewer columns of X need "
-            f"less; max_memory= tells before the work how much it needs."
+            f"the fit ran out of memory ({error}). Use fewer landmarks or fewer columns of X. With max_memory= the fit "
+            f"checks its need before it starts."
         ) from error
 
 

@@ -106,5 +106,5 @@ def describe(certificate: Certificate | None) -> str:
     if certificate.unexplained < certificate.trace.value * (1 - 1e-9):
         line += f" ({1 - certificate.unexplained:.1%} without the cut of the rank)"
     if certificate.n_looked:
-        line += f"; {certificate.n_lost:,} of {certificate.n_looked:,} rows looked at are lost"
+        line += f"; {certificate.n_lost:,} of {certificate.n_looked:,} checked rows are lost"
     return "; ".join([line, *certificate.rare])

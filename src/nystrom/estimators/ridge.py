@@ -585,11 +585,11 @@ class KernelRidgeClassifier(KernelClassifier):
         super()._check_merge(other)
         if not np.array_equal(self.classes_, other.classes_):
             raise ValueError(
-                f"the two fits know other classes, {list(self.classes_)} and {list(other.classes_)}; only fits of the "
-                f"same classes merge."
+                f"the two fits have different classes, {list(self.classes_)} and {list(other.classes_)}; to merge, "
+                f"both need the same."
             )
         if self.class_weight != other.class_weight or self.class_weight == "balanced":
             raise ValueError(
-                "merge needs the same weight for a class in both fits, which class_weight='balanced' takes from the "
+                "merge needs the same class weights in both fits, and class_weight='balanced' computes them from the "
                 "rows of each: give both the same dictionary, or None."
             )

@@ -499,8 +499,7 @@ def classes_to_fit(
     classes = np.unique(found if weight is None else found[weight > 0])
     if len(classes) < 2:
         raise ValueError(
-            f"y must hold at least 2 classes; got {len(classes)} class, {classes.tolist()}, in rows of positive "
-            f"weight: there is nothing to tell apart."
+            f"y must hold at least 2 classes; got {len(classes)} class, {classes.tolist()}, in rows of positive weight."
         )
     # Weight of one repetition of a row of each class.
     class_weights = None if emphasis is None else emphasis(classes)

@@ -128,8 +128,8 @@ class Selector(BaseEstimator, ABC):
             )
         if announce and len(found) < wanted:
             warn_caller(
-                f"Found {len(found)} landmarks where {wanted} were asked for: {passes.rows.name} has no more rows that "
-                f"differ enough. The result is as good as it can be; ask for n_landmarks={len(found)} to silence this.",
+                f"Found {len(found)} landmarks where {wanted} were asked for: {passes.rows.name} has no more "
+                f"distinct rows. More landmarks would not help; ask for n_landmarks={len(found)} to silence this.",
                 FewerLandmarksWarning,
             )
         return found
@@ -165,9 +165,9 @@ def _probe_kernel(passes: Passes, kernel: Kernel, weight: Array | None) -> None:
         share = least_ritz_share(K)
         if share < -INDEFINITE:
             raise NotPositiveSemidefiniteError(
-                f"the kernel is not positive semidefinite: its matrix of {len(numbers)} of the rows has an eigenvalue "
-                f"of at most {share:.3g} times its largest magnitude of one. A Nyström approximation needs K to hold "
-                f"inner products; use a positive definite kernel such as 'gaussian'."
+                f"the kernel is not positive semidefinite: for {len(numbers)} of the rows, its least "
+                f"eigenvalue is at most {share:.3g} times the largest magnitude of an eigenvalue. A Nyström "
+                f"approximation needs K to hold inner products; use a positive definite kernel such as 'gaussian'."
             )
 
 
@@ -185,7 +185,7 @@ def _require_inner_product(passes: Passes) -> None:
     if asymmetry <= INDEFINITE * largest and share >= -INDEFINITE:
         return
     seen = (
-        f"its least eigenvalue is at most {share:.3g} times its largest magnitude of one"
+        f"its least eigenvalue is at most {share:.3g} times the largest magnitude of an eigenvalue"
         if asymmetry <= INDEFINITE * largest
         else f"it is not even symmetric (by {asymmetry:.3g}, where values reach {largest:.3g})"
     )

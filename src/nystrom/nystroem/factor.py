@@ -67,7 +67,7 @@ def warn_or_refuse(kernel: Kernel, over: float) -> None:
     if over > _CLEARLY and not kernel.is_psd:
         raise exceeded(kernel, over)
     warn_caller(
-        f"rounding made the approximation exceed the kernel, by {over:.2g} times what is expected; the cut-off on "
+        f"rounding made the approximation exceed the kernel, by {over:.2g} times the expected error; the cut-off on "
         f"the landmarks' eigenvalues is raised tenfold and the pass repeated. float64 rows avoid this.",
         AccuracyWarning,
     )
@@ -82,7 +82,7 @@ def exceeded(kernel: Kernel, over: float) -> NotPositiveSemidefiniteError:
     )
     return NotPositiveSemidefiniteError(
         f"the kernel is not positive semidefinite on the rows: for some row k(x, x) is negative, or below what the "
-        f"landmarks explain of it, by {over:.2g} times what rounding can do. {advice}"
+        f"landmarks explain of it, by {over:.2g} times the possible rounding error. {advice}"
     )
 
 

@@ -1,4 +1,4 @@
-"""How a CSV file is written: its encoding, delimiter, column names and decimal separator."""
+"""Tables in files (CSV, Parquet, Feather): how a CSV file is written, record batches, and rows of numbers."""
 
 from __future__ import annotations
 

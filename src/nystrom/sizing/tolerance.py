@@ -204,7 +204,7 @@ def why_not_met(found: Sized, selector: Selector, tol: float, most: int, limit: 
     if isinstance(selector, GIVEN):
         cause = "these are the landmarks that were given"
     elif len(found.landmarks) < most:
-        cause = "the rows have no more that differ enough"
+        cause = "there are no more distinct rows"
     elif limit == "rows":
         cause = "there are no more rows"
     else:

@@ -309,7 +309,7 @@ class Column:
             and (self.date_format is None or isinstance(self.date_format, str))
         )
         if not good:
-            raise ValueError(f"the column {self.name!r} is not described rightly")
+            raise ValueError(f"the column {self.name!r} has an invalid description")
 
     @property
     def features(self) -> list[str]:

@@ -236,7 +236,7 @@ def _held_size(n: int) -> int:
     """Return how many of n distinct rows are held out."""
     if n < 2:
         raise ValueError(
-            "to choose alpha, or to stop early, at least 2 distinct rows of positive weight are needed: one judges. "
-            "Give one alpha."
+            "to choose alpha, or to stop early, at least 2 distinct rows of positive weight are needed: one is held "
+            "out. Give one alpha."
         )
     return min(max(int(_HELD_OUT_SHARE * n), _HELD_OUT_LEAST), _HELD_OUT_MOST, max(n // _HELD_OUT_PART, 1))

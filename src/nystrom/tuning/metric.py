@@ -32,8 +32,8 @@ def check_learnable(kernel: Kernel, metric: str) -> None:
         )
     if isinstance(kernel, Laplacian) and kernel.p < 1:
         raise ValueError(
-            f"a metric is learned from slopes, which {kernel!r} has without bound where rows agree in a column: take p "
-            f"of at least 1."
+            f"a metric is learned from slopes, and those of {kernel!r} are unbounded where rows agree in a column: "
+            f"take p of at least 1."
         )
     if not can_learn(kernel):
         raise ValueError(
