@@ -24,7 +24,7 @@ from nystrom.engine.threads import resolve_n_jobs
 from nystrom.loops import instruction_set
 
 ROOT = Path(__file__).parents[1]
-# Suites that print and store their own tables.
+# Suites that print their own tables and return their records.
 ALONE = {"scaling": scaling.main, "intervals": intervals.main}
 
 
@@ -77,7 +77,9 @@ def main() -> None:
     slower: list[str] = []
     for name in chosen:
         if name in ALONE:
-            ALONE[name](args.repeat, args.output)
+            found = ALONE[name](args.repeat, args.output)
+            if args.store:
+                records.store(name, found, machine(), __version__)
             continue
         results = list(SUITES[name](args.repeat))
         found = records.describe(results)

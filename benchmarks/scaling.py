@@ -70,10 +70,11 @@ def figure(rows: list[dict[str, float | str]], path: Path) -> None:
     plt.close(fig)
 
 
-def main(repeat: int, output: Path) -> None:
+def main(repeat: int, output: Path) -> list[dict[str, float | str]]:
     output.mkdir(parents=True, exist_ok=True)
     rows = measure(repeat)
     (output / "scaling.json").write_text(json.dumps(rows, indent=1) + "\n")
     figure(rows, output / "scaling.png")
     for axis in ("n", "m", "p"):
         print(f"exponent in {axis}: {exponent(rows, axis):.2f}")
+    return rows

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
-from scipy.special import log_softmax, softmax
+from scipy.special import softmax
 
 from nystrom.rows.draw import are_whole, effective_count
 from nystrom.types import Array
@@ -167,12 +167,13 @@ def fit_scale(phi: Array, errors: Array, weight: Array, groups: Array) -> LocalS
     moments, right = (design * share[:, None]).T @ design, (design * share[:, None]).T @ above
     # Of a number of repetitions one is left out, else the whole row.
     once, fits = (np.minimum(weight, 1.0) if are_whole(weight) else weight) / weight.sum(), []
+    eigenvalues, Q = np.linalg.eigh(moments)
+    turned, right = design @ Q, Q.T @ right
     for penalty in _SCALE_PENALTIES:
-        H = moments + penalty * np.eye(len(kept))
-        found = np.linalg.solve(H, right)
-        residual = above - design @ found
-        residual = residual - leave_out(design, -residual, np.ones((s, 1)), once, H[None], groups, np.zeros(s)).change
-        fits.append((float((share @ np.square(residual)).sum()), found, residual))
+        shrunk = 1 / (np.maximum(eigenvalues, 0.0) + penalty)
+        found = shrunk[:, None] * right
+        residual = _residual_left_out(above - turned @ found, turned, shrunk, once, groups)
+        fits.append((float((share @ np.square(residual)).sum()), Q @ found, residual))
     _, found, residual = min(fits, key=lambda fit: fit[0])
     gain = np.square(above) - np.square(residual)
     noise = np.sqrt(share @ np.square(gain - share @ gain) / n_groups)
@@ -181,6 +182,18 @@ def fit_scale(phi: Array, errors: Array, weight: Array, groups: Array) -> LocalS
     weights[kept] = np.where(better, found / spread, 0.0)
     rows = np.where(better, level - residual, centre)
     return LocalScale(weights, centre - (share @ phi) @ weights, np.exp(rows))
+
+
+def _residual_left_out(residual: Array, design: Array, shrunk: Array, once: Array, groups: Array) -> Array:
+    """Return the residuals of ridge regression with each group left out, for the inverse Hessian ``diag(shrunk)``."""
+    if int(groups.max()) + 1 == len(groups):
+        return np.asarray(residual / np.maximum(1 - once * (np.square(design) @ shrunk), _EPS)[:, None])
+    out = np.empty_like(residual)
+    for _, own in _of_equal_size(groups):
+        V = design[own]
+        matrix = np.eye(own.shape[1]) * (1 + 8 * _EPS) - (V * shrunk) @ V.transpose(0, 2, 1) * once[own][:, None]
+        out[own] = np.linalg.solve(matrix, residual[own])
+    return out
 
 
 def conformal_quantile(values: Array, weight: Array, coverage: float, count: float) -> Array:
@@ -243,18 +256,23 @@ def fit_link(scores: Array, codes: Array, weight: Array, *, offsets: bool) -> Cl
     """
     rows, c = np.arange(len(codes)), scores.shape[1]
     alike = 1 / (1 + effective_count(weight))
-    marks = np.full((len(codes), c), alike / c)
-    marks[rows, codes] += 1 - alike
+    # Classes first: sums over few classes are fast only across rows.
+    marks = np.full((c, len(codes)), alike / c)
+    marks[codes, rows] += 1 - alike
+    marks *= weight
 
     def fit(reach: float) -> tuple[float, ClassLink]:
-        bent = _bent(scores, reach)
+        bent = np.ascontiguousarray(_bent(scores, reach).T)
 
         def objective(x: Array) -> tuple[float, Array]:
-            slope, shift = np.exp(x[0]), x[1:] if offsets else np.zeros(c)
-            logs = log_softmax(slope * bent + shift, axis=1)
-            off = weight[:, None] * (np.exp(logs) - marks)
-            value = -float((weight[:, None] * marks * logs).sum())
-            return value, np.append(slope * float((off * bent).sum()), off.sum(axis=0) if offsets else [])
+            slope, shift = np.exp(x[0]), x[1:, None] if offsets else np.zeros((c, 1))
+            logs = slope * bent + shift
+            logs -= logs.max(axis=0)
+            odds = np.exp(logs)
+            total = odds.sum(axis=0)
+            value = float(weight @ np.log(total) - np.vdot(marks, logs))
+            off = odds * (weight / total) - marks
+            return value, np.append(slope * np.vdot(off, bent), off.sum(axis=1) if offsets else [])
 
         exact = {"ftol": 0.0, "gtol": 1e-9 * float(weight.sum())}
         found = minimize(objective, np.zeros(1 + c * offsets), jac=True, method="L-BFGS-B", options=exact)

@@ -149,6 +149,23 @@ def test_intervals_of_more_rows_than_are_left_out_cover(machine):
     assert 0.87 < np.mean((low <= truth) & (truth <= high)) < 0.93
 
 
+@pytest.mark.parametrize("ignored", [0, 2000])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_conjugate_gradients_on_many_rows_have_the_intervals_of_the_factor(intercept, ignored):
+    rng = np.random.default_rng(5)
+    n = SAMPLE_ROWS + 500
+    X = rng.normal(size=(n + ignored, 6))
+    y = X[:, 0] * X[:, 1] + 0.5 * rng.normal(size=n + ignored)
+    weight = np.repeat([1.0, 0.0], [n, ignored])
+    widths = {}
+    for solver in ("factor", "cg"):
+        model = nystrom.KernelRidge(
+            alpha=0.1, solver=solver, landmarks=X[:200], fit_intercept=intercept, random_state=0
+        ).fit(X, y, sample_weight=weight)
+        widths[solver] = np.ptp(model.predict_interval(X[:200]), axis=1).mean()
+    assert widths["cg"] == pytest.approx(widths["factor"], rel=0.03)
+
+
 def test_widths_follow_the_size_of_errors():
     X, y = data(1500, 2, "uneven")
     low, high = nystrom.KernelRidge(alpha="auto", n_landmarks=100, random_state=0).fit(X, y).predict_interval(X).T

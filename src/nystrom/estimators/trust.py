@@ -38,7 +38,7 @@ _LEAST_ROWS = 500
 # Up to this many rows, intervals use the jackknife+. With more, leaving out one row changes a prediction by less than
 # 1 % of the interval's width.
 JACKKNIFE_ROWS = 250
-# Landmarks for estimating leverages if the fit has no factor.
+# Largest number of landmarks for estimating leverages if the fit has no factor.
 _FEW_LANDMARKS = 1000
 # Rows whose intervals are computed at a time.
 TILE_ROWS = 512
@@ -72,7 +72,7 @@ class Sample:
     complete : bool
         Whether these are all rows of the fit, except those of weight 0.
     n_rows : int
-        Number of rows of the fit.
+        Number of rows of the fit, except those of weight 0; estimated unless the sample is complete.
     loss : Loss or None
         None is half the squared error.
     penalty : float
@@ -184,7 +184,7 @@ class Draw:
                 np.unique(self.groups[own], return_inverse=True)[1].ravel(),
                 diagonal,
                 len(numbers) == rows.shape[0],
-                rows.shape[0],
+                round(rows.shape[0] * len(own) / len(numbers)),
                 loss,
                 float(penalty),
                 fit_intercept,
@@ -360,7 +360,10 @@ def _scores_of(machine: Any, sample: Sample) -> ErrorScores | ClassScores:
         basis.phi, gradient, curvature, sample.once, hessians, sample.groups, basis.beyond, with_steps=jackknife
     )
     weight, count = sample.counts
-    novelty = _novelty(machine.map_, sample.X, sample.penalty, basis.diagonal, n_rows=sample.n_rows)
+    fitted = machine.map_
+    phi = basis.phi[:, : basis.projection.shape[1]]
+    seen = phi if basis.projection is fitted.projection else basis.C @ fitted.projection
+    novelty = _novelty(fitted, basis.C, seen, sample.penalty, basis.diagonal, n_rows=sample.n_rows)
     common: dict[str, Any] = {"weight": weight, "count": count, "novelty": novelty, "penalty": sample.penalty}
     if sample.codes is not None:
         return _class_scores(found + left.change, sample, sample.codes, common)
@@ -369,7 +372,6 @@ def _scores_of(machine: Any, sample: Sample) -> ErrorScores | ClassScores:
         unknown = np.maximum(basis.diagonal - np.square(basis.phi).sum(axis=1), 0.0) * (not basis.beyond.any())
         variance = machine.alpha_ * (1 + left.leverage) + machine.amplitude_ * unknown[:, None]
         _warn_if_narrow(errors / (np.sqrt(variance) * machine._y_deviation), weight)
-    phi = basis.phi[:, : basis.projection.shape[1]]
     scale = fit_scale(phi, errors, weight, sample.groups)
     shifts: dict[str, Any] = {}
     if left.steps is not None:
@@ -417,10 +419,11 @@ def _class_scores(scores: Array, sample: Sample, codes: Array, common: dict[str,
 class _Basis:
     """Features of a sample, moments of the features of all rows, and further terms of the leverages.
 
-    ``projection`` (m, r) turns kernel values with the landmarks of ``machine.map_`` into features. With an intercept,
+    ``projection`` (m, r) turns kernel values C with the landmarks of ``machine.map_`` into features. With an intercept,
     phi has a last column of ones.
     """
 
+    C: Array
     phi: Array
     projection: Array
     moments: Array | None
@@ -441,17 +444,13 @@ class _Basis:
         elif sample.complete:
             projection = fitted.projection
         else:
-            # Landmarks represent the rows: the sampling estimator of ridge leverage scores.
             m = len(fitted.landmarks)
             few = np.linspace(0, m - 1, min(_FEW_LANDMARKS, m)).astype(int)
-            points = Landmarks(fitted.landmarks.points[few], None)
-            inner = spanning_projection(fitted.kernel, points)
+            inner = spanning_projection(fitted.kernel, Landmarks(fitted.landmarks.points[few], None))
             projection = np.zeros((m, inner.shape[1]))
             projection[few] = inner
-            F = np.asarray(fitted.kernel(points.points, points.points), dtype=np.float64) @ inner
-            count = sample.n_rows
-            moments = _moments(F.T @ F * (count / len(few)), F.mean(axis=0), count)
-            apart = True
+            # Landmarks that are left out may explain part of each row.
+            apart = apart or len(few) < m
         phi = C @ projection
         diagonal = fitted.kernel.diag(sample.X) if sample.diagonal is None else sample.diagonal
         diagonal, beyond = np.asarray(diagonal, dtype=np.float64), np.zeros(len(phi))
@@ -459,13 +458,14 @@ class _Basis:
             beyond = np.maximum(diagonal - np.square(phi).sum(axis=1), 0.0) / sample.penalty
         if sample.fit_intercept:
             phi = np.column_stack([phi, np.ones(len(phi))])
-        return cls(phi, projection, moments, beyond, diagonal)
+        return cls(C, phi, projection, moments, beyond, diagonal)
 
     def hessian(self, sample: Sample, curvature: Array) -> Array:
         """Return the Hessian of the objective for one score."""
         q, r = self.phi.shape[1], self.projection.shape[1]
         if self.moments is None or (sample.complete and sample.loss is not None):
-            H = (self.phi * (sample.weight * curvature)[:, None]).T @ self.phi
+            times = sample.n_rows / len(self.phi)
+            H = (self.phi * (times * sample.weight * curvature)[:, None]).T @ self.phi
         else:
             H = self.moments[:q, :q] * float(np.average(curvature, weights=sample.weight))
         return np.asarray(H + sample.penalty * np.diag(np.arange(q) < r))
@@ -476,13 +476,14 @@ def _moments(gram: Array, mean: Array, weight: float) -> Array:
     return np.block([[gram, weight * mean[:, None]], [weight * mean[None], np.array([[weight]])]])
 
 
-def _novelty(fitted: FeatureMap, X: Matrix, penalty: float, diagonal: Array, *, n_rows: int | None = None) -> Array:
-    """Return the variance of f at rows relative to k(x, x): 1 for rows unlike any in the fit.
+def _novelty(
+    fitted: FeatureMap, C: Array, phi: Array, penalty: float, diagonal: Array, *, n_rows: int | None = None
+) -> Array:
+    """Return the variance of f, relative to k(x, x), at rows with kernel values C and features phi.
 
-    With ``n_rows``, the size of the fit, X is a sample of its rows, and each is left out.
+    It is 1 for rows unlike any in the fit. With ``n_rows``, the size of the fit, the rows are a sample of its rows, and
+    each is left out.
     """
-    C = np.asarray(to_host(fitted.evaluate(X)), dtype=np.float64)
-    phi = C @ fitted.projection
     unknown = np.maximum(diagonal - np.square(phi).sum(axis=1), 0.0)
     if n_rows is not None:
         # The mean of c rows without one of them is c / (c − 1) times as far from it. The bound is to have no landmark
@@ -504,6 +505,7 @@ def is_unlike(fitted: FeatureMap, known: ErrorScores | ClassScores, rate: float)
 
     def function(block: Block) -> Array:
         diagonal = np.asarray(to_host(fitted.kernel.diag(block.X, start=block.start)), dtype=np.float64)
-        return _novelty(fitted, block.X, known.penalty, diagonal) > most
+        C = np.asarray(to_host(fitted.evaluate(block.X)), dtype=np.float64)
+        return _novelty(fitted, C, C @ fitted.projection, known.penalty, diagonal) > most
 
     return function
