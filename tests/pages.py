@@ -87,7 +87,7 @@ def run_command(line: str) -> str:
 def require_same(shown: str, printed: str, where: str) -> None:
     """Raise unless the text printed is the one shown.
 
-    Three dots stand for anything, spaces count as one, and a number with decimals agrees if it rounds to the one shown,
+    Three dots match anything, spaces count as one, and a number with decimals agrees if it rounds to the one shown,
     within one of its last digit: other machines round differently.
     """
     pattern, numbers = "", []

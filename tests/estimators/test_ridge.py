@@ -387,7 +387,7 @@ def test_cpusmall_errors_are_the_papers():
     X = np.repeat(X, 4, axis=1)
     exact = KernelRidge(0.25, solver="exact", tol=1e-9, random_state=0).fit(X, y).dual_coef_
     # With 82 uniform landmarks one fit in twenty is as good as 0.3, another as bad as 0.8 (standard deviation 0.12), so
-    # a mean of five says little: forty fits stand for it.
+    # a mean of five says little: take forty fits.
     expected = {
         (82, "kmeans", 5): 0.128,
         (82, "sketched-kmeans", 5): 0.130,

@@ -152,7 +152,7 @@ def test_auto_spends_its_landmarks_where_the_kernel_is_if_rows_differ_in_scale(m
 
 @pytest.mark.parametrize("seed", [45, 46])
 def test_auto_spends_its_landmarks_where_the_kernel_is_if_no_row_is_far_out(seed):
-    # The wide cloud has no tiny clusters, and yet the kernel hardly feels it.
+    # The wide cloud has no tiny clusters, but the kernel is nearly zero between its rows.
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((2000, 10)) * rng.choice([1.0, 5.0], size=(2000, 1))
     kernel = Gaussian(1 / np.median(np.square(X).sum(axis=1)))

@@ -1,4 +1,4 @@
-"""Means of sparse clusters without the entries that the kernel does not feel."""
+"""Means of sparse clusters without the entries that hardly change the kernel."""
 
 import numpy as np
 import pytest

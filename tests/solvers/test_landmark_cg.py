@@ -298,7 +298,7 @@ def test_residuals_are_refined_where_landmarks_are_nearly_dependent(intercept, h
     solution, _ = problem.solve(0.1, tol=1e-8, max_iter=500)
     assert solution.converged
     expected = direct(kernel, X, Y + 3, Z, 0.1, weight, intercept)
-    # Rows far from all landmarks feel which of the directions at the edge of rounding are kept: hence no largest error.
+    # Far from all landmarks, f depends on which directions near rounding are kept, so the largest error says nothing.
     errors = kernel(X, Z) @ solution.coefficients + solution.intercept - expected
     assert np.sqrt(np.mean(errors**2)) < 2e-6
 

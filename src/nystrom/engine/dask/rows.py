@@ -31,9 +31,9 @@ from nystrom.types import Array, Matrix, issparse
 Collection: TypeAlias = Any
 Chunk: TypeAlias = Any
 
-# A task takes a run of neighbouring chunks, so that their sums are merged without a message: at most so many bytes ...
+# A task takes a run of neighbouring chunks, so that their sums merge without a message: at most this many bytes ...
 _RUN_BYTES = 64 * 2**20
-# ... and at most one in so many of the chunks per thread of the cluster, so that all threads end at the same time.
+# ... and few enough chunks for this many runs per thread of the cluster, so that all threads end at the same time.
 _RUNS_PER_THREAD = 8
 # A fit holds its rows on the cluster if they take at most this fraction of the memory of the workers.
 _HELD_FRACTION = 0.25
