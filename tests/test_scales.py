@@ -226,3 +226,14 @@ def test_a_tolerance_holds_where_float32_cannot_square_the_kernel():
     sized = Nystroem("polynomial", gamma=1.0, tol=0.02, random_state=0).fit(X)
     assert sized.error_.value > 0
     assert sized.approximation_error(X, exact=True).value <= 0.02
+
+
+@pytest.mark.parametrize("kernel", [Gaussian(), Matern(), 2 * Gaussian().on([0])])
+def test_a_spread_whose_multiples_overflow_is_refused(kernel):
+    X = np.array([[1.4e154], [1e149], [2e149], [9e149]])
+    with pytest.raises(ValueError, match=r"spread of the rows.*too large.*Divide the rows"):
+        Nystroem(kernel, landmarks=X[1:2]).fit(X)
+    # A kernel value between 0 and 1 needs no larger squares than float64 has.
+    scaled = Nystroem(kernel, landmarks=X[1:2] / 64).fit(X / 64)
+    expected = Nystroem(kernel, landmarks=X[1:2] / 1.4e154).fit(X / 1.4e154)
+    np.testing.assert_allclose(scaled.transform(X / 64), expected.transform(X / 1.4e154), rtol=1e-9)

@@ -469,12 +469,16 @@ def check_gamma(gamma: object) -> None:
         raise ValueError(f"gamma must be 'scale', None (1 / n_features) or a positive finite number; got {gamma!r}.")
 
 
+# The largest spread for which every squared distance d² with exp(−γ d²) > 0 is finite: γ d² < 746.
+_LARGEST_SPREAD = float(np.finfo(np.float64).max) / 746
+
+
 def reciprocal(spread: float) -> float:
     """Return ``1 / spread``, or 1 if all rows are equal: any bandwidth then gives the same kernel."""
-    if not spread < math.inf:
+    if not spread < _LARGEST_SPREAD:
         raise ValueError(
-            f"gamma='scale' needs a finite spread of the rows; it is {spread}. "
-            "Divide the rows by a constant so that their squares do not overflow, or give gamma a number."
+            f"gamma='scale' is one over the spread of the rows, and {spread:.3g} is too large for that: squares of "
+            f"distances overflow. Divide the rows by a constant."
         )
     if spread == 0:
         return 1.0
