@@ -20,26 +20,22 @@ TARGET = np.sin(ROWS[:, 0]) * ROWS[:, 1] + 0.3 * ROWS[:, 2]
 
 def brute_force(function, rows, background, groups):
     """Return the values by their definition: the weighted gains of each group, over all subsets of the others."""
-    p = len(groups)
-
-    def mean_with(chosen):
-        total = 0.0
-        for b in background:
-            mixed = np.repeat(b[None], len(rows), axis=0)
+    p, (b, columns), means = len(groups), background.shape, {}
+    for size in range(p + 1):
+        for chosen in itertools.combinations(range(p), size):
+            mixed = np.repeat(background[None], len(rows), axis=0)
             for i in chosen:
-                mixed[:, groups[i]] = rows[:, groups[i]]
-            total = total + function(mixed)
-        return total / len(background)
-
+                mixed[:, :, groups[i]] = rows[:, None, groups[i]]
+            found = function(mixed.reshape(-1, columns))
+            means[frozenset(chosen)] = found.reshape(len(rows), b, *found.shape[1:]).mean(axis=1)
     values = []
     for j in range(p):
-        others = [i for i in range(p) if i != j]
-        gain = 0.0
-        for size in range(p):
-            share = math.factorial(size) * math.factorial(p - size - 1) / math.factorial(p)
-            for chosen in itertools.combinations(others, size):
-                gain = gain + share * (mean_with((*chosen, j)) - mean_with(chosen))
-        values.append(gain)
+        gains = [
+            (means[chosen | {j}] - mean) / (p * math.comb(p - 1, len(chosen)))
+            for chosen, mean in means.items()
+            if j not in chosen
+        ]
+        values.append(np.sum(gains, axis=0))
     return np.stack(values, axis=1)
 
 
@@ -54,14 +50,20 @@ KERNELS = {
     "overlap": {"kernel": Overlap(0.3)},
     "of some columns": {"kernel": Gaussian(0.2).on([3, 0]) * Laplacian(0.1).on([1]) + Overlap(0.5).on([4, 2])},
     "in a metric": {"kernel": InMetric(Gaussian(1.0), np.array([0.5, 0.4, 0.3, 0.2, 0.1]))},
+    "a metric per column": {"metric": np.array([0.5, 0.4, 0.3, 0.2, 0.1])},
 }
+WEIGHTS = np.random.default_rng(1).uniform(0.1, 3.0, size=120)
 MACHINES = {
     "ridge": (nystrom.KernelRidge, TARGET, {"fit_intercept": True}),
     "two targets": (nystrom.KernelRidge, np.column_stack([TARGET, ROWS[:, 3]]), {}),
     "conjugate gradients": (nystrom.KernelRidge, TARGET, {"solver": "cg", "alpha": 0.1}),
+    "exact": (nystrom.KernelRidge, TARGET, {"solver": "exact", "alpha": 0.1, "fit_intercept": True}),
+    "three classes, exact": (nystrom.KernelRidgeClassifier, np.digitize(TARGET, [-0.3, 0.3]), {"solver": "exact"}),
     "support vectors": (nystrom.KernelSVR, TARGET, {}),
     "gaussian process": (nystrom.GaussianProcessRegressor, TARGET, {"normalize_y": True}),
     "two classes": (nystrom.KernelLogisticRegression, TARGET > 0, {}),
+    "three classes, log-odds": (nystrom.KernelLogisticRegression, np.digitize(TARGET, [-0.3, 0.3]), {}),
+    "support vectors, classes": (nystrom.KernelSVC, np.digitize(TARGET, [-0.3, 0.3]), {}),
     "three classes": (nystrom.KernelRidgeClassifier, np.digitize(TARGET, [-0.3, 0.3]), {}),
 }
 
@@ -76,19 +78,25 @@ def check(model, rows, background):
     np.testing.assert_allclose(found.base_values + found.values.sum(axis=1), function(rows), rtol=0, atol=1e-8)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_are_exact_for_kernels_that_are_products_over_columns(kernel):
-    model = nystrom.KernelRidge(n_landmarks=30, random_state=0, **KERNELS[kernel]).fit(ROWS, TARGET)
-    check(model, ROWS[:4], ROWS[50:57])
-
-
 @pytest.mark.parametrize("machine", MACHINES)
-def test_are_exact_for_every_machine(machine):
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_are_exact_for_every_machine_and_kernel_that_is_a_product_over_columns(kernel, machine):
     kind, y, parameters = MACHINES[machine]
-    check(kind(n_landmarks=30, random_state=0, **parameters).fit(ROWS, y), ROWS[:4], ROWS[50:55])
+    model = kind(n_landmarks=20, random_state=0, **parameters, **KERNELS[kernel])
+    weights = {} if machine == "gaussian process" else {"sample_weight": WEIGHTS}
+    check(model.fit(ROWS, y, **weights), ROWS[:3], ROWS[50:54])
 
 
-@pytest.mark.parametrize("p", [1, 2, 7, 8])
+@pytest.mark.parametrize("parameters", [{"n_landmarks": 700}, {"solver": "exact"}])
+def test_are_exact_for_many_landmarks_and_from_a_file(parameters, tmp_path):
+    X = np.random.default_rng(3).normal(size=(1100, 3))
+    model = nystrom.KernelRidge(alpha=1.0, gamma=0.2, random_state=0, **parameters).fit(X, np.sin(X).sum(axis=1))
+    check(model, X[:3], X[10:14])
+    model.save(tmp_path / "model")
+    check(nystrom.load(tmp_path / "model"), X[:3], X[10:14])
+
+
+@pytest.mark.parametrize("p", [1, 2, 7, 10])
 def test_are_exact_for_any_number_of_columns(p):
     X = np.random.default_rng(p).normal(size=(60, p))
     check(nystrom.KernelRidge(alpha=1.0, n_landmarks=20, random_state=0).fit(X, X.sum(axis=1) ** 2), X[:3], X[10:13])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,8 @@ from nystrom.kernels.base import GammaKernel
 from nystrom.loops import coalition_sums
 from nystrom.machine import available_cores
 from nystrom.models import to_numpy
-from nystrom.types import Array, RowsLike
+from nystrom.solvers.exact import TILE_ROWS
+from nystrom.types import Array, RowsLike, to_dense
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -107,8 +108,9 @@ def explain(model: Any, X: RowsLike, background: RowsLike = None, *, random_stat
     row. Predictions are numbers, or scores of classes (for logistic regression, log-odds). For products over columns
     (the Gaussian, the Laplacian and the overlap kernel, with one bandwidth or one per column, of all or some columns,
     their sums and products) the values are exact: sums over all subsets are integrals of polynomials, which
-    Gauss–Legendre nodes integrate exactly, in O(m p²) per row and background row for m landmarks and p columns. For
-    other kernels they are sampled over orders of the columns, two for each background row, with standard errors.
+    Gauss–Legendre nodes integrate exactly, in O(m p²) per row and background row for m landmarks (with
+    ``solver="exact"``, training rows) and p columns. For other kernels they are sampled over orders of the columns, two
+    for each background row, with standard errors.
 
     Parameters
     ----------
@@ -139,14 +141,14 @@ def explain(model: Any, X: RowsLike, background: RowsLike = None, *, random_stat
     beside = open_model(model, X if background is None else background, max_rows=_N_BACKGROUND, rng=rng).X
     machine, spans = opened.machine, opened.spans
     starts = np.array([span.start for span in spans])
-    exact = hasattr(machine, "landmark_coef_") and getattr(machine, "solver_", None) != "exact"
-    terms = _product_terms(machine.map_.kernel, starts, opened.X.shape[1]) if exact else None
+    spanned = hasattr(machine, "landmark_coef_")
+    terms = _product_terms(machine.map_.kernel, starts, opened.X.shape[1]) if spanned else None
     rows, beside = opened.X.astype(np.float64), beside.astype(np.float64)
     errors = None
     if terms is None:
         values, errors = _sampled(machine, rows, beside, spans, rng)
     else:
-        values = _exact(to_numpy(machine), terms, rows, beside, len(spans))
+        values = _exact(machine, terms, rows, beside, len(spans))
     base = answer(machine, beside).mean(axis=0)
     if values.shape[2] == 1:
         values, base = values[:, :, 0], base[0]
@@ -212,24 +214,35 @@ def _gather(factors: _Factors, numbers: Array, owners: Array, count: int, X: Arr
     return out
 
 
-def _exact(parts: dict[str, Any], terms: list[_Factors], rows: Array, beside: Array, n_columns: int) -> Array:
+def _exact(machine: Any, terms: list[_Factors], rows: Array, beside: Array, n_columns: int) -> Array:
     """Return the Shapley values of a machine with a product kernel, shape (n, columns, t)."""
-    Z, coef = parts["landmarks"], parts["coef"]
     # Enough nodes to integrate a polynomial of degree columns - 1 exactly.
     nodes, shares = np.polynomial.legendre.leggauss((n_columns + 1) // 2)
     nodes, shares = (nodes + 1) / 2, shares / 2
     weights = np.full(len(beside), 1 / len(beside))
-    values = np.zeros((len(rows), n_columns, coef.shape[1]))
-    for term in terms:
-        held = term(beside, Z)
+    values = np.zeros((len(rows), n_columns, machine.landmark_coef_.shape[1]))
+    with ThreadPoolExecutor(available_cores()) as pool:
+        for Z, coef in _points(machine):
+            for term in terms:
+                held = term(beside, Z)
 
-        def one(i: int, term: _Factors = term, held: Array = held) -> None:
-            factors = term(rows[i : i + 1], Z)[0]
-            values[i] += coalition_sums(factors, held, weights, nodes, shares) @ coef
+                def one(i: int, term: _Factors = term, held: Array = held, Z: Array = Z, coef: Array = coef) -> None:
+                    factors = term(rows[i : i + 1], Z)[0]
+                    values[i] += coalition_sums(factors, held, weights, nodes, shares) @ coef
 
-        with ThreadPoolExecutor(available_cores()) as pool:
-            list(pool.map(one, range(len(rows))))
+                list(pool.map(one, range(len(rows))))
     return values
+
+
+def _points(machine: Any) -> Iterator[tuple[Array, Array]]:
+    """Yield the points z and coefficients of ``f(x) = Σ_z coef_z k(x, z)``, some at a time."""
+    if getattr(machine, "solver_", None) == "exact":
+        for block in machine.training_rows_.iterate():
+            yield np.asarray(to_dense(block.X)), machine._dual_coef[block.start : block.stop]
+        return
+    parts = to_numpy(machine)
+    for start in range(0, len(parts["coef"]), TILE_ROWS):
+        yield tuple(parts[name][start : start + TILE_ROWS] for name in ("landmarks", "coef"))
 
 
 def _sampled(
