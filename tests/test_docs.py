@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pkgutil
 import re
 from pathlib import Path
 
@@ -83,6 +84,25 @@ def test_the_page_of_a_machine_calls_every_public_method(name: str) -> None:
     foreign = re.compile("^_|_request$|_routing$|^set_callbacks$")
     public = {each for each in dir(machine) if not foreign.search(each)}
     assert {each for each in public if not re.search(rf"\.{each}\b", code)} == set()
+
+
+FUNCTION_PAGES = sorted(
+    path.stem for path in (ROOT / "docs" / "api").glob("*.md") if path.stem not in {*MACHINES, "index"}
+)
+
+
+@pytest.mark.parametrize("page", FUNCTION_PAGES)
+def test_a_page_of_functions_shows_each_in_use(page: str) -> None:
+    text = (ROOT / "docs" / "api" / f"{page}.md").read_text(encoding="utf-8")
+    listed = re.findall(r"\w+", "".join(re.findall(r"members:(.*(?:\n +- \w+)*)", text)))
+    code = "".join(block.text for block in pages.blocks(f"docs/api/{page}.md"))
+    for name in re.findall(r"^::: (nystrom[.\w]*)", text, re.MULTILINE):
+        place = pkgutil.resolve_name(name)
+        shown = [getattr(place, each) for each in listed or place.__all__] if inspect.ismodule(place) else [place]
+        for each in shown:
+            called = re.search(rf"\b{each.__name__}\b", code)
+            assert inspect.isclass(each) or called or ">>>" in (each.__doc__ or ""), each.__name__
+        assert code or any(">>>" in (each.__doc__ or "") for each in shown)
 
 
 def test_the_gate_runs_the_test_command_of_the_readme() -> None:
