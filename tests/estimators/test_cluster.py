@@ -160,3 +160,13 @@ def test_a_kernel_so_narrow_that_outliers_become_clusters_warns(seed):
         model = SpectralClustering(3, gamma=400.0, random_state=0).fit(X)
     assert np.bincount(model.labels_).min() <= 5
     SpectralClustering(3, gamma=5.0, random_state=0).fit(X)  # no warning
+
+
+@pytest.mark.filterwarnings("ignore:3 clusters were asked for")
+def test_rows_that_no_landmark_explains_are_one_cluster_with_a_warning():
+    X = 100.0 * np.arange(30)[:, None]
+    model = SpectralClustering(n_clusters=3, gamma=1.0, landmarks=np.array([[-1e4]]))
+    with pytest.warns(AccuracyWarning, match="30 of 30 rows are so far from all landmarks"):
+        model.fit(X)
+    np.testing.assert_array_equal(model.labels_, 0)
+    assert model.cut_values_.size == 0

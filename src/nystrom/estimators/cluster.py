@@ -391,7 +391,7 @@ def _warn_of_dust(sizes: Array, values: Array) -> None:
     """Warn of clusters that are a few rows without links to others, as a narrow kernel makes of every outlier."""
     even = sizes.sum() / len(sizes)
     dust = sizes[sizes <= max(_DUST * even, 1.0)]
-    if len(dust) and even >= _LEAST_EVEN and values[-1] > 1 - _DUST:
+    if len(dust) and even >= _LEAST_EVEN and values.size and values[-1] > 1 - _DUST:
         warn_caller(
             f"{len(dust)} of the {len(sizes)} clusters hold {int(dust.sum())} of {int(sizes.sum()):,} rows: the kernel "
             f"links these rows to hardly any other, and clusters among the other rows were not separated. Lower gamma, "
