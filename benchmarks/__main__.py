@@ -96,9 +96,10 @@ def main() -> None:
 
 
 def write_pages() -> None:
-    """Write the tables and the picture of all pages from the stored records."""
+    """Write the tables and the pictures of all pages from the stored records."""
     records.write_pages([*sorted(ROOT.glob("docs/*.md")), ROOT / "README.md"], views.VIEWS)
-    picture.draw(ROOT / "docs" / "images" / "error-against-time.png")
+    for name, draw in picture.PICTURES.items():
+        draw(ROOT / "docs" / "images" / name)
 
 
 if __name__ == "__main__":

@@ -29,8 +29,8 @@ Record = dict[str, Any]
 def describe(results: Sequence[Result]) -> list[Record]:
     """Return the table fields of each contestant, with the seconds of each round. The first of a case is ours."""
     found = []
-    for case, group in groupby(results, key=lambda result: result.case):
-        ours, *theirs = group
+    for case in dict.fromkeys(result.case for result in results):
+        ours, *theirs = (result for result in results if result.case == case)
         for row in (ours, *theirs):
             record: Record = {
                 "case": case,
@@ -153,6 +153,7 @@ def _is_shown(value: Any) -> bool:
 def _cell(value: Any) -> str:
     if not _is_shown(value):
         return ""
-    if isinstance(value, float) and abs(value) >= 1e6:
-        return f"{value:.4g}"
+    if isinstance(value, float):
+        value = float(f"{value:.3g}")
+        return f"{value:.3g}" if abs(value) >= 1e6 else f"{value:,.0f}" if abs(value) >= 100 else str(value)
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

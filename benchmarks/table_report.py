@@ -12,7 +12,12 @@ import numpy as np
 OURS = "ours-in-time"
 # Tables of the picture, and its contestants with a point each.
 DRAWN = ("pol", "elevators", "diamonds", "cpusmall", "letter", "magic", "satimage", "chess")
-POINTS = {"boosting": "HistGradientBoosting", "lightgbm": "LightGBM", "sklearn-nystroem": "Nystroem", "xrfm": "xRFM"}
+POINTS = {
+    "boosting": "HistGradientBoosting",
+    "lightgbm": "LightGBM",
+    "sklearn-nystroem": "scikit-learn Nystroem",
+    "xrfm": "xRFM",
+}
 # A ratio of errors within this distance of 1 is a tie.
 TIE = 0.02
 # Minimum number of rows for times to be compared.
@@ -122,7 +127,7 @@ def draw(records: Records, path: Path) -> None:
     timed = {(r["table"], r["split"]) for r in records if r["name"] == "ours-1s"}
     found = means([r for r in records if (r["table"], r["split"]) in timed])
     there = [table for table in DRAWN if "ours-1s" in found.get(table, {})]
-    figure, axes = plt.subplots(2, -(-len(there) // 2), figsize=(10.5, 5), layout="constrained", squeeze=False)
+    figure, axes = plt.subplots(1, len(there), figsize=(3.6 * len(there), 3.4), layout="constrained", squeeze=False)
     for ax, table in zip(axes.flat, there, strict=False):
         results = found[table]
         unit = 100 if next(iter(results.values()))["classes"] else 1
@@ -141,12 +146,10 @@ def draw(records: Records, path: Path) -> None:
             xlim=(0.05, 150),
             title=table,
             ylim=(0, 1.1 * highest),
-            ylabel="wrong, %" if unit > 1 else "RMSE / deviation",
+            ylabel="wrong classes, %" if unit > 1 else "RMSE ÷ deviation of the target",
         )
         ax.set_xticks(ticks := [0.1, 1, 10, 100], [f"{tick:g}" for tick in ticks])
         ax.grid(True, alpha=0.25)
-    for ax in axes.flat[len(there) :]:
-        ax.set_visible(False)
     handles = {label: handle for ax in axes.flat for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     figure.legend(handles.values(), handles, loc="outside upper center", ncols=5, frameon=False)
     figure.supxlabel("processor seconds of fit and prediction, one thread", fontsize=10)
