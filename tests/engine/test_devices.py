@@ -152,6 +152,7 @@ def test_features_of_every_kernel_are_those_of_numpy(kernel, there):
     expected = inner(model.fit(X.astype(there.dtype)).transform(X[:50].astype(there.dtype)))
     rows = there(X)
     assert_same(inner(model.fit(rows).transform(rows[:50, :])), rows, expected, there.dtype)
+    assert_same(inner(model.fit_transform(rows)[:50, :]), rows, expected, there.dtype)
 
 
 @pytest.mark.parametrize("selector", SELECTORS)

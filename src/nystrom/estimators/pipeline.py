@@ -317,10 +317,8 @@ def _factorise(
         landmarks = Landmarks(landmarks.points[few], None)
     watch = isinstance(request.selector, Auto) and request.factor_landmarks is None
     watch = watch and can_watch(passes, kernel, landmarks)
-    keep = Kept(
-        _room_for_kernel(passes, kernel, len(landmarks)) if request.keep_kernel else None,
-        np.empty(passes.rows.shape[0], passes.rows.dtype) if watch else None,
-    )
+    largest = np.empty(passes.rows.shape[0], passes.rows.dtype) if watch else None
+    keep = _room_for_kernel(passes, kernel, len(landmarks), largest) if request.keep_kernel else Kept(None, largest)
     factorise = FACTORS[request.factor]
     fitted = factorise(passes, kernel, landmarks, request.rank, keep=keep)
     if keep.largest is None:
@@ -333,7 +331,7 @@ def _factorise(
         return fitted, apart, keep
     moved = factorise(passes, kernel, better, request.rank, keep=keep)
     if costs_too_much(moved, fitted, apart):
-        keep.values = None  # they are those of the landmarks given up
+        keep.values = keep.tiles = None  # they are those of the landmarks given up
         return fitted, apart, keep
     return moved, apart, keep
 
@@ -348,18 +346,20 @@ def _certify(
     return replace(certificate, stages=tuple((stage.name, stage.seconds) for stage in stages))
 
 
-def _room_for_kernel(passes: Passes, kernel: Kernel, m: int) -> Array | None:
-    """Return memory for C, or None if it would be large, or if recomputing it is faster."""
+def _room_for_kernel(passes: Passes, kernel: Kernel, m: int, largest: Array | None) -> Kept:
+    """Return what keeps C too, unless it would be large, or recomputing it is faster."""
     rows = passes.rows
-    in_memory = isinstance(rows, ArrayRows) and not rows.is_sparse
     n_bytes = rows.shape[0] * m * rows.dtype.itemsize
+    in_memory = isinstance(rows, ArrayRows) and not rows.is_sparse
     if in_memory and isinstance(kernel, Gaussian) and rows.shape[1] <= _QUICK_COLUMNS and n_bytes > _SMALL_BYTES:
-        return None
-    left = passes.engine.room
+        return Kept(None, largest)
+    left = passes.engine.room if rows.place is None else rows.place.memory
     room = _KEPT_BYTES if left is None else min(_KEPT_BYTES, left)
-    if not passes.engine.reads_here(rows) or rows.place is not None or n_bytes > room:
-        return None
-    return np.empty((rows.shape[0], m), rows.dtype)
+    if not passes.engine.reads_here(rows) or n_bytes > room:
+        return Kept(None, largest)
+    if rows.place is not None:
+        return Kept(None, largest, tiles={})
+    return Kept(np.empty((rows.shape[0], m), rows.dtype), largest)
 
 
 def resolve_sizes(

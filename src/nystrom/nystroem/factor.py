@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from nystrom import loops
-from nystrom.devices import fetch, on_device, to_host
+from nystrom.devices import fetch, on_device, to_host, to_values
 from nystrom.engine.base import Engine, Sums
 from nystrom.engine.memory import Room
 from nystrom.engine.passes import Passes
@@ -427,6 +427,9 @@ def orthonormal_eigh(passes: Passes, fitted: NystromMap) -> tuple[Array, Emitted
 def emit_features(rows: RowBlocks, engine: Engine, fitted: NystromMap, *, keep: Kept | None = None) -> Emitted:
     """Return the features of all rows as one array (lazy for Dask rows); ``keep`` saves a second kernel evaluation."""
     n_columns = fitted.n_components
+    if keep is not None and keep.tiles:
+        parts = [narrowed(fitted.project(C), rows.dtype) for _, C in sorted(keep.tiles.items())]
+        return to_host(np.concatenate(parts)) if rows.home is None else rows.home.join([*map(to_values, parts)], rows.dtype)
     if keep is None or keep.values is None:
         return engine.emit(rows, _FeatureStep(fitted, rows.name), n_columns, rows.dtype, label="features")
     step = _KeptStep(fitted)

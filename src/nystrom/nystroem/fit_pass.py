@@ -466,12 +466,22 @@ class Kept:
         The largest kernel value of each row.
     first : int
         The number of the first row.
+    tiles : dict or None
+        For rows on a device: C there, in pieces, by the number of their first row.
     """
 
-    def __init__(self, values: Array | None, largest: Array | None = None, *, first: int = 0) -> None:
+    def __init__(
+        self,
+        values: Array | None,
+        largest: Array | None = None,
+        *,
+        first: int = 0,
+        tiles: dict[int, Array] | None = None,
+    ) -> None:
         self.values = values
         self.largest = largest
         self.first = first
+        self.tiles = tiles
 
     def of(self, tile: Block) -> tuple[Array | None, Array | None]:
         """Return the slices of ``values`` and ``largest`` for the rows of a tile."""
@@ -648,6 +658,8 @@ class Fold:
             largest[:] = to_host(C.max(axis=1))
         if kept is not None:
             kept[:] = to_host(C)
+        if self.keep.tiles is not None:
+            self.keep.tiles[tile.start] = C
 
     def _add_whitened(self, sums: BlockSums, C: Array, diagonal: Array, tile: Block, first: int) -> None:
         F = whitened(C, self.T).astype(np.float64, copy=False)
