@@ -184,7 +184,7 @@ def test_a_machine_without_a_factor_is_saved_and_shown(folder: Path, capsys: pyt
     assert run("inspect", "m") == 0
     assert "rank" not in capsys.readouterr().out
     assert run("error", "m", "houses.csv") == 0
-    assert re.search(r"\(fro, exact\)\nof the kernel matrix of \d+ rows is missed: 0 is", capsys.readouterr().out)
+    assert re.search(r"\(fro, exact\)\nof the kernel matrix of \d+ rows is missed \(0: none", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("model", ["logistic", "svc"])

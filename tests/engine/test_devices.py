@@ -182,6 +182,27 @@ def test_every_machine_gives_the_answers_of_numpy(machine, there):
         assert_same(found, rows, expected, there.dtype)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("selector", SELECTORS)
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_every_kernel_machine_and_selector_together(machine, selector, device1):
+    base, kind, methods = MACHINES[machine]
+    rows, target = device1.send(X.astype(np.float64)), TARGETS[kind]
+    for name, kernel in KERNELS.items():
+        model = sklearn.clone(base).set_params(kernel=kernel, landmarks=selector)
+        at_home = sklearn.clone(model).fit(X.astype(np.float64), target)
+        fitted = model.fit(rows, device1.send(target) if kind else None)
+        for method in methods:
+            found, expected = (getattr(m, method)(r) for m, r in ((fitted, rows), (at_home, X.astype(np.float64))))
+            if method == "transform":
+                found, expected = inner(found), inner(expected)
+            try:
+                assert_same(found, rows, expected, np.float64)
+            except AssertionError as error:
+                raise AssertionError(f"{name}: {error}") from error
+
+
 # Machine, kind of target, what is asked of it for some rows.
 QUESTIONS = {
     "interval": (KernelRidge(alpha=0.1, **COMMON), "y", lambda m, R: m.predict_interval(R)),

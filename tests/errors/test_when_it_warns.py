@@ -120,7 +120,7 @@ WARNS = {
     "rare clusters and a rank that is cut": Situation(
         rare_clusters,
         lambda: Nystroem(gamma=0.01, n_components=20, n_landmarks=60),
-        (r"rank of 20 loses about \d+ rows or more", "directions that hold more", "n_components=None keeps"),
+        (r"rank of 20 loses about \d+ rows or more", "directions that explain more", "n_components=None keeps"),
     ),
 }
 

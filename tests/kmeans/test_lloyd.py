@@ -322,7 +322,7 @@ def test_several_empty_clusters_are_filled_though_the_farthest_rows_repeat():
 def test_fewer_distinct_rows_than_clusters_give_fewer_clusters_and_a_warning(dtype, container):
     distinct = np.random.default_rng(0).standard_normal((7, 4)).astype(dtype)
     X = distinct[np.random.default_rng(1).permutation(np.arange(700) % 7)]
-    with pytest.warns(FewerLandmarksWarning, match="hold only 7 that differ"):
+    with pytest.warns(FewerLandmarksWarning, match="have only 7 distinct values"):
         found = run(container(X), 20, block_rows=64)
     centers = found.centers.toarray() if sp.issparse(found.centers) else found.centers
     np.testing.assert_allclose(centers[np.lexsort(centers.T)], distinct[np.lexsort(distinct.T)], rtol=1e-6)
@@ -341,7 +341,7 @@ def test_a_rare_row_outside_the_seeding_sample_still_gets_its_cluster():
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_constant_rows_are_one_cluster(value, dtype):
     X = np.full((300, 3), value, dtype=dtype)
-    with pytest.warns(FewerLandmarksWarning, match="hold only 1 that differ"):
+    with pytest.warns(FewerLandmarksWarning, match="have only 1 distinct values"):
         found = run(X, 4)
     np.testing.assert_allclose(found.centers, X[:1], rtol=1e-6)
     assert found.counts.tolist() == [300]

@@ -657,9 +657,8 @@ def _finish(run: _Run, clustering: _Clustering, n_clusters: int, wanted: int, *,
     centers = seen.centers if shift is None else _minus(seen.centers, -shift.astype(np.float64))
     if announce and centers.shape[0] < n_clusters:
         warn_caller(
-            f"{n_clusters} clusters were asked for, but the {rows.shape[0]} rows of {rows.name} hold "
-            f"only {centers.shape[0]} distinct ones, so there are {centers.shape[0]} clusters. Ask for fewer to "
-            f"silence this.",
+            f"{n_clusters} clusters were asked for, but the {rows.shape[0]} rows of {rows.name} have only "
+            f"{centers.shape[0]} distinct values, one for each cluster found. Ask for fewer to silence this.",
             FewerLandmarksWarning,
         )
     return KMeansResult(

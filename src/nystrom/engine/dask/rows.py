@@ -117,8 +117,10 @@ class DaskRows(RowBlocks):
         graph = {key: task for A in optimize(*lazy) for key, task in A.__dask_graph__().items()}
         # Optimizing drops chunks that are persisted under their own key; tasks must still refer to them by key.
         for A in arrays:
-            kept = A.__dask_graph__().items()
-            graph.update({key: value for key, value in kept if isinstance(value, distributed.Future)})
+            kept, runs = A.__dask_graph__().items(), _is_in_runs(A)
+            held = {key: value for key, value in kept if isinstance(value, distributed.Future)}
+            # Without a client, runs are the values themselves.
+            graph.update(held or {key: value for key, value in kept if runs and key[0] != A.name})
         return graph
 
     @cached_property
