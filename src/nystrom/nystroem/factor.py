@@ -429,7 +429,9 @@ def emit_features(rows: RowBlocks, engine: Engine, fitted: NystromMap, *, keep: 
     n_columns = fitted.n_components
     if keep is not None and keep.tiles:
         parts = [narrowed(fitted.project(C), rows.dtype) for _, C in sorted(keep.tiles.items())]
-        return to_host(np.concatenate(parts)) if rows.home is None else rows.home.join([*map(to_values, parts)], rows.dtype)
+        if rows.home is not None:
+            return rows.home.join([to_values(part) for part in parts], rows.dtype)
+        return to_host(np.concatenate(parts))
     if keep is None or keep.values is None:
         return engine.emit(rows, _FeatureStep(fitted, rows.name), n_columns, rows.dtype, label="features")
     step = _KeptStep(fitted)
