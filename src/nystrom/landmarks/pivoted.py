@@ -264,7 +264,7 @@ def _between_features(passes: Passes, kernel: Kernel) -> _Measure:
         evaluate, own = kernel.prepare(points), kernel.diag(points)
 
         def exponents(X: Matrix) -> Array:
-            squares = kernel.diag(X)[:, None] + own - 2 * np.asarray(evaluate(X), dtype=np.float64)
+            squares = kernel.diag(X)[:, None] + own - 2 * evaluate(X).astype(np.float64, copy=False)
             return -np.maximum(squares / unit, 0.0)
 
         return exponents
