@@ -91,7 +91,7 @@ def test_the_command_prints_a_table_a_recommendation_and_a_picture(rows, tmp_pat
     path.write_text("a,b,c,d,price\n" + "\n".join(lines))
     options = ["--selectors", "auto,uniform", "--sizes", "20,60"]
     assert main(["compare", str(path), "--target", "price", "--picture", str(picture), *options]) == 0
-    assert "Take landmarks=" in capsys.readouterr().out
+    assert "Use landmarks=" in capsys.readouterr().out
     assert picture.stat().st_size > 1000
     assert main(["compare", str(path), "--json", *options]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -160,9 +160,9 @@ def test_selector_objects_are_told_apart_and_recommended_as_they_are_written(row
     X, _ = rows
     found = compare(X, selectors=[SketchedKMeans(sketch_dim=2), SketchedKMeans(sketch_dim=3)], sizes=[20])
     assert [row.selector for row in found.rows] == ["SketchedKMeans(sketch_dim=2)", "SketchedKMeans(sketch_dim=3)"]
-    assert f"Take landmarks={found.best.selector}, n_landmarks=20" in found.advice
+    assert f"Use landmarks={found.best.selector}, n_landmarks=20" in found.advice
     given = compare(X, selectors=[X[:20]], sizes=range(20, 21))
-    assert f"Take landmarks=array of shape (20, {X.shape[1]})," in given.advice
+    assert f"Use landmarks=array of shape (20, {X.shape[1]})," in given.advice
 
 
 def test_a_kernel_matrix_is_scored_on_rows_that_are_left_out_of_its_columns_too():

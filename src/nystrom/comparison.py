@@ -158,7 +158,7 @@ class Comparison:
         """The recommendation in one sentence."""
         metric = f", metric={self.best.metric!r}" if self.best.metric else ""
         return (
-            f"Take landmarks={_quoted(self.best.selector)}, n_landmarks={self.best.n_landmarks}{metric}: {self.reason}."
+            f"Use landmarks={_quoted(self.best.selector)}, n_landmarks={self.best.n_landmarks}{metric}: {self.reason}."
         )
 
     def __str__(self) -> str:

@@ -56,7 +56,7 @@ _MAX_CALIBRATION_LANDMARKS = 500
 _MAX_ORDER = 2000
 # For blocks whose size does not depend on the number of rows.
 _MANY_ROWS = 10**9
-# Measured on a cluster of this machine (docs/cluster.md): what a block costs a worker beside its work.
+# Overhead of Dask per block on a worker, measured on a local cluster (docs/performance.md).
 _SECONDS_A_BLOCK = 0.006
 # Bytes per second from a file that was just written.
 _TEMPORARY_BANDWIDTH = 1e9

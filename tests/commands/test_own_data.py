@@ -369,7 +369,7 @@ def test_a_small_budget_takes_fewer_landmarks_where_none_were_asked_for(
 
 MISTAKES = [
     (["fit", "houses.csv", "--target", "prise", "--out", "m"], r"no column 'prise'; did you mean 'price'\?"),
-    (["fit", "houses.csv", "--out", "m"], "say which column is to be learned with --target"),
+    (["fit", "houses.csv", "--out", "m"], "name the column to learn with --target"),
     (["fit", "hauses.csv", "--target", "price", "--out", "m"], "hauses.csv"),
     (["fit", "houses.csv", "--target", "price", "--out", "no/such/m"], "the folder no/such does not exist"),
     (["fit", "houses.csv", "--target", "price", "--model", "classifier", "--out", "m"], "needs a target of classes"),

@@ -55,7 +55,7 @@ def test_a_sigmoid_kernel_that_is_no_inner_product_is_refused():
 def test_negative_entries_and_sparse_rows_are_named(kernel):
     with pytest.raises(ValueError, match="without negative entries"):
         kernel(A - 5, B)
-    with pytest.raises(TypeError, match="take dense rows"):
+    with pytest.raises(TypeError, match="need dense rows"):
         kernel(sp.csr_matrix(A), B)
 
 

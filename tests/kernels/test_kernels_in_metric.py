@@ -32,7 +32,7 @@ def test_sparse_rows_take_scales_and_stay_as_they_are():
     kernel = InMetric(Gaussian(0.3), SCALES)
     np.testing.assert_allclose(kernel(S, Z), kernel(S.toarray(), Z), atol=1e-12)
     np.testing.assert_array_equal(S.toarray(), before.toarray())
-    with pytest.raises(ValueError, match="sparse rows take a diagonal metric"):
+    with pytest.raises(ValueError, match="sparse rows allow a diagonal metric"):
         InMetric(Gaussian(0.3), MATRIX)(S, Z)
 
 

@@ -179,9 +179,7 @@ def test_columns_of_a_csv_are_understood_by_all_their_values(tmp_path: Path) -> 
     lines += ["NA,x,true,?,2021-03-01 12:30,oops"]
     path = tmp_path / "t.csv"
     path.write_text("\n".join(lines))
-    with pytest.warns(
-        TableWarning, match=r"'stray' taken as text because of 'oops', while 40 of its 41 values are num"
-    ):
+    with pytest.warns(TableWarning, match=r"'stray' read as text because of 'oops', while 40 of its 41 values are num"):
         encoder = TableEncoder(max_categories=50).fit(path)
     kinds = {column.name: column.kind for column in encoder.columns_}
     assert kinds == {
@@ -427,7 +425,7 @@ def test_a_word_among_numbers_is_named_wherever_it_stands(at: int, tmp_path: Pat
     path = tmp_path / "t.csv"
     path.write_text("a,b\n" + "".join(f"{value},{i % 5}\n" for i, value in enumerate(values)))
     with pytest.warns(
-        TableWarning, match="because of 'oops', while 9,999 of its 10,000 values are numbers .mend it, or name it"
+        TableWarning, match="because of 'oops', while 9,999 of its 10,000 values are numbers .correct it, or name it"
     ):
         TableEncoder().fit(path)
     assert TableEncoder(missing_values=["oops"]).fit(path).columns_[0].kind == "number"
@@ -451,9 +449,11 @@ def test_dates_that_may_be_day_or_month_first_are_pointed_out() -> None:
         [f"20{year}-{month:02d}-{day:02d}" for year in (19, 20) for month in (3, 5) for day in (2, 9)]
     )
     table = {"day": days.strftime("%d/%m/%Y").tolist(), "x": np.sin(np.arange(len(days)))}
-    with pytest.warns(TableWarning, match="looks like dates .say how they are written: date_format='%m/%d/%Y'"):
+    with pytest.warns(TableWarning, match="looks like dates .give their format: date_format='%m/%d/%Y'"):
         TableEncoder().fit(table)
-    with pytest.raises(ValueError, match="dates of 'day' may be written as '%m/%d/%Y' or '%d/%m/%Y': say which"):
+    with pytest.raises(
+        ValueError, match="dates of 'day' may be written as '%m/%d/%Y' or '%d/%m/%Y': give the right one"
+    ):
         TableEncoder(types={"day": "date"}).fit(table)
     assert TableEncoder(date_format="%d/%m/%Y").fit(table).columns_[0].kind == "date"
 

@@ -51,10 +51,10 @@ DATES = [f"2020-01-{day:02}" for day in range(1, 31)]
 @pytest.mark.parametrize(
     ("texts", "said"),
     [
-        (["0000-00-00", *DATES], "taken as text because of '0000-00-00', while nearly all of its values are dates"),
+        (["0000-00-00", *DATES], "read as text because of '0000-00-00', while nearly all of its values are dates"),
         ([*DATES, "31.1.2020 or so"], "because of '31.1.2020 or so'"),
         ([*DATES[:15], *(f"{day}.2.2020" for day in range(1, 16))], "in several forms, such as '2020-01-01' and '1.2."),
-        ([f"{day}.2.2020" for day in range(1, 16)], "say how they are written: date_format='%d.%m.%Y'"),
+        ([f"{day}.2.2020" for day in range(1, 16)], "give their format: date_format='%d.%m.%Y'"),
         ([*DATES[:15], *(f"word {day}" for day in range(15))], ""),
         (["Bern", "Oslo"], ""),
         (["A-1234", "B-4321", "C-1212"], ""),

@@ -243,7 +243,7 @@ def test_arrays_are_checked():
 def test_kernels_without_a_known_gradient_are_refused():
     with pytest.raises(ValueError, match="a metric is learned for the kernels 'gaussian', 'matern' and 'laplacian'"):
         check_learnable(Polynomial(), "diagonal")
-    with pytest.raises(ValueError, match="take metric='diagonal'"):
+    with pytest.raises(ValueError, match="use metric='diagonal'"):
         check_learnable(Laplacian(1.0), "full")
 
 

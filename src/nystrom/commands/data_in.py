@@ -247,6 +247,6 @@ def labelled_chunks(source: Source, encoder: Any, target: str | None) -> Iterato
         else encoder.rows(open_table_of(source, encoder), need_target=True)
     )
     if not rows.has_target:
-        raise ValueError(f"{source.name} holds no target; say where it is with --target.")
+        raise ValueError(f"{source.name} holds no target; name its column with --target.")
     for block in rows.iterate():
         yield block.X, np.asarray(block.y)

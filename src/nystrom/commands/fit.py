@@ -151,10 +151,10 @@ def run(args: argparse.Namespace) -> int:
     if args.out == "-":
         raise ValueError("--out must be a file: a model is not text for standard output.")
     if args.model not in ("auto", *_UNSUPERVISED) and args.target is None:
-        raise ValueError(f"--model {args.model} learns a target: say which column it is with --target.")
+        raise ValueError(f"--model {args.model} learns a target: name its column with --target.")
     if args.model == "auto" and args.target is None:
         raise ValueError(
-            "say which column is to be learned with --target, or choose a --model that learns none: "
+            "name the column to learn with --target, or choose a --model that learns none: "
             + ", ".join(_UNSUPERVISED)
             + "."
         )
@@ -313,12 +313,12 @@ def _choose(model: str, target: Any) -> tuple[str, str]:
     if model != "auto":
         if model in _CLASSIFIERS and not target.is_class:
             raise ValueError(
-                f"--model {model} needs a target of classes, and {target.name!r} is numbers with many values; take "
+                f"--model {model} needs a target of classes, and {target.name!r} is numbers with many values; use "
                 f"--model ridge, svr or gp."
             )
         if model in ("ridge", "svr", "gp") and target.kind == "text":
             raise ValueError(
-                f"--model {model} needs a target of numbers, and {target.name!r} is text; take --model classifier, "
+                f"--model {model} needs a target of numbers, and {target.name!r} is text; use --model classifier, "
                 f"logistic or svc."
             )
         return model, "as asked"
@@ -455,7 +455,7 @@ def _print_summary(fitted: dict[str, Any]) -> None:
     if fitted["score"] is not None:
         _print_block("score", trial.lines(fitted["score"]))
     if "leading" in fitted:
-        print(f"leading  {format_shares(fitted['leading'])} (shares in what moves the predictions)")
+        print(f"leading  {format_shares(fitted['leading'])} (shares of the effect on predictions)")
     print(f"saved    {fitted['saved']} ({fitted['file_bytes'] / 1e6:.2f} MB)")
     if fitted["score"] is not None:
         page = f"nystrom report {shlex.quote(fitted['saved'])} DATA shows why, on rows with a known target"

@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
                 unseen.look(chunk)
                 compute = partial(_predict, machine, chunk.X, name, args)
                 n = chunk.X.shape[0]
-                out.write(_beside(chunk, compute() if stored is None else stored.get(i, n, compute)))
+                out.write(_kept_and_predicted(chunk, compute() if stored is None else stored.get(i, n, compute)))
                 progress.advance(n)
             progress.stop()
         if stored is not None and stored.n_resumed:
@@ -134,7 +134,7 @@ def _predict(machine: Any, X: Any, name: str, args: argparse.Namespace) -> dict[
     return {key: np.ascontiguousarray(value) for key, value in found.items()}
 
 
-def _beside(chunk: Chunk, found: dict[str, Array]) -> dict[str, Any]:
+def _kept_and_predicted(chunk: Chunk, found: dict[str, Array]) -> dict[str, Any]:
     """Return the kept columns and the predictions; a prediction with the name of a kept column is renamed."""
     kept = {} if chunk.batch is None else dict(zip(chunk.batch.schema.names, chunk.batch.columns, strict=True))
     while any(key in kept for key in found):

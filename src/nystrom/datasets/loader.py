@@ -238,26 +238,26 @@ def pinned(name: str, registered: str | None, given: str | None) -> str | None:
 
 def record(path: Path) -> None:
     """Write the checksum of a new download to a file in the same folder."""
-    with replacing(_beside(path)) as temporary:
+    with replacing(_checksum_file(path)) as temporary:
         temporary.write_text(f"{_digest(path)}  {path.name}\n")
 
 
 def verify(path: Path, expected: str | None) -> None:
     """Raise unless the file has the expected or the recorded checksum; if there is neither, accept it."""
-    recorded = _checksums_in(_beside(path)).get(path.name) if _beside(path).is_file() else None
+    recorded = _checksums_in(_checksum_file(path)).get(path.name) if _checksum_file(path).is_file() else None
     wanted = expected or recorded
     if wanted is None:
         return
     found = _digest(path)
     if found != wanted:
-        source = "expected" if expected else f"recorded when it was downloaded ({_beside(path).name})"
+        source = "expected" if expected else f"recorded when it was downloaded ({_checksum_file(path).name})"
         raise DataFileError(
             f"{path}: its sha256 is {found}, not the {wanted} {source}. It was damaged or exchanged: remove it and "
             f"fetch it again."
         )
 
 
-def _beside(path: Path) -> Path:
+def _checksum_file(path: Path) -> Path:
     return path.with_name(path.name + ".sha256")
 
 

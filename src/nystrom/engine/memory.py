@@ -158,7 +158,7 @@ class Footprint:
         has = machine_memory()
         if has is not None and self.least > has:
             usual = (
-                "Take fewer landmarks, or solver='cg' in KernelRidge and KernelRidgeClassifier, which takes one m × m "
+                "Use fewer landmarks, or solver='cg' in KernelRidge and KernelRidgeClassifier, which needs one m × m "
                 "matrix instead of a dozen."
             )
             raise MemoryBudgetError(
@@ -294,7 +294,7 @@ def device_block_rows(rows: RowsShape, n_landmarks: int, budget: int) -> int:
     if budget < least:
         raise MemoryBudgetError(
             f"max_device_memory={format_memory(budget)} is too small: {m:,} landmarks of {p:,} columns need at least "
-            f"max_device_memory={format_memory(least)!r}. Take fewer landmarks."
+            f"max_device_memory={format_memory(least)!r}. Use fewer landmarks."
         )
     return min(int((budget * 3 / 4 - fixed) // per_row), rows.shape[0])
 

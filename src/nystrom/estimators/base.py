@@ -61,7 +61,7 @@ try:
 except ImportError:  # scikit-learn before 1.9
 
     class CallbackSupportMixin:  # type: ignore[no-redef]
-        """Nothing: there are no callbacks."""
+        """A stand-in: there are no callbacks."""
 
 
 _EMIT_ADVICE = "The result itself counts: transform(X, out='features.npy') writes it to a file instead."
@@ -461,7 +461,7 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
         confidence: float = 0.95,
         random_state: RandomState = 0,
     ) -> ErrorEstimate:
-        """Return the relative error of the exact best rank r for the rows X and this kernel; see the function.
+        """Return the relative error of the exact best rank r for the rows X and this kernel.
 
         Parameters
         ----------
@@ -506,7 +506,7 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
         """
         check_is_fitted(self)
         rows = self._check_X(X, reset=False)
-        fitted = quality.map_beside(self, rows, diag)
+        fitted = quality.map_for(self, rows, diag)
 
         def function(block: Block) -> Array:
             return fitted.residual(block.X, start=block.start)

@@ -44,9 +44,9 @@ _LEAST_DEGREE = 1e-3
 _FIRST_LANDMARKS = 200
 # Above this trace error, clusters may be lost without other signs.
 _WARN_ABOVE = 0.5
-# Clusters are a few outliers if smaller than this fraction of an even share, while the last eigenvalue is this near 1.
-_DUST = 0.01
-# Fewer rows per cluster do not tell outliers from clusters.
+# A cluster holds outliers if it has less than this fraction of the mean size and the last eigenvalue is this near 1.
+_OUTLIER_SHARE = 0.01
+# With fewer rows per cluster, outliers look like clusters.
 _LEAST_EVEN = 10
 
 
@@ -369,7 +369,7 @@ class SpectralClustering(ClusterMachine):
         cut = replace(cut, projection=projection * column_signs(projection) * size)
         results = {"degree_coef_": cut.degree_coef, "n_clipped_": n_clipped, "cut_values_": values}
         results |= self._clusters(rows, cut, m, c)
-        _warn_of_dust(np.bincount(fetch(results["labels_"]), minlength=self.n_clusters), values)
+        _warn_of_outliers(np.bincount(fetch(results["labels_"]), minlength=self.n_clusters), values)
         return self._store(rows, fit, **results, projection_=cut.projection)
 
     def _embedding(self) -> Embedding:
@@ -387,15 +387,15 @@ def _warn_of_loss(certificate: Certificate | None, m: int) -> None:
         )
 
 
-def _warn_of_dust(sizes: Array, values: Array) -> None:
+def _warn_of_outliers(sizes: Array, values: Array) -> None:
     """Warn of clusters that are a few rows without links to others, as a narrow kernel makes of every outlier."""
     even = sizes.sum() / len(sizes)
-    dust = sizes[sizes <= max(_DUST * even, 1.0)]
-    if len(dust) and even >= _LEAST_EVEN and values.size and values[-1] > 1 - _DUST:
+    small = sizes[sizes <= max(_OUTLIER_SHARE * even, 1.0)]
+    if len(small) and even >= _LEAST_EVEN and values.size and values[-1] > 1 - _OUTLIER_SHARE:
         warn_caller(
-            f"{len(dust)} of the {len(sizes)} clusters hold {int(dust.sum())} of {int(sizes.sum()):,} rows: the kernel "
-            f"links these rows to hardly any other, and clusters among the other rows were not separated. Lower gamma, "
-            f"or drop outliers.",
+            f"{len(small)} of the {len(sizes)} clusters hold {int(small.sum())} of {int(sizes.sum()):,} rows: the "
+            f"kernel links these rows to hardly any other, and clusters among the other rows were not separated. Lower "
+            f"gamma, or drop outliers.",
             ApproximationWarning,
         )
 

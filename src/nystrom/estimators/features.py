@@ -158,7 +158,7 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine)
         """The row numbers of the landmarks, under scikit-learn's name."""
         if self.landmark_indices_ is None:
             raise AttributeError(
-                "component_indices_ is not there: the landmarks are means of rows. They are in landmarks_; "
+                "there is no component_indices_: the landmarks are means of rows. They are in landmarks_; "
                 "landmarks='uniform' takes rows."
             )
         return self.landmark_indices_

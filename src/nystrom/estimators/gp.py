@@ -20,7 +20,7 @@ from nystrom.engine.memory import Footprint, cg_footprint, fit_footprint, room_f
 from nystrom.engine.passes import Passes
 from nystrom.estimators.parameters import CommonParameters, ScikitProcess, set_parameters
 from nystrom.estimators.pipeline import MapFit, fit_map
-from nystrom.estimators.quality import map_beside
+from nystrom.estimators.quality import map_for
 from nystrom.estimators.scikit_kernels import (
     Covariance,
     ExactSample,
@@ -230,7 +230,7 @@ class GaussianProcessRegressor(KernelRegressor):
         fit = fit_map(rows, request)
         results = self._solved(fit.factored, asked, units, log_spread)
         if many:
-            results |= _mean_apart(fit, rows, results, units)
+            results |= _separate_mean(fit, rows, results, units)
         if sample is not None and exact:
             value = exact_process(results["kernel_"], sample).log_marginal_likelihood(results["kernel_"].theta)
             if np.isfinite(value):
@@ -374,16 +374,16 @@ class GaussianProcessRegressor(KernelRegressor):
             return _predict_prior(self, X, return_std, return_cov)
         rows = self._check_X(X, reset=False)
         t = self.landmark_coef_.shape[1]
-        fitted = map_beside(self, rows, diag) if return_std else self.map_
+        fitted = map_for(self, rows, diag) if return_std else self.map_
 
-        apart = getattr(self, "mean_map_", None)
+        mean_map = getattr(self, "mean_map_", None)
 
         def function(block: Block) -> Array:
-            C = (apart or self.map_).evaluate(block.X)
+            C = (mean_map or self.map_).evaluate(block.X)
             mean = small_product(C, self.landmark_coef_) * self._y_deviation + self._y_mean
             if not return_std:
                 return mean
-            C = C if apart is None else self.map_.evaluate(block.X)
+            C = C if mean_map is None else self.map_.evaluate(block.X)
             deviation = np.sqrt(_variance(self, fitted, block, C) + _noise_at(self, block.X, include_noise))
             return np.hstack([mean, deviation[:, None] * self._y_deviation])
 
@@ -432,7 +432,7 @@ class GaussianProcessRegressor(KernelRegressor):
         # Draws are made on the host: random numbers come from there.
         phi = fetch(self._emit(rows, lambda block: self.map_.features(block.X), r, np.float64, label="features"))
         draws = (phi * np.sqrt(self._ratio / (self.eigenvalues_ + self._ratio))) @ normal[:r]
-        fitted = map_beside(self, rows, diag)
+        fitted = map_for(self, rows, diag)
         draws += _draw_unexplained(self, fitted.kernel, fitted, rows, phi, normal[r:], rng)
         draws *= np.sqrt(self.amplitude_)
         if is_scikit_kernel(self.kernel_):
@@ -510,7 +510,7 @@ def _many_footprint(rows: RowBlocks, m: int, held: int, per_thread: int) -> Foot
     return few.joined(cg_footprint(rows, m, 1, held, per_thread))
 
 
-def _mean_apart(
+def _separate_mean(
     fit: MapFit, rows: RowBlocks, found: dict[str, Any], units: tuple[Array, Array] | None
 ) -> dict[str, Any]:
     """Return the mean on all landmarks by conjugate gradients, if the factor uses only some of them.

@@ -196,8 +196,8 @@ class LossFit:
                 rows, y, weight, kernel=fit.kernel, landmarks=fit.landmarks, engine=engine, **asked
             )
         m = len(fit.map.landmarks)
-        beside = _bytes_beside(rows, 1 if y.ndim == 1 else y.shape[1]) + self._path_bytes(rows, m)
-        engine = self.resources.engine(rows, fit_footprint(rows, m, beside))
+        targets = _target_bytes(rows, 1 if y.ndim == 1 else y.shape[1]) + self._path_bytes(rows, m)
+        engine = self.resources.engine(rows, fit_footprint(rows, m, targets))
         return make_problem(rows, y, weight, fitted=fit.map, engine=engine, **asked)
 
     def _cost_path(self, problem: Problem, target: LossTarget) -> CostPath:
@@ -219,11 +219,11 @@ class LossFit:
         return 0 if alone else 2 * min(rows.shape[0], PATH_ROWS) * m * 8
 
     def _many_footprint(self, rows: RowBlocks, m: int, held: int, per_thread: int) -> Footprint:
-        beside = _bytes_beside(rows, 1) + self._path_bytes(rows, m)
-        return cg_footprint(rows, m, 1, held + beside, per_thread)
+        targets = _target_bytes(rows, 1) + self._path_bytes(rows, m)
+        return cg_footprint(rows, m, 1, held + targets, per_thread)
 
 
-def _bytes_beside(rows: RowBlocks, n_columns: int) -> int:
+def _target_bytes(rows: RowBlocks, n_columns: int) -> int:
     """Return the bytes of targets and weights of all rows: y, the array it was made from, and up to three weights."""
     return rows.shape[0] * (2 * 8 * n_columns + 3 * 8)
 

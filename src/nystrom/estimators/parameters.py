@@ -205,7 +205,7 @@ def _gamma(machine: Any) -> Any:
     """Return the width of the fitted kernel: a number, or one per column."""
     kernel = getattr(machine.map_.kernel, "kernel", machine.map_.kernel)
     if not hasattr(kernel, "gamma"):
-        raise AttributeError(f"gamma_ is not there: {machine.kernel_!r} has no gamma; kernel_ is the fitted kernel.")
+        raise AttributeError(f"there is no gamma_: {machine.kernel_!r} has no gamma; kernel_ is the fitted kernel.")
     # None is scikit-learn's default.
     return 1 / machine.n_features_in_ if kernel.gamma is None else kernel.gamma
 
@@ -214,7 +214,7 @@ def _coef(machine: Any) -> Array:
     """Return the coefficients of the columns, shape (t, p): ``f(x) = x @ coef_.T + intercept_`` for a linear kernel."""
     if type(machine.map_.kernel) is not Linear or not hasattr(machine, "intercept_"):
         raise AttributeError(
-            f"coef_ is not there: it belongs to kernel='linear' of a machine with an intercept; this is a "
+            f"there is no coef_: it belongs to kernel='linear' of a machine with an intercept; this is a "
             f"{type(machine).__name__} with {machine.kernel_!r}."
         )
     training = getattr(machine, "training_rows_", None)
@@ -350,7 +350,7 @@ class ScikitSVC(Options):
         if self.decision_function_shape != "ovr":
             raise ValueError(
                 f"decision_function_shape must be 'ovr', one class against the rest; got "
-                f"{self.decision_function_shape!r}. For pairs of classes take sklearn.multiclass.OneVsOneClassifier("
+                f"{self.decision_function_shape!r}. For pairs of classes use sklearn.multiclass.OneVsOneClassifier("
                 f"KernelSVC())."
             )
 
@@ -379,8 +379,8 @@ class ScikitClustering(Options):
     def __post_init__(self) -> None:
         if isinstance(self.affinity, str) and self.affinity in ("nearest_neighbors", "precomputed_nearest_neighbors"):
             raise ValueError(
-                f"affinity={self.affinity!r} is not offered: a graph of neighbours is no kernel, and has no landmarks. "
-                f"Take affinity='rbf', or sklearn.cluster.SpectralClustering for up to some thousand rows."
+                f"affinity={self.affinity!r} is not supported: a graph of neighbours is not a kernel, and has no "
+                f"landmarks. Use affinity='rbf', or sklearn.cluster.SpectralClustering for up to some thousand rows."
             )
         if check_choice(self.assign_labels, "assign_labels", ("kmeans", "discretize", "cluster_qr")) != "kmeans":
             warn_caller(

@@ -25,7 +25,7 @@ from nystrom.nystroem.fit_pass import Kept
 from nystrom.rows import RowBlocks
 from nystrom.rows.base import ArrayRows
 from nystrom.sizing.growing import Grown, grow_by_components, grow_by_score
-from nystrom.sizing.rare_rows import Apart, can_watch, costs_too_much, count_apart, rows_apart, with_rare_rows
+from nystrom.sizing.rare_rows import UnlikeRows, can_watch, costs_too_much, count_unlike, unlike_rows, with_rare_rows
 from nystrom.sizing.tolerance import Sized, cut_rank, find_size, why_not_met
 from nystrom.solvers.landmark_cg import UnfactoredMap
 from nystrom.tuning.kernel_rule import KernelRule
@@ -274,7 +274,7 @@ def _run(rows: RowBlocks, request: FitRequest) -> MapFit:
             kernel = view.back(request.kernel_rule.width(view, inside, rng, request.factorise))
     name = "landmarks" if size.sized is None else "search"
     stages = [StageRecord(name, passes.n_passes, time.perf_counter() - began)]
-    fitted, apart, keep = _factorise(passes, kernel, landmarks, request)
+    fitted, unlike, keep = _factorise(passes, kernel, landmarks, request)
     error = None
     if isinstance(request.size, ToleranceSize) and size.sized is not None and isinstance(fitted, NystromMap):
         fitted, error = request.size.cut(fitted, size.sized, request.selector, passes)
@@ -285,7 +285,7 @@ def _run(rows: RowBlocks, request: FitRequest) -> MapFit:
         fitted = replace(fitted, kernel=kernel)
     certificate = None
     if isinstance(fitted, NystromMap):
-        certificate = _certify(passes, fitted, apart, keep, stages)
+        certificate = _certify(passes, fitted, unlike, keep, stages)
     return MapFit(
         fitted,
         landmarks,
@@ -304,7 +304,7 @@ def _run(rows: RowBlocks, request: FitRequest) -> MapFit:
 @stage("factor")
 def _factorise(
     passes: Passes, kernel: Kernel, landmarks: Landmarks, request: FitRequest
-) -> tuple[NystromMap | UnfactoredMap, Apart | None, Kept]:
+) -> tuple[NystromMap | UnfactoredMap, UnlikeRows | None, Kept]:
     """Return the map of all rows, the rows unlike every landmark, and the kernel values kept.
 
     Some landmarks of "auto" move to rare clusters that it missed, unless all other rows lose too much. Landmarks that
@@ -323,26 +323,26 @@ def _factorise(
     fitted = factorise(passes, kernel, landmarks, request.rank, keep=keep)
     if keep.largest is None:
         return fitted, None, keep
-    apart, keep.largest = rows_apart(passes, keep.largest), None
+    unlike, keep.largest = unlike_rows(passes, keep.largest), None
     better = None
-    if apart is not None and not isinstance(request.size, ToleranceSize):
-        better = with_rare_rows(passes, fitted, apart)
-    if apart is None or better is None:
-        return fitted, apart, keep
+    if unlike is not None and not isinstance(request.size, ToleranceSize):
+        better = with_rare_rows(passes, fitted, unlike)
+    if unlike is None or better is None:
+        return fitted, unlike, keep
     moved = factorise(passes, kernel, better, request.rank, keep=keep)
-    if costs_too_much(moved, fitted, apart):
+    if costs_too_much(moved, fitted, unlike):
         keep.values = keep.tiles = None  # they are those of the landmarks given up
-        return fitted, apart, keep
-    return moved, apart, keep
+        return fitted, unlike, keep
+    return moved, unlike, keep
 
 
 def _certify(
-    passes: Passes, fitted: NystromMap, apart: Apart | None, keep: Kept, stages: list[StageRecord]
+    passes: Passes, fitted: NystromMap, unlike: UnlikeRows | None, keep: Kept, stages: list[StageRecord]
 ) -> Certificate:
     """Return the certificate, after checking some rows and those unlike every landmark."""
     certificate = look_at_rows(certify(fitted), passes, fitted, keep.values)
-    if apart is not None:
-        certificate = count_apart(certificate, fitted, apart)
+    if unlike is not None:
+        certificate = count_unlike(certificate, fitted, unlike)
     return replace(certificate, stages=tuple((stage.name, stage.seconds) for stage in stages))
 
 

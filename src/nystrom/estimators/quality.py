@@ -12,7 +12,7 @@ from nystrom.engine.passes import Passes
 from nystrom.errors import Certificate, ErrorEstimate, measure_error
 from nystrom.errors.measure import NORMS, best_error
 from nystrom.errors.trace import lost_rows
-from nystrom.kernels.custom import PrecomputedBeside
+from nystrom.kernels.custom import PrecomputedRows
 from nystrom.landmarks import make_selector
 from nystrom.landmarks.base import see
 from nystrom.nystroem.factor import NystromMap, spanning_projection
@@ -26,7 +26,7 @@ def approximation_error(
 ) -> ErrorEstimate:
     """Return the error of a machine's map on rows; see :meth:`nystrom.Nystroem.approximation_error`."""
     engine = machine._engine(rows, held=8 * rows.shape[0])
-    fitted = map_beside(machine, rows, diag)
+    fitted = map_for(machine, rows, diag)
     if fitted.kernel is not machine.map_.kernel and norm != "trace":
         raise ValueError(
             f"norm={norm!r} needs the kernel between all rows, and with kernel='precomputed' rows other than the "
@@ -46,7 +46,7 @@ def best_possible(
     return best_error(view.passes, view.kernel, rank, make_selector("auto"), rng, norm=norm, confidence=confidence)
 
 
-def map_beside(machine: Any, rows: RowBlocks, diag: TargetLike) -> NystromMap:
+def map_for(machine: Any, rows: RowBlocks, diag: TargetLike) -> NystromMap:
     """Return the map for these rows: a precomputed kernel uses ``diag`` as k(x, x), if given."""
     kernel, fitted = machine.map_.kernel, known_map(machine)
     if diag is not None:
@@ -60,7 +60,7 @@ def map_beside(machine: Any, rows: RowBlocks, diag: TargetLike) -> NystromMap:
             )
     if kernel.has_coordinates or (diag is None and _is_training_matrix(machine, rows)):
         return fitted
-    return replace(fitted, kernel=PrecomputedBeside(kernel.indices, diag))
+    return replace(fitted, kernel=PrecomputedRows(kernel.indices, diag))
 
 
 def known_map(machine: Any) -> NystromMap:

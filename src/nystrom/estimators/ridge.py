@@ -93,8 +93,8 @@ class RidgeOptions(Options):
     max_iter : int, default=200
         Largest number of steps of solvers "cg" and "exact".
     early_stopping : bool, default=False
-        Whether solver "cg" stops when the error on held-out rows (5 %, 500 to 5,000) has not improved for five steps,
-        and keeps the best step: fewer steps regularise.
+        Whether solver "cg" stops when the error on held-out rows has not improved for five steps, and keeps the best
+        step: fewer steps regularise. 5 % of the rows are held out, at least 500 and at most 5,000.
     compute_dual : bool, default=False
         Whether to compute ``dual_coef_``, one number per training row, in one more pass. Solver "exact" always does.
     gamma : "scale", "auto", None or float, default="scale"
@@ -116,7 +116,7 @@ class RidgeOptions(Options):
         if check_flag(self.early_stopping, "early_stopping") and self.solver in ("factor", "exact"):
             raise ValueError(
                 f"early_stopping=True stops the steps of solver='cg', and solver={self.solver!r} has none to stop. "
-                f"Take solver='cg' or 'auto', or leave early_stopping=False."
+                f"Use solver='cg' or 'auto', or leave early_stopping=False."
             )
         check_flag(self.compute_dual, "compute_dual")
 

@@ -30,7 +30,7 @@ ANYWHERE: Bounds = (0.0, float("inf"))
 
 # scikit-learn's default alpha; its kernels contain the noise.
 _JITTER = 1e-10
-_NOISE_ADVICE = " For no noise take a small one, such as 1e-10; an array has one per row."
+_NOISE_ADVICE = " For no noise use a small value, such as 1e-10; an array has one per row."
 # Largest number of rows for the exact likelihood: its time grows with their cube.
 MOST_EXACT_ROWS = 2000
 # With more rows than that, the search starts from an optimum on this many of them.

@@ -27,7 +27,7 @@ from nystrom.estimators.parameters import (
     set_parameters,
 )
 from nystrom.estimators.pipeline import GivenSize, GrownSize, ToleranceSize, resolve_sizes
-from nystrom.estimators.quality import map_beside
+from nystrom.estimators.quality import map_for
 from nystrom.estimators.trust import TILE_ROWS, Draw, Held, calibrate, is_unlike
 from nystrom.kernels import InMetric, Kernel, make_kernel
 from nystrom.landmarks import make_selector
@@ -161,7 +161,7 @@ class TargetMachine(KernelMachine):
         check_is_fitted(self)
         rate = check_share(rate, "rate")
         rows = self._check_X(X, reset=False)
-        fitted, known = map_beside(self, rows, diag), calibrate(self, "unlike")
+        fitted, known = map_for(self, rows, diag), calibrate(self, "unlike")
         function = is_unlike(fitted, known, rate)
         return self._emit(rows, function, None, np.bool_, label="unlike")
 
@@ -278,7 +278,7 @@ def _judged(machine: TargetMachine, X: RowsLike, y: TargetLike, weight: TargetLi
         raise ValueError(
             "a score needs y, and these rows do not hold their target: give it, such as y=table['price']. Rows "
             "from open_rows hold their own, and those of a table that TableEncoder(target=...) encodes; where the "
-            "table has gaps in the target, leave these rows out, or take TableEncoder.rows."
+            "table has gaps in the target, leave these rows out, or use TableEncoder.rows."
         )
     return gather_target(rows, machine._engine(rows)), weight
 
@@ -511,7 +511,7 @@ def _link_to_classes(classes: Array) -> Link:
     """Return the link from the fitted functions to classes, which must be numbers to be written."""
     if classes.dtype.kind not in "fiub":
         raise ValueError(
-            "out= writes numbers, and the classes are text: write decision_function(X, out=...) and take the "
+            "out= writes numbers, and the classes are text: write decision_function(X, out=...) and compute the "
             "classes from it, or use the command 'nystrom predict', which writes text."
         )
 

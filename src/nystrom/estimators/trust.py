@@ -200,7 +200,7 @@ def _check_groups(groups: Any, n: int) -> Array:
         raise ValueError(f"groups must have one entry for each of the {n} rows of X; got the shape {found.shape}.")
     codes = np.unique(found, return_inverse=True)[1].ravel()
     if codes.max() == 0:
-        raise ValueError("groups must hold at least 2 groups: rows of one are left out, and the others stay.")
+        raise ValueError("groups must name at least 2 groups: one is left out at a time.")
     return codes
 
 
@@ -397,7 +397,7 @@ def _warn_if_narrow(errors: Array, weight: Array) -> None:
     if inside < _BAND[0] - _BAND_SHORT:
         warn_caller(
             f"the band of this process is too narrow: {inside:.0%} of the targets of left-out rows are in its "
-            f"{_BAND[0]:.0%} band. Use predict_interval, give alpha a larger value, or take another kernel.",
+            f"{_BAND[0]:.0%} band. Use predict_interval, give alpha a larger value, or use another kernel.",
             ApproximationWarning,
         )
 
@@ -434,7 +434,7 @@ class _Basis:
     def of(cls, machine: Any, sample: Sample) -> _Basis:
         fitted: FeatureMap = machine.map_
         C = np.asarray(to_host(fitted.evaluate(sample.X)), dtype=np.float64)
-        apart = getattr(machine, "solver_", "factor") == "exact" or hasattr(machine, "mean_map_")
+        separate = getattr(machine, "solver_", "factor") == "exact" or hasattr(machine, "mean_map_")
         moments = None
         if isinstance(fitted, NystromMap):
             projection = fitted.projection
@@ -450,11 +450,11 @@ class _Basis:
             projection = np.zeros((m, inner.shape[1]))
             projection[few] = inner
             # Landmarks that are left out may explain part of each row.
-            apart = apart or len(few) < m
+            separate = separate or len(few) < m
         phi = C @ projection
         diagonal = fitted.kernel.diag(sample.X) if sample.diagonal is None else sample.diagonal
         diagonal, beyond = np.asarray(diagonal, dtype=np.float64), np.zeros(len(phi))
-        if apart:
+        if separate:
             beyond = np.maximum(diagonal - np.square(phi).sum(axis=1), 0.0) / sample.penalty
         if sample.fit_intercept:
             phi = np.column_stack([phi, np.ones(len(phi))])
@@ -486,8 +486,8 @@ def _novelty(
     """
     unknown = np.maximum(diagonal - np.square(phi).sum(axis=1), 0.0)
     if n_rows is not None:
-        # The mean of c rows without one of them is c / (c − 1) times as far from it. The bound is to have no landmark
-        # there. New rows would otherwise be less like the landmarks: 4 % of rows in six columns, not 1 %.
+        # Without a row, the mean of its c rows is c / (c − 1) times as far from it; at worst, there is no landmark.
+        # Otherwise too many new rows are reported: with six columns 4 %, not 1 %.
         nearest = C.argmax(axis=1)
         own, count = fitted.projection[nearest], np.bincount(nearest)[nearest] * (n_rows / len(C))
         farther = np.divide(count, count - 1, out=np.ones_like(count), where=count > 1)

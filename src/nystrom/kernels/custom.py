@@ -77,7 +77,7 @@ class Precomputed(Kernel):
 
 
 @dataclass(frozen=True, eq=False)
-class PrecomputedBeside(Precomputed):
+class PrecomputedRows(Precomputed):
     """The kernel of other rows with the training rows; ``k(x, x)`` of the other rows is stored separately, if given.
 
     Parameters

@@ -302,7 +302,7 @@ def _histograms(A: Matrix, name: str) -> Array:
     """Return the rows, checked to be dense and without negative entries."""
     A = as_matrix(A, name)
     if issparse(A):
-        raise TypeError("the chi-squared kernels take dense rows; give X.toarray(), or use kernel='linear'.")
+        raise TypeError("the chi-squared kernels need dense rows; give X.toarray(), or use kernel='linear'.")
     least = float(A.min()) if A.size else 0.0
     if least >= 0:
         return A
@@ -310,6 +310,6 @@ def _histograms(A: Matrix, name: str) -> Array:
     if least >= -_ROUNDING * float(np.finfo(np.result_type(A.dtype, np.float32)).eps) * float(np.abs(A).max()):
         return np.maximum(A, 0)
     raise ValueError(
-        f"the chi-squared kernels take rows without negative entries; {name} holds {least:.3g}. Scale the "
+        f"the chi-squared kernels need rows without negative entries; {name} holds {least:.3g}. Scale the "
         f"columns to [0, 1], or use kernel='gaussian'."
     )

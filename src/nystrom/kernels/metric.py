@@ -111,7 +111,7 @@ def to_metric(X: Matrix, root: Array) -> Matrix:
         )
     if root.ndim == 2:
         if issparse(X):
-            raise ValueError("sparse rows take a diagonal metric only: give one scale per column, or dense rows.")
+            raise ValueError("sparse rows allow a diagonal metric only: give one scale per column, or dense rows.")
         return X.astype(np.float64, copy=False) @ root
     if issparse(X):
         scaled = X.astype(np.float64)  # a copy in any case

@@ -24,7 +24,7 @@ from nystrom.types import Array, Matrix, SparseMatrix, issparse, to_dense
 # Largest γ‖z‖² for ‖x‖² − 2⟨x,z⟩ + ‖z‖²: the error of the exponent −γ‖x − z‖² reaches about 32 ε there.
 _CANCELLATION_LIMIT = 32.0
 # Largest γ‖z‖² for the same in float64; above it distances come from differences, which is slow but accurate.
-_APART_LIMIT = 2.0**16
+_DIFFERENCE_LIMIT = 2.0**16
 # Range of γ and squared norms for work in float32; outside it, work in float64.
 _FLOAT32_RANGE = (1e-30, 1e30)
 # Bytes of a dense copy up to which sparse landmarks are made dense: the product is then as fast (3 % of entries
@@ -249,9 +249,9 @@ class Exponents:
         self._center = center
         self._sharp = sharp
         self._exp = exp
-        self._prepared: dict[tuple[np.dtype, bool], list[tuple[Array | None, _Landmarks | _Apart]]] = {}
+        self._prepared: dict[tuple[np.dtype, bool], list[tuple[Array | None, _Landmarks | _ByDifferences]]] = {}
 
-    def _meet(self, X: Matrix) -> tuple[Matrix, list[tuple[Array | None, _Landmarks | _Apart]]]:
+    def _meet(self, X: Matrix) -> tuple[Matrix, list[tuple[Array | None, _Landmarks | _ByDifferences]]]:
         """Return the checked rows, and the landmarks prepared for them."""
         X = as_matrix(X, "X", self._Z.shape[1])
         key = (X.dtype, issparse(X))
@@ -276,33 +276,35 @@ class Exponents:
         X, ((_, first), *others) = self._meet(X)
         if on_device(X) and (self._sharp or others):
             # Some landmarks need more accurate distances; a device compares all of them by differences.
-            return _Apart(self._Z, self._gamma).exponents(X, self._exp).astype(X.dtype, copy=False)
+            return _ByDifferences(self._Z, self._gamma).exponents(X, self._exp).astype(X.dtype, copy=False)
         out = first.exponents(X, self._exp).astype(X.dtype, copy=False)
         for columns, part in others:
             out[:, columns] = part.exponents(X, self._exp)
         return out
 
-    def _prepare(self, dtype: np.dtype, is_sparse: bool) -> list[tuple[Array | None, _Landmarks | _Apart]]:
+    def _prepare(self, dtype: np.dtype, is_sparse: bool) -> list[tuple[Array | None, _Landmarks | _ByDifferences]]:
         """Return the comparison of all landmarks, and more accurate ones with the landmarks that need them."""
         Z, center, offset, norms = self._centred(dtype, is_sparse)
         exact = _Landmarks(Z, norms, self._gamma, center, offset=offset)
         size = self._gamma * norms
-        is_apart = ~(size <= _APART_LIMIT)
+        by_differences = ~(size <= _DIFFERENCE_LIMIT)
         wide = np.dtype(np.float64)
         low, high = _FLOAT32_RANGE
-        is_far = ~(size <= _CANCELLATION_LIMIT) if dtype == np.float32 else is_apart
-        if 2 * is_apart.sum() > is_apart.size:
-            return [(None, _Apart(self._Z, self._gamma))]
+        is_far = ~(size <= _CANCELLATION_LIMIT) if dtype == np.float32 else by_differences
+        if 2 * by_differences.sum() > by_differences.size:
+            return [(None, _ByDifferences(self._Z, self._gamma))]
         if dtype == np.float32 and (self._sharp or not low < self._gamma < high or 2 * is_far.sum() > is_far.size):
-            is_far, dtype = is_apart, wide
+            is_far, dtype = by_differences, wide
         near = _without(exact, is_far) if is_far.any() else exact
-        found: list[tuple[Array | None, _Landmarks | _Apart]] = [(None, self._shape(near, dtype))]
-        between = np.flatnonzero(is_far & ~is_apart)
+        found: list[tuple[Array | None, _Landmarks | _ByDifferences]] = [(None, self._shape(near, dtype))]
+        between = np.flatnonzero(is_far & ~by_differences)
         if between.size:
             some = replace(exact, rows=Z[between], norms=norms[between], points=self._Z[between])
             found.append((between, self._shape(some, wide)))
-        if is_apart.any():
-            found.append((np.flatnonzero(is_apart), _Apart(self._Z[np.flatnonzero(is_apart)], self._gamma)))
+        if by_differences.any():
+            found.append(
+                (np.flatnonzero(by_differences), _ByDifferences(self._Z[np.flatnonzero(by_differences)], self._gamma))
+            )
         return found
 
     def _centred(self, dtype: np.dtype, is_sparse: bool) -> tuple[Matrix, Array | None, Array | None, Array]:
@@ -325,7 +327,7 @@ class Exponents:
         return Z, center, None, centred
 
     def _less_offset(self, dtype: np.dtype, norms: Array) -> tuple[Matrix, None, Array | None, Array]:
-        if not self._gamma * norms.max(initial=0.0) > _APART_LIMIT:
+        if not self._gamma * norms.max(initial=0.0) > _DIFFERENCE_LIMIT:
             return self._Z, None, None, norms
         mean = np.asarray(self._Z.mean(axis=0), dtype=np.float64).ravel()
         offset = offset_columns(mean, 1 / self._gamma)
@@ -358,7 +360,7 @@ def _without(landmarks: _Landmarks, others: Array) -> _Landmarks:
 
 
 @dataclass(frozen=True)
-class _Apart:
+class _ByDifferences:
     """``−γ‖x − z‖²`` from differences in float64: accurate at any distance; n·m·p operations, no matrix product."""
 
     points: Matrix

@@ -53,7 +53,7 @@ _UNLIKE_CLUSTERS = 0.25
 # Rows of tiny clusters are outliers if their squared distance from the mean is this many times the median one.
 _FAR_SHARE = 8.0
 _TRIAL_ROWS = 1000
-# Loss of the (Gaussian) kernel of a mean of sparse rows with itself when its smallest entries are dropped. On text
+# The smallest entries of a mean of sparse rows are dropped up to this sum of squares, as a share of 1 / gamma. On text
 # this keeps a seventh of the entries and changes the error by 0.2 %.
 _LOST = 0.004
 # Maximum number of landmarks for the trial, which takes m² rows and m³ operations; above it the fit is faster.

@@ -472,10 +472,10 @@ def _rows_in_metric(passes: Passes, root: Array) -> RowBlocks:
 
         q = root.shape[-1]
         made = passes.engine.map_rows(rows, step, q, np.dtype(np.float64), label="rows in the metric")
-    return made.with_target(*_beside(passes))
+    return made.with_target(*_targets_and_weights(passes))
 
 
-def _beside(passes: Passes) -> tuple[Any, Any]:
+def _targets_and_weights(passes: Passes) -> tuple[Any, Any]:
     """Return the targets and weights, whether given separately or held by the rows."""
     rows = passes.rows
     y, weight = getattr(rows, "y", None), getattr(rows, "weight", None)

@@ -411,7 +411,7 @@ def _open_csv(paths: list[Path], name: str, missing: tuple[str, ...], decimal: s
     if dialect.guessed and decimal is None:
         warn_caller(
             f"{name} has semicolons between values, so points in numbers such as 1.234 are read as marks between "
-            f"thousands; if they come before decimals, say decimal='.' (--decimal . in the shell).",
+            f"thousands; if they come before decimals, set decimal='.' (--decimal . in the shell).",
             TableWarning,
         )
     sign = decimal or dialect.decimal
@@ -484,8 +484,8 @@ def _explain(
     for number, line in enumerate(data_lines(path, dialect)):
         if len(line) != len(dialect.names):
             raise DataFileError(
-                f"{path}, row {number}: {len(line)} columns, but the header has {len(dialect.names)}. Mend that line: "
-                f"every row has as many values as the header."
+                f"{path}, row {number}: {len(line)} columns, but the header has {len(dialect.names)}. Correct that "
+                f"line: every row has as many values as the header."
             ) from error
         bad = next((j for j in wanted if line[j] not in missing and not is_number_text(line[j], decimal)), None)
         if bad is not None:

@@ -72,7 +72,7 @@ class SentRows(BlockwiseRows):
     def __init__(self, rows: RowBlocks, place: Place, *, home: Place | None = None) -> None:
         if rows.is_sparse:
             raise ValueError(
-                f"{rows.name} is sparse, and a device takes dense rows: leave engine='auto', or give X.toarray()."
+                f"{rows.name} is sparse, and a device needs dense rows: leave engine='auto', or give X.toarray()."
             )
         super().__init__(rows, _Send(place))
         self.place: Place = place

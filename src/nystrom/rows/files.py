@@ -125,8 +125,8 @@ def open_rows(
     choice = {"columns": columns, "target": target, "dtype": dtype, "block_rows": block_rows}
     if isinstance(source, (str, os.PathLike)):
         rows = _open_path(os.fspath(source), format, n_features, spool, fill_missing, choice)
-        return rows if not _is_apart(target) else rows.with_target(_read_target(target, rows))
-    if columns is not None or (target is not None and not _is_apart(target)):
+        return rows if not _is_separate(target) else rows.with_target(_read_target(target, rows))
+    if columns is not None or (target is not None and not _is_separate(target)):
         raise ValueError("columns= and target=<a column> choose among the columns of a file; select them in the array.")
     rows = _open_object(source, dtype, block_rows)
     return rows if target is None else rows.with_target(_read_target(target, rows))
@@ -166,7 +166,7 @@ def _open_path(
     path = require_file(Path(name))
     kind = format or _format_of(path)
     columns, block_rows = choice["columns"], choice["block_rows"]
-    inner = {**choice, "target": None if _is_apart(choice["target"]) else choice["target"]}
+    inner = {**choice, "target": None if _is_separate(choice["target"]) else choice["target"]}
     rows: RowBlocks
     if kind in ("libsvm", "npz"):
         if kind == "libsvm":
@@ -238,7 +238,7 @@ def _looks_like_libsvm(path: Path) -> bool:
     return bool(_LIBSVM_LINE.match(line))
 
 
-def _is_apart(target: object) -> bool:
+def _is_separate(target: object) -> bool:
     """Return whether a target is not a column: an array, or the path of a second file."""
     if target is None or isinstance(target, (bool, int, np.integer)):
         return False

@@ -33,7 +33,7 @@ class Objects:
 
     def __init__(self, values: Sequence[Any]) -> None:
         if len(values) > _MOST:
-            raise ValueError(f"X holds {len(values)} objects; at most {_MOST} can be told apart.")
+            raise ValueError(f"X holds {len(values)} objects; at most {_MOST} are supported.")
         self.values = values
         with Objects._lock:
             Objects._last += 1

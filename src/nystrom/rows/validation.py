@@ -33,7 +33,7 @@ _READERS: list[tuple[Callable[[object], bool], Reader]] = []
 
 # Numeric column types of pandas, polars and pyarrow, by the beginning of their names.
 _NUMBER = re.compile(r"^(u?int\d|float|double|half|bool|sparse\[|decimal|null)", re.IGNORECASE)
-_REGRESSION = "the target of a regression must be numbers. Convert it, or take a classifier."
+_REGRESSION = "the target of a regression must be numbers. Convert it, or use a classifier."
 _ENCODE = "Encode such columns with nystrom.preprocessing.TableEncoder, which takes text, dates and gaps, or drop them."
 _OBJECTS = "A machine whose kernel is a function of two objects is fitted to text; all else takes a table of numbers."
 

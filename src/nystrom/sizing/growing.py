@@ -29,7 +29,7 @@ _ALPHAS = 5
 _ERRORS = 2.0
 _LEAST_GAIN = 0.01
 # An error above this fraction of the target's variance means that there are too few landmarks for the target.
-_EXPLAINED = 0.5
+_TOO_LARGE = 0.5
 # Components are stable if this fraction of their variance lies in the span of the previous ones.
 _STABLE = 0.995
 
@@ -154,7 +154,7 @@ def grow_by_score(
     def following(tried: list[Trial[Array]]) -> int | None:
         size, now = tried[-1].size, tried[-1].seen
         # With far too few landmarks, one doubling gains nothing either: compare with the two previous sizes.
-        compared = 2 if now.mean() > _EXPLAINED * spread else 1
+        compared = 2 if now.mean() > _TOO_LARGE * spread else 1
         before = tried[-1 - compared : -1]
         if len(before) < compared or not all(_no_gain(earlier.seen, now) for earlier in before):
             return 2 * size

@@ -29,7 +29,7 @@ _RARE = 0.05
 _MOST_LOOKED = 2000
 # Isolated: largest kernel value below half of the 5 % quantile. A fixed bound would not do: with many columns, no row
 # resembles a landmark much.
-_APART = 0.5
+_ISOLATED = 0.5
 # A landmark moves if it explains as much as 3 rows and 2 % of the mean residual per landmark: a slightly larger error
 # elsewhere is accepted for rows that would be lost.
 _LEAST_ROWS = 3.0
@@ -47,7 +47,7 @@ _LEAST_LANDMARKS = 20
 _TILE_ROWS = 128
 
 
-class Apart(NamedTuple):
+class UnlikeRows(NamedTuple):
     """Rows unlike every landmark: their number, and the examined ones, every ``step``-th."""
 
     n_rows: int
@@ -55,7 +55,7 @@ class Apart(NamedTuple):
     step: int
 
 
-def rows_apart(passes: Passes, largest: Array) -> Apart | None:
+def unlike_rows(passes: Passes, largest: Array) -> UnlikeRows | None:
     """Return the rows unlike every landmark, given the largest kernel value of each row; None if there are none."""
     rare = int(_RARE * len(largest))
     # In float32: half the memory of the values, one per row.
@@ -63,11 +63,11 @@ def rows_apart(passes: Passes, largest: Array) -> Apart | None:
     ordered.partition(rare)
     reached = float(ordered[rare])
     del ordered
-    unlike = np.flatnonzero(largest < min(float(np.sqrt(_UNLIKE)), _APART * reached))
+    unlike = np.flatnonzero(largest < min(float(np.sqrt(_UNLIKE)), _ISOLATED * reached))
     if not 0 < len(unlike) <= max(_RARE * len(largest), 1):
         return None
     step = -(-len(unlike) // _MOST_LOOKED)
-    return Apart(len(unlike), gather(passes, unlike[::step]), step)
+    return UnlikeRows(len(unlike), gather(passes, unlike[::step]), step)
 
 
 def can_watch(passes: Passes, kernel: Kernel, landmarks: Landmarks) -> bool:
@@ -78,7 +78,7 @@ def can_watch(passes: Passes, kernel: Kernel, landmarks: Landmarks) -> bool:
     return bool(np.all(kernel.diag(landmarks.points[:1]) == 1.0))
 
 
-def with_rare_rows(passes: Passes, fitted: NystromMap, apart: Apart) -> Landmarks | None:
+def with_rare_rows(passes: Passes, fitted: NystromMap, unlike: UnlikeRows) -> Landmarks | None:
     """Return the landmarks with some moved to rare clusters; None if that is not worthwhile.
 
     Parameters
@@ -87,40 +87,40 @@ def with_rare_rows(passes: Passes, fitted: NystromMap, apart: Apart) -> Landmark
         The rows.
     fitted : NystromMap
         The map with the current landmarks.
-    apart : Apart
+    unlike : UnlikeRows
         The rows unlike every landmark.
     """
     m = len(fitted.landmarks)
-    if apart.n_rows < 2 or m < _LEAST_LANDMARKS:
+    if unlike.n_rows < 2 or m < _LEAST_LANDMARKS:
         return None
-    left = _left(fitted, apart.X)
+    left = _left(fitted, unlike.X)
     average = max(fitted.statistics.trace - fitted.statistics.spanned, 0.0) / m
-    least = max(_LEAST_ROWS, _LEAST_SHARE * average) / apart.step
+    least = max(_LEAST_ROWS, _LEAST_SHARE * average) / unlike.step
     pivots = _worthwhile(left, least, int(_MOST_GIVEN * m))
     if not pivots:
         return None
     kept = _least_redundant(fitted, m - len(pivots))
-    given = apart.X[np.array(pivots)].astype(passes.rows.dtype)
+    given = unlike.X[np.array(pivots)].astype(passes.rows.dtype)
     return Landmarks(stack_rows([fitted.landmarks.points[kept], given]), None)
 
 
-def costs_too_much(moved: NystromMap, fitted: NystromMap, apart: Apart) -> bool:
+def costs_too_much(moved: NystromMap, fitted: NystromMap, unlike: UnlikeRows) -> bool:
     """Return whether landmarks for rare rows cost all rows more than the rare rows gain."""
     left, before = (max(f.statistics.trace - f.statistics.spanned, 0.0) for f in (moved, fitted))
-    return left > _MOST_LOSS * before and _count_lost(moved, apart) > _STILL_LOST * _count_lost(fitted, apart)
+    return left > _MOST_LOSS * before and _count_lost(moved, unlike) > _STILL_LOST * _count_lost(fitted, unlike)
 
 
-def count_apart(certificate: Certificate, fitted: NystromMap, apart: Apart) -> Certificate:
+def count_unlike(certificate: Certificate, fitted: NystromMap, unlike: UnlikeRows) -> Certificate:
     """Return the certificate with the number of isolated rows, and how many of them are not explained."""
     # Each examined row represents ``step`` rows.
-    count = min(_count_lost(fitted, apart) * apart.step, apart.n_rows)
-    return replace(certificate, n_apart=apart.n_rows, n_apart_lost=count)
+    count = min(_count_lost(fitted, unlike) * unlike.step, unlike.n_rows)
+    return replace(certificate, n_apart=unlike.n_rows, n_apart_lost=count)
 
 
-def _count_lost(fitted: NystromMap, apart: Apart) -> int:
+def _count_lost(fitted: NystromMap, unlike: UnlikeRows) -> int:
     """Return how many of the examined rows are lost with every direction of the landmarks."""
-    features = np.asarray(fitted.evaluate(apart.X), dtype=np.float64) @ fitted.whitening
-    return int(lost_rows(fitted.residual(apart.X, features), fitted.kernel.diag(apart.X)).sum())
+    features = np.asarray(fitted.evaluate(unlike.X), dtype=np.float64) @ fitted.whitening
+    return int(lost_rows(fitted.residual(unlike.X, features), fitted.kernel.diag(unlike.X)).sum())
 
 
 def _left(fitted: NystromMap, X: Matrix) -> Array:

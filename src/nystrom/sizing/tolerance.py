@@ -209,7 +209,7 @@ def why_not_met(found: Sized, selector: Selector, tol: float, most: int, limit: 
         cause = "there are no more rows"
     else:
         cause = f"{limit} allows no more; it would take about {found.needed:,}"
-    return f"{reached}: {cause}. Raise tol, allow more, or take a wider kernel (a smaller gamma)."
+    return f"{reached}: {cause}. Raise tol, allow more, or use a wider kernel (a smaller gamma)."
 
 
 def cut_rank(eigenvalues: Array, error: ErrorEstimate, tol: float) -> int:

@@ -353,7 +353,7 @@ def solve_exactly(
     if direct and not found.converged:
         warn_caller(
             f"the rounding of K exceeds alpha={alpha:.3g}: the equations are solved to a relative residual of "
-            f"{found.residuals[-1]:.2g}, above tol={tol:.2g}. Raise alpha, or take solver='factor'.",
+            f"{found.residuals[-1]:.2g}, above tol={tol:.2g}. Raise alpha, or use solver='factor'.",
             ConvergenceWarning,
         )
     elif not direct:

@@ -117,10 +117,10 @@ def hold_features(
     """Return the features of all rows with their targets, the weights, and the least ``margin`` of a block."""
     name = rows.name
 
-    def step(block: Block) -> tuple[Array, _Beside]:
+    def step(block: Block) -> tuple[Array, _Targets]:
         require_finite(block.X, name, block.start)
         F = features(block.X)
-        return F, _Beside([block.y], [block.weight], np.inf if margin is None else margin(block.X, F))
+        return F, _Targets([block.y], [block.weight], np.inf if margin is None else margin(block.X, F))
 
     held, beside = engine.map_rows_and_fold(rows, step, width, dtype, label="kernel values")
     target, weight = join_arrays(beside.targets), join_arrays(beside.weights)
@@ -152,15 +152,15 @@ def hold_whitened(
 
 
 @dataclass(frozen=True)
-class _Beside:
+class _Targets:
     """Targets and weights of consecutive rows, block by block, and the least margin of their features."""
 
     targets: list[Array | None]
     weights: list[Array | None]
     margin: float
 
-    def merge(self, other: _Beside) -> _Beside:
-        return _Beside(self.targets + other.targets, self.weights + other.weights, min(self.margin, other.margin))
+    def merge(self, other: _Targets) -> _Targets:
+        return _Targets(self.targets + other.targets, self.weights + other.weights, min(self.margin, other.margin))
 
 
 # Bytes of kernel values per tile: they stay in the cache from the exponential to both products.

@@ -128,7 +128,7 @@ class FalkonPreconditioner(Preconditioner):
             if not shift < 1:
                 raise NystromError(
                     f"the preconditioner cannot be factorised at alpha={alpha:.3g}: raise alpha, divide the weights by "
-                    f"a constant, or take solver='factor'."
+                    f"a constant, or use solver='factor'."
                 )
             # With weights of very different sizes, rounding can exceed λ.
             shift = max(100 * shift, level)

@@ -166,7 +166,7 @@ class Summary:
         largest = numbers[np.abs(numbers).argmax()]
         if abs(largest) > _MOST_SIZE:
             raise DataFileError(
-                f"column {self.name!r} holds {largest:g}: numbers beyond {_MOST_SIZE:g} cannot be scaled. Mend the "
+                f"column {self.name!r} holds {largest:g}: numbers beyond {_MOST_SIZE:g} cannot be scaled. Correct the "
                 f"value, or leave it empty."
             )
         before = numbers[0] - 1 if self.last is None else self.last
@@ -230,7 +230,7 @@ class Summary:
         numbers = self.moments["number"].count + self.numbers_after
         return number_hint(self.counts, self.stray, numbers, self.present)
 
-    def tells_rows_apart(self, max_categories: int) -> bool:
+    def identifies_rows(self, max_categories: int) -> bool:
         """Whether its values identify single rows and not groups of rows."""
         if not self.forgot:
             return len(self.counts) > self.present / 2
@@ -343,7 +343,7 @@ class Column:
             what = {"number": "a number", "boolean": "true or false", "date": "a date"}[self.kind]
             raise DataFileError(
                 f"{source}, row {start + at}, column {self.name!r}: {str(column[at])!r} is not {what}, as all values "
-                f"were when the encoder was fitted. Mend the value, or leave it empty."
+                f"were when the encoder was fitted. Correct the value, or leave it empty."
             ) from None
         gaps = ~np.isfinite(values)
         scaled = (values - self.mean) / self.scale
@@ -424,7 +424,7 @@ def _settle_category(summary: Summary, max_categories: int, *, forced: bool, cod
     # Codes need one column, whatever their number.
     kept = tuple(value for value, _ in ordered[: None if codes else max_categories])
     all_different = not (summary.forgot or note) and distinct == summary.present >= _ALL_DIFFERENT
-    if not forced and (all_different or (distinct > max_categories and summary.tells_rows_apart(max_categories))):
+    if not forced and (all_different or (distinct > max_categories and summary.identifies_rows(max_categories))):
         note = f"{note and note + '; '}{summary.variety}"
         return Column(summary.name, "left out", note=note)
     other, missing = distinct > len(kept) or (codes and summary.forgot), summary.missing > 0

@@ -206,7 +206,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             kind = forced.get(name)
             if kind == "date" and len(summary.guessed) > 1:
                 forms = " or ".join(map(repr, summary.guessed))
-                raise ValueError(f"the dates of {name!r} may be written as {forms}: say which with date_format.")
+                raise ValueError(f"the dates of {name!r} may be written as {forms}: give the right one as date_format.")
             if kind in ("number", "boolean", "date") and kind not in summary.open_kinds:
                 shown = "" if summary.stray is None else f": {summary.stray!r} is not a number"
                 raise ValueError(f"types says that {name!r} holds a {kind} in each row, but it does not{shown}.")
@@ -412,11 +412,11 @@ def _check_classes(summary: Summary, source: str) -> None:
     """Raise if a text target does not hold class labels: misread numbers, or a distinct value per row."""
     # Few distinct values in a text column are classes, whatever they look like.
     reason = summary.number_hint if summary.stray is not None or len(summary.counts) > MOST_CLASSES else ""
-    if not reason and len(summary.counts) > _MANY_LABELS and summary.tells_rows_apart(_MANY_LABELS):
+    if not reason and len(summary.counts) > _MANY_LABELS and summary.identifies_rows(_MANY_LABELS):
         reason = f"it is text, and {summary.variety}, so there are no classes to learn"
     if reason:
         raise ValueError(
-            f"the target {summary.name!r} of {source}: {reason}. If these are classes nevertheless, say so with "
+            f"the target {summary.name!r} of {source}: {reason}. If these are classes nevertheless, set "
             f"types={{{summary.name!r}: 'category'}} (--category {summary.name} in the shell)."
         )
 
@@ -443,7 +443,7 @@ def _describe_target(summary: Summary, source: str, forced: str | None) -> Targe
     if kind == "number" and target.is_class and not summary.exact:
         raise ValueError(
             f"the target {summary.name!r} of {source} holds whole numbers that double precision cannot tell apart, "
-            f"beyond 2**53. If they are classes, say so with types={{{summary.name!r}: 'category'}} or store them as "
+            f"beyond 2**53. If they are classes, set types={{{summary.name!r}: 'category'}} or store them as "
             f"text; if they are quantities, divide them by a constant."
         )
     return target

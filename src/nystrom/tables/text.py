@@ -302,8 +302,8 @@ def number_hint(counts: Counter[str], stray: str | None, numbers: int, present: 
     """
     if stray is not None and present > numbers >= _MOST * present:
         return (
-            f"taken as text because of {stray!r}, while {numbers:,} of its {present:,} values are numbers (mend it, or "
-            f"name it in missing_values; --missing in the shell)"
+            f"read as text because of {stray!r}, while {numbers:,} of its {present:,} values are numbers (correct it, "
+            f"or name it in missing_values; --missing in the shell)"
         )
     texts = [text for text, _ in counts.most_common(_LOOKED_AT)]
     if _share(texts, _DECIMAL_COMMA) and not _share(texts, _THOUSANDS):
@@ -320,7 +320,7 @@ def date_hint(counts: Counter[str]) -> str:
     texts = [text for text, _ in counts.most_common(_LOOKED_AT)]
     form = guess_date_format(texts)
     if form is not None:
-        return f"looks like dates (say how they are written: date_format={form!r}; --date-format '{form}' in the shell)"
+        return f"looks like dates (give their format: date_format={form!r}; --date-format '{form}' in the shell)"
     return _nearly_dates(texts[:_TRIED_AS_DATES])
 
 
@@ -338,8 +338,8 @@ def _nearly_dates(texts: list[str]) -> str:
         return ""
     if strays:
         return (
-            f"taken as text because of {strays[0]!r}, while nearly all of its values are dates (mend it, or name it in "
-            f"missing_values; --missing in the shell)"
+            f"read as text because of {strays[0]!r}, while nearly all of its values are dates (correct it, or name it "
+            f"in missing_values; --missing in the shell)"
         )
     if len(shown) == 1:
         return ""  # in a format that the parameters exclude

@@ -108,7 +108,7 @@ class KernelRule:
         if root.ndim == 2 and isinstance(kernel, Laplacian):
             raise ValueError(
                 "the Laplacian kernel sums over columns, which metric as a matrix would mix: give one scale per "
-                "column, or take kernel='matern'."
+                "column, or use kernel='matern'."
             )
         if not (self.several or self.any_width):
             return Metric(InMetric(kernel, root))

@@ -28,12 +28,12 @@ def check_learnable(kernel: Kernel, metric: str) -> None:
     """Raise unless gradients of functions of this kernel are implemented."""
     if isinstance(kernel, Laplacian) and metric == "full":
         raise ValueError(
-            "the Laplacian kernel sums over columns, which metric='full' would mix: take metric='diagonal'."
+            "the Laplacian kernel sums over columns, which metric='full' would mix: use metric='diagonal'."
         )
     if isinstance(kernel, Laplacian) and kernel.p < 1:
         raise ValueError(
             f"a metric is learned from slopes, and those of {kernel!r} are unbounded where rows agree in a column: "
-            f"take p of at least 1."
+            f"use p of at least 1."
         )
     if not can_learn(kernel):
         raise ValueError(
@@ -78,7 +78,7 @@ def metric_root(metric: MetricLike, n_columns: int) -> Array:
 def kinds_of(metric: str, n_columns: int, *, sparse: bool) -> tuple[str, ...]:
     """Return the kinds of metric to try for a name."""
     if sparse and metric == "full":
-        raise ValueError("metric='full' mixes columns, which needs dense rows; sparse rows take metric='diagonal'.")
+        raise ValueError("metric='full' mixes columns, which needs dense rows; for sparse rows use metric='diagonal'.")
     if metric == "diagonal" or sparse or n_columns == 1:
         return ("diagonal",)
     # Scales are a special case of a matrix, and can be learned from fewer rows.

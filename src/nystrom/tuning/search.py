@@ -61,7 +61,7 @@ _ERRORS = 1.5
 _METRIC_ERRORS, _WIDTH_ERRORS = 1.0, 3.0
 # Above 25 % gain, one standard error suffices.
 _LARGE_GAIN = 0.25
-# Landmarks are doubled from this number (other tables, tables of many rows). If the loss falls by more than 1 %, take
+# Landmarks are doubled from this number (other tables, tables of many rows). If the loss falls by more than 1 %, use
 # 1,000, else the least size (again for both kinds of tables). Within a time limit, a fall of 3 % allows more.
 _FEW_LANDMARKS = (400, 300)
 _GAINS = (0.01, 0.03)
@@ -384,7 +384,7 @@ class _Search:
             found, needed = self._fit_width(walked) if self.free else walked, _ERRORS
         else:
             found, needed = wide, _METRIC_ERRORS if self.space.any_width else _WIDTH_ERRORS
-        if _is_better(found.outcome, self.best.outcome, needed) and self._stands(found, self.best):
+        if _is_better(found.outcome, self.best.outcome, needed) and self._wins_in_large(found, self.best):
             self.best = found
 
     def _walk(self, start: Candidate) -> Candidate:
@@ -429,7 +429,7 @@ class _Search:
         found = self._try(kernel, [units] * len(start.outcome.fits), start)
         return (found, units) if found.loss < start.loss else (start, plain)
 
-    def _stands(self, one: Candidate, other: Candidate) -> bool:
+    def _wins_in_large(self, one: Candidate, other: Candidate) -> bool:
         """Return whether ``one`` is also better in larger fits: small fits with few landmarks gain most by a metric.
 
         True if the trials already were exact fits to all rows that are not held out.
@@ -469,7 +469,7 @@ class _Search:
             return
         kernel = Sum(best.kernel, Scaled(1 / max(self.sample.spread, _TINY), Linear()))
         tried = self._try(kernel, best.roots, best)
-        if _is_better(tried.outcome, best.outcome, _ERRORS) and self._stands(tried, best):
+        if _is_better(tried.outcome, best.outcome, _ERRORS) and self._wins_in_large(tried, best):
             self.best = tried
 
     def _enough_landmarks(self) -> int | None:

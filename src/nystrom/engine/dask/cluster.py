@@ -206,7 +206,7 @@ def explained(client: Any, label: str, pending: Sequence[Pending] = ()) -> Itera
     An ``OSError`` or ``TimeoutError`` comes from the step or a chunk if one of the ``pending`` futures has failed.
     """
     lost = (
-        f"The connection to the Dask scheduler was lost during {label!r}. Nothing of this fit is left; start the "
+        f"The connection to the Dask scheduler was lost during {label!r}. This fit is lost; start the "
         f"scheduler, connect a new Client and fit again."
     )
     if client.status not in ("running", "connecting"):

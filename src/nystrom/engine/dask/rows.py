@@ -176,8 +176,8 @@ class DaskRows(RowBlocks):
     def with_target(self, y: Collection, weight: Collection = None) -> DaskRows:
         rows = self._like(
             self._with_lengths(),
-            self.y if y is None else self._beside(y, "y"),
-            self.weight if weight is None else self._beside(weight, "sample_weight"),
+            self.y if y is None else self._aligned(y, "y"),
+            self.weight if weight is None else self._aligned(weight, "sample_weight"),
         )
         return rows.in_runs() if _is_in_runs(self.X) else rows
 
@@ -206,7 +206,7 @@ class DaskRows(RowBlocks):
             return self.X
         return da.Array(self.X.dask, self.X.name, (self.lengths, self.X.chunks[1]), meta=self.X._meta)
 
-    def _beside(self, values: Collection, name: str) -> Collection:
+    def _aligned(self, values: Collection, name: str) -> Collection:
         """Return one value (or row of values) per row as a Dask array in the chunks of X."""
         values = as_dask_array(values) if is_dask_collection(values) else np.asarray(values)
         chunks = (self.lengths, *((size,) for size in values.shape[1:]))
