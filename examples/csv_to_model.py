@@ -2,7 +2,7 @@
 From a CSV to a model
 =====================
 
-A table with text, dates and gaps, encoded as it comes, and a model that is saved and loaded. From the shell the same is
+A table with text, dates and gaps is encoded, and a model is fitted, saved and loaded. The same from the shell:
 ``nystrom fit flats.csv --target rent --out flats.model`` and ``nystrom predict flats.model new.csv --out rents.csv``.
 """
 

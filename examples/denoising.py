@@ -1,9 +1,9 @@
 """
-Taking noise out of images
-==========================
+Denoising images
+================
 
-Kernel PCA learns what digits look like from clean ones. Noisy ones, projected on its components and mapped back, come
-out cleaner.
+Kernel PCA is fitted to clean digits. Noisy digits are projected on its components and mapped back, which removes most
+of the noise.
 """
 
 import matplotlib.pyplot as plt

@@ -9,34 +9,37 @@ from pathlib import Path
 from typing import Any
 
 EXAMPLES = Path(__file__).parent
-TITLES = {
-    "paper_maps": "The paper",
-    "digits_embedded": "Seeing",
-    "denoising": "Seeing",
-    "spectral_shapes": "Seeing",
-    "probabilities": "Learning",
-    "gp_band": "Learning",
-    "intervals": "Trusting",
-    "sets_of_classes": "Trusting",
-    "reasons": "Trusting",
-    "learned_metric": "Learning",
-    "sparse_text": "Learning",
-    "words": "Learning",
-    "many_landmarks": "Size",
-    "out_of_core": "Size",
-    "selectors_compared": "Quality",
-    "tolerance": "Quality",
-    "csv_to_model": "Tables",
-}
+# Inches up to which a figure is readable on a phone.
+_NARROW = 7
+# In the order of the gallery.
+NAMES = (
+    "paper_maps",
+    "digits_embedded",
+    "denoising",
+    "spectral_shapes",
+    "probabilities",
+    "gp_band",
+    "intervals",
+    "sets_of_classes",
+    "reasons",
+    "learned_metric",
+    "sparse_text",
+    "words",
+    "many_landmarks",
+    "out_of_core",
+    "selectors_compared",
+    "tolerance",
+    "csv_to_model",
+)
 
 
 def names() -> list[str]:
     """Return the examples in the order of the gallery; every script beside this one is one of them."""
     found = {path.stem for path in EXAMPLES.glob("*.py")} - {Path(__file__).stem}
-    missing = found.symmetric_difference(TITLES)
+    missing = found.symmetric_difference(NAMES)
     if missing:
-        raise ValueError(f"examples and the gallery's table differ: {sorted(missing)}")
-    return list(TITLES)
+        raise ValueError(f"examples and the gallery's names differ: {sorted(missing)}")
+    return list(NAMES)
 
 
 def describe(name: str) -> tuple[str, str, str]:
@@ -71,15 +74,20 @@ def on_config(config: Any) -> Any:
     folder.mkdir(exist_ok=True)
     cards = [
         "# Gallery\n",
-        "Each is one short script in `examples/`, run when this site is built.\n",
+        "Each example is a short script in `examples/`, which runs when this site is built.\n",
         '<div class="grid cards" markdown>\n',
     ]
     pages = []
     for name in names():
         title, text, code = describe(name)
-        draw(name).savefig(folder / f"{name}.png", dpi=110)
+        figure = draw(name)
+        figure.savefig(folder / f"{name}.png", dpi=110)
         picture = f"![{title}]({name}.png)"
-        (folder / f"{name}.md").write_text(f"# {title}\n\n{text}\n\n{picture}\n\n```python\n{code}\n```\n", "utf-8")
+        # On a phone, a figure of several panels scrolls.
+        wide = "{ .wide }" if figure.get_figwidth() > _NARROW else ""
+        (folder / f"{name}.md").write_text(
+            f"# {title}\n\n{text}\n\n{picture}{wide}\n\n```python\n{code}\n```\n", "utf-8"
+        )
         cards.append(f"- [{picture}]({name}.md)\n\n    **[{title}]({name}.md)**\n")
         pages.append({title: f"gallery/{name}.md"})
     (folder / "index.md").write_text("\n".join([*cards, "</div>\n"]), "utf-8")

@@ -1,10 +1,9 @@
 """
-Intervals that widen with the noise
-===================================
+Prediction intervals that follow the noise
+==========================================
 
-``predict_interval`` says where new targets will be. Here noise grows to the right. The band of a Gaussian process has
-one width for all of it. The intervals follow the errors of rows that are left out of the fit, and cover about 90 %
-everywhere.
+Here the noise grows to the right. The band of a Gaussian process has the same width everywhere. ``predict_interval``
+follows the errors of rows that are left out of the fit, and contains about 90 % of the new targets everywhere.
 """
 
 import matplotlib.pyplot as plt

@@ -1,9 +1,9 @@
 """
-A metric that is learned
-========================
+A learned metric
+================
 
-Five of twenty columns matter, in Friedman's first function. A plain Gaussian kernel treats all alike; a metric learned
-from the gradients of the fit finds those five, and the error falls.
+Five of twenty columns matter, in Friedman's first function. A plain Gaussian kernel treats all columns alike. A metric
+learned from the gradients of the fit finds those five, and the error falls.
 """
 
 import matplotlib.pyplot as plt

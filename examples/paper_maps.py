@@ -1,10 +1,10 @@
 """
-The paper's two maps
-====================
+The two algorithms of the paper
+===============================
 
 Algorithm 1 cuts the rank in the kernel of the landmarks, Algorithm 2 in the whole approximation. On points that a
-quadratic kernel makes separable, two features of Algorithm 2 reach the least error that four landmarks allow, whichever
-they are; those of Algorithm 1 depend on the luck of the draw.
+quadratic kernel makes separable, two features of Algorithm 2 have the smallest error that four landmarks allow. The
+error of Algorithm 1 depends on which landmarks are drawn.
 """
 
 import matplotlib.pyplot as plt

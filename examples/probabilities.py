@@ -2,7 +2,7 @@
 Probabilities and a decision boundary
 =====================================
 
-Kernel logistic regression gives the probability of each class. Between the spirals it says how unsure it is.
+Kernel logistic regression gives the probability of each class. Between the spirals, no class is certain.
 """
 
 import matplotlib.pyplot as plt

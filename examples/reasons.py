@@ -1,6 +1,6 @@
 """
-Which columns made a prediction
-===============================
+Explaining predictions with Shapley values
+==========================================
 
 ``explain`` gives exact Shapley values. The first column acts through its square, the second and third only together,
 and the fourth does nothing.

@@ -1,6 +1,6 @@
 """
-Ways to choose landmarks
-========================
+Landmark selectors compared
+===========================
 
 The error of the kernel matrix against the number of landmarks, for some of the selectors. Means of clusters beat rows
 drawn at random; the default, which clusters a sample, is as good as k-means on all rows.

@@ -1,9 +1,9 @@
 """
-Probabilities that can be believed, and sets of classes
-=======================================================
+Calibrated probabilities and sets of classes
+============================================
 
-A support vector machine has scores; ``predict_proba`` makes probabilities of them, learned from rows that are left out
-of the fit. ``predict_set`` names the classes that a row may have: one where the answer is clear, several where it is
+``predict_proba`` turns the scores of a support vector machine into probabilities, calibrated on rows that are left out
+of the fit. ``predict_set`` returns the classes that a row may have: one where the answer is clear, several where it is
 not.
 """
 

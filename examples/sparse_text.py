@@ -2,8 +2,8 @@
 Regression on sparse text
 =========================
 
-Text as tf-idf has very many columns, nearly all of them zero. Rows and landmarks stay sparse. Here the docstrings of
-NumPy and SciPy tell how long they are.
+Text as tf-idf has very many columns, nearly all of them zero. Rows and landmarks stay sparse. The target is the length
+of docstrings of NumPy and SciPy.
 """
 
 import inspect

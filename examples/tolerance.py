@@ -1,9 +1,8 @@
 """
-How good, not how many
-======================
+A given error instead of a number of landmarks
+==============================================
 
-``tol`` asks for an error instead of a number of landmarks. The fit grows until the upper end of the error's interval is
-below it.
+``tol`` is the relative error to reach. The fit adds landmarks until the upper end of the error's interval is below it.
 """
 
 import matplotlib.pyplot as plt

@@ -1,9 +1,9 @@
 """
-Words told apart by their endings and their letters
-===================================================
+Classifying words with a string kernel
+======================================
 
 Rows may be objects of any kind. Made-up words of two languages are classified with a kernel of subsequences: two words
-are alike if they share letters in the same order, gaps allowed. Each word meets 60 landmarks, never all other words.
+are similar if they share letters in the same order, gaps allowed. Each word is compared with 60 landmarks only.
 """
 
 import matplotlib.pyplot as plt

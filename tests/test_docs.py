@@ -94,7 +94,7 @@ FUNCTION_PAGES = sorted(
 @pytest.mark.parametrize("page", FUNCTION_PAGES)
 def test_a_page_of_functions_shows_each_in_use(page: str) -> None:
     text = (ROOT / "docs" / "api" / f"{page}.md").read_text(encoding="utf-8")
-    listed = re.findall(r"\w+", "".join(re.findall(r"members:(.*(?:\n +- \w+)*)", text)))
+    listed = re.findall(r"\w+", "".join(re.findall(r"\bmembers:(.*(?:\n +- \w+)*)", text)))
     code = "".join(block.text for block in pages.blocks(f"docs/api/{page}.md"))
     for name in re.findall(r"^::: (nystrom[.\w]*)", text, re.MULTILINE):
         place = pkgutil.resolve_name(name)

@@ -84,8 +84,8 @@ def test_numbers(tmp_path):
     at = page.cells.index("R²")
     assert page.cells[at + 1 : at + 3] == [f"{score:.4f}", "0.0000"]
     assert all(0.5 < float(cell) < 1 for cell in page.cells[at + 3 : at + 5])
-    shown = {"Which columns matter", "What predictions miss", "Whether intervals cover"}
-    assert shown | {"Whether more landmarks would help"} <= set(heads(path))
+    shown = {"Which columns matter", "Residuals", "Coverage of the intervals"}
+    assert shown | {"Score by number of landmarks"} <= set(heads(path))
     assert "Which classes are confused" not in heads(path)
 
 
@@ -123,7 +123,7 @@ def test_classes(kind, tmp_path):
     at = page.cells.index("high <i>", page.cells.index("true \\ predicted") + 3)
     counts = [int(cell) for cell in page.cells[at + 1 : at + 3]]
     assert counts == [np.sum((truth == "high <i>") & (guess == label)) for label in ("high <i>", "low")]
-    assert ("Whether probabilities can be believed" in heads(path)) == hasattr(model[-1], "predict_proba")
+    assert ("Calibration of the probabilities" in heads(path)) == hasattr(model[-1], "predict_proba")
 
 
 def test_the_page_needs_nothing_else_and_names_are_escaped(tmp_path):
@@ -162,7 +162,7 @@ def test_intervals_cover_and_rows_far_from_all_are_named(tmp_path):
     at = page.cells.index("90%")
     assert 0.8 < float(page.cells[at + 1].rstrip("%")) / 100 <= 1
     named = page.cells[page.cells.index("row") + 3 :: 3]
-    assert f"{len(named)} of 300 rows ({len(named) / 300:.1%}) are less like the rows of the fit than 99 %" in page.text
+    assert f"{len(named)} of 300 rows ({len(named) / 300:.1%}) are unlike the rows of the fit" in page.text
     assert "150" in named
     assert len(named) < 9
 

@@ -59,7 +59,7 @@ _LOST = 0.004
 # Maximum number of landmarks for the trial, which takes m² rows and m³ operations; above it the fit is faster.
 _TRIAL_LANDMARKS = 4096
 # Number of rows from which the mean kernel value of a row is estimated.
-_LIKENESS_ROWS = 128
+_SIMILARITY_ROWS = 128
 
 
 def sketch_columns(n_features: int) -> int:
@@ -299,9 +299,9 @@ def _better_for_kernel(
     kernel = resolve(kernel, inside)
     weight = row_weights(inside)
     masses = np.ones(inside.rows.shape[0]) if weight is None else weight
-    felt = masses * _likeness(inside, kernel, masses)
-    found = cluster_sample(sketched, points.shape[0], inside.engine, rng, n_iter, felt)
-    others = _means(inside.rows, inside.engine, found, kernel, felt)
+    similar = masses * _mean_similarity(inside, kernel, masses)
+    found = cluster_sample(sketched, points.shape[0], inside.engine, rng, n_iter, similar)
+    others = _means(inside.rows, inside.engine, found, kernel, similar)
     if others.shape[0] < points.shape[0]:
         return points
     some = _spread(len(masses), _TRIAL_ROWS)
@@ -310,17 +310,17 @@ def _better_for_kernel(
     return others if better else points
 
 
-def _likeness(inside: Passes, kernel: Kernel, masses: Array) -> Array:
+def _mean_similarity(inside: Passes, kernel: Kernel, masses: Array) -> Array:
     """Return the mean of |k(x, y)| over the rows y, estimated from some of them: near 0 for outliers."""
     n = len(masses)
-    some = _spread(n, _LIKENESS_ROWS)
+    some = _spread(n, _SIMILARITY_ROWS)
     points, counts = inside.rows.take(some), masses[some]
     evaluate = evaluator(kernel, points, some)
 
     def step(block: Block) -> Array:
         return np.abs(np.asarray(evaluate(block.X), dtype=np.float64)) @ counts
 
-    sums = np.concatenate([part for _, part in inside.map(step, label="likeness of rows")])
+    sums = np.concatenate([part for _, part in inside.map(step, label="similarity of rows")])
     own = np.abs(kernel_diagonal(inside, kernel))
     # A row counts once among all rows, not as a share of the rows used.
     sums[some] -= counts * own[some]
