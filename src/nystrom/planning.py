@@ -94,8 +94,8 @@ class Plan:
         Number of worker processes; None for a fit in this process.
     n_values : int
         Kernel values that the closed form computes between rows and landmarks: n × m, and again for the rows whose
-        leave-one-out errors choose ``alpha``. A function of two objects is called that often, and some thousand times
-        for m × m values between landmarks and for checks.
+        leave-one-out errors choose ``alpha``. A function of two objects is called n × m times, m × m times for the
+        landmarks, n times for the diagonal, and 4,096 times for a check.
     """
 
     stages: tuple[Stage, ...]

@@ -27,7 +27,7 @@ def problem():
     whole = make_problem(
         rows, Y, None, fitted=fitted, engine=LocalEngine(), loss=Multinomial(), n_columns=3, fit_intercept=True
     )
-    return whole.for_rows(X, Y, np.ones(240))
+    return whole.for_rows(np.arange(240), X, Y, np.ones(240))
 
 
 def test_a_part_is_the_problem_of_its_rows_alone(problem):

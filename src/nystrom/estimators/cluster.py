@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeAlias, Unpack
 
 import numpy as np
@@ -31,6 +31,7 @@ from nystrom.kernels import GammaLike, KernelLike
 from nystrom.kmeans import assign, kmeans
 from nystrom.linalg import column_signs, cross_product, psd_eigh
 from nystrom.nystroem.factor import NystromMap
+from nystrom.nystroem.fit_pass import Kept
 from nystrom.rows import Block, RowBlocks
 from nystrom.rows.base import MappedRows
 from nystrom.rows.draw import gather_weight
@@ -216,31 +217,35 @@ class KernelKMeans(ClusterMachine):
         rows = self._rows_to_fit(X, y)
         fit = self._fit_map(rows)
         fitted = fit.factored
-        found = self._clusters(rows, _features_of(fitted), len(fitted.landmarks), fitted.n_components)
+        found = self._clusters(rows, _features_of(fitted, fit.keep), len(fitted.landmarks), fitted.n_components)
         return self._store(rows, fit, **found)
 
     def _embedding(self) -> Embedding:
         return _features_of(self.map_)
 
 
-def _features_of(fitted: NystromMap) -> Embedding:
-    return lambda block: fitted.features(block.X)
+def _features_of(fitted: NystromMap, keep: Kept | None = None) -> Embedding:
+    if keep is None or keep.values is None:
+        return lambda block: fitted.features(block.X)
+    return lambda block: fitted.project(keep.read(fitted.evaluate, block))
 
 
 @dataclass(frozen=True)
 class Cut:
     """The embedding of the normalised cut: rows of a map, divided by their degrees.
 
-    ``diagonal`` is the mean of k(x, x), for a precomputed kernel, whose rows do not contain their own.
+    ``diagonal`` is the mean of k(x, x), for a precomputed kernel, whose rows do not contain their own. ``keep`` are the
+    kernel values of the rows, if they are those of the fit.
     """
 
     fitted: NystromMap
     degree_coef: Array
     diagonal: float
     projection: Array | None = None
+    keep: Kept = field(default_factory=lambda: Kept(None))
 
     def __call__(self, block: Block) -> Array:
-        C = self.fitted.evaluate(block.X)
+        C = self.keep.read(self.fitted.evaluate, block)
         degrees, _ = self._degrees(block, C)
         return (C @ self.projection / degrees[:, None]).astype(C.dtype, copy=False)
 
@@ -255,7 +260,7 @@ class Cut:
 
     def sums(self, block: Block) -> Sums:
         """Return ``Lᵀ D⁻¹ L`` of a block, the same weighted by ``‖φ‖² / d`` per row, and the count of clipped rows."""
-        C = self.fitted.evaluate(block.X)
+        C = self.keep.read(self.fitted.evaluate, block)
         degrees, low = self._degrees(block, C)
         phi = C.astype(np.float64, copy=False) @ self.fitted.projection
         share = 1 / degrees if block.weight is None else block.weight / degrees
@@ -355,7 +360,7 @@ class SpectralClustering(ClusterMachine):
         m, s = len(fitted.landmarks), fitted.statistics
         total = fitted.rotation.T @ s.total
         # d(x) = φ(x) · Σφ = k(x, Z) @ degree_coef
-        cut = Cut(fitted, fitted.projection @ total, s.trace / s.weight)
+        cut = Cut(fitted, fitted.projection @ total, s.trace / s.weight, keep=fit.keep)
         gram, loops, n_clipped = self._engine(rows, fit_footprint(rows, m)).fold(rows, cut.sums, label="cut")
         _warn_of_clipping(n_clipped, rows.shape[0])
         if not n_clipped:

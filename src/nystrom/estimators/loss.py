@@ -198,7 +198,7 @@ class LossFit:
         m = len(fit.map.landmarks)
         targets = _target_bytes(rows, 1 if y.ndim == 1 else y.shape[1]) + self._path_bytes(rows, m)
         engine = self.resources.engine(rows, fit_footprint(rows, m, targets))
-        return make_problem(rows, y, weight, fitted=fit.map, engine=engine, **asked)
+        return make_problem(rows, y, weight, fitted=fit.map, engine=engine, kept=fit.keep.values, **asked)
 
     def _cost_path(self, problem: Problem, target: LossTarget) -> CostPath:
         """Return the held-out losses for values of C, on a sample if there are many rows: one pass."""
@@ -210,7 +210,13 @@ class LossFit:
         asked: dict[str, Any] = {"keys": row_keys(X), "strata": target.strata[numbers]}
         asked["auto"] = auto_costs(target.weight)
         return choose_cost(
-            problem.for_rows(X, y, weight), y, weight, self.costs, max_iter=self.options.max_iter, rng=rng, **asked
+            problem.for_rows(numbers, X, y, weight),
+            y,
+            weight,
+            self.costs,
+            max_iter=self.options.max_iter,
+            rng=rng,
+            **asked,
         )
 
     def _path_bytes(self, rows: RowBlocks, m: int) -> int:

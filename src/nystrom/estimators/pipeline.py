@@ -318,7 +318,9 @@ def _factorise(
     watch = isinstance(request.selector, Auto) and request.factor_landmarks is None
     watch = watch and can_watch(passes, kernel, landmarks)
     largest = np.empty(passes.rows.shape[0], passes.rows.dtype) if watch else None
-    keep = _room_for_kernel(passes, kernel, len(landmarks), largest) if request.keep_kernel else Kept(None, largest)
+    # A function of objects may be slow: evaluate it once.
+    wanted = request.keep_kernel or kernel.of_objects
+    keep = _room_for_kernel(passes, kernel, len(landmarks), largest) if wanted else Kept(None, largest)
     factorise = FACTORS[request.factor]
     fitted = factorise(passes, kernel, landmarks, request.rank, keep=keep)
     if keep.largest is None:

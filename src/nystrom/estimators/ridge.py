@@ -157,7 +157,7 @@ class Ridge:
         if solver == "cg":
             results = self._solve_on_landmarks(fit, rows, make_generator(machine.random_state))
         else:
-            results = self.solve(fit.factored, rows) | {"n_iter_": 1}
+            results = self.solve(fit.factored, rows, fit.keep.values) | {"n_iter_": 1}
         results |= {"solver_": solver, "solver_reason_": reason}
         if solver == "exact":
             results |= self._solve_exactly(fit, checked, results)
@@ -224,7 +224,9 @@ class Ridge:
         # A sum below the number of rows, or with a fraction, is not one of repetitions.
         return float(total[0]) if total[0] > s.count - 0.5 and are_whole(total) else float(s.count)
 
-    def _scores(self, problem: RidgeProblem, fitted: NystromMap, rows: RowBlocks | None, alphas: Array) -> Array:
+    def _scores(
+        self, problem: RidgeProblem, fitted: NystromMap, rows: RowBlocks | None, alphas: Array, kept: Array | None
+    ) -> Array:
         if self.selection == "likelihood":
             return problem.negative_log_likelihood(alphas)
         if self.selection == "gcv" or rows is None:
@@ -233,18 +235,21 @@ class Ridge:
         engine = self.resources.engine(rows, work)
         repeated = problem.count != fitted.statistics.count
         unit = _unit(self.class_weights) if repeated else lambda y: np.full(len(y), np.inf)
-        return leave_one_out(problem, fitted, rows, engine, alphas, unit)
+        return leave_one_out(problem, fitted, rows, engine, alphas, unit, kept)
 
     @stage("regularisation")
-    def solve(self, fitted: NystromMap, rows: RowBlocks | None) -> dict[str, Any]:
-        """Choose the regularisation and solve from the statistics of the map; only leave-one-out reads the rows."""
+    def solve(self, fitted: NystromMap, rows: RowBlocks | None, kept: Array | None = None) -> dict[str, Any]:
+        """Choose the regularisation and solve from the statistics of the map; only leave-one-out reads the rows.
+
+        ``kept`` is k(X, Z) of all rows, if the fit has kept it.
+        """
         problem = ridge_problem(fitted, fit_intercept=self.fit_intercept, count=self._count(fitted.statistics))
         require_finite_squares(problem.squares)
         alphas = auto_alphas(problem.values) if self.alphas is None else self.alphas
         best, results = 0, {"alphas_": alphas}
         if len(alphas) > 1:
             _warn_of_heavy(fitted.statistics)
-            scores = self._scores(problem, fitted, rows, alphas)
+            scores = self._scores(problem, fitted, rows, alphas, kept)
             best = int(np.argmin(scores) if self.selection == "likelihood" else problem.choose(alphas, scores))
             results["alpha_scores_"] = scores
         weights, intercept = problem.solve(float(alphas[best]))

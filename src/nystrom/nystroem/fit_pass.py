@@ -488,6 +488,10 @@ class Kept:
         rows = slice(tile.start - self.first, tile.stop - self.first)
         return (None if array is None else array[rows] for array in (self.values, self.largest))  # type: ignore[return-value]
 
+    def read(self, evaluate: Callable[[Matrix], Array], block: Block) -> Array:
+        """Return the kernel values of a block: those that are kept, or new ones."""
+        return evaluate(block.X) if self.values is None else self.values[block.start : block.stop]
+
 
 @dataclass(frozen=True)
 class _Sent:

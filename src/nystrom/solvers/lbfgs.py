@@ -111,9 +111,11 @@ class Problem:
         share = self.share * total / self.weight
         return replace(self, rows=self.rows.with_target(y, weight), weight=total, share=share)
 
-    def for_rows(self, X: Matrix, y: Array, weight: Array) -> Problem:
-        """Return the same problem for some of the rows, with their kernel values held in one array."""
-        return replace(self, rows=array_rows(self.evaluate(X)), held=True).with_weight(y, weight)
+    def for_rows(self, numbers: Array, X: Matrix, y: Array, weight: Array) -> Problem:
+        """Return the same problem for the rows ``X`` of these numbers, with their kernel values held in one array."""
+        here = self.held and self.engine.reads_here(self.rows) and self.rows.place is None
+        values = self.rows.take(numbers) if here else self.evaluate(X)
+        return replace(self, rows=array_rows(values), held=True).with_weight(y, weight)
 
     def for_part(self, y: Array, weight: Array) -> Problem:
         """Return the same problem for the rows of positive weight alone, copied; they must be in one array."""
@@ -171,6 +173,7 @@ def make_problem(
     loss: Loss,
     n_columns: int,
     fit_intercept: bool,
+    kept: Array | None = None,
 ) -> Problem:
     """Return the problem for the rows of a fitted map, with kernel values held if there is room: at most one pass.
 
@@ -180,14 +183,18 @@ def make_problem(
         The rows that the map was fitted to, with any target and the same weights.
     y, weight : arrays
         Target and weight of each row, in the form that the loss takes.
+    kept : array (n, m), optional
+        Kernel values of the rows, if the fit has kept them.
     """
     shape = ridge_problem(fitted, fit_intercept=fit_intercept)
     vectors = np.eye(len(shape.values)) if shape.vectors is None else shape.vectors
     n, m = rows.shape[0], len(fitted.landmarks)
     dtype = kernel_dtype(fitted.kernel, fitted.landmarks.points, rows.dtype)
-    held = n * m * dtype.itemsize <= _room(engine)
+    held = kept is not None or n * m * dtype.itemsize <= _room(engine)
     evaluate = fitted.evaluate
-    if held:
+    if kept is not None:
+        rows = array_rows(kept)
+    elif held:
         rows = engine.map_rows(rows, lambda block: evaluate(block.X), m, dtype, label="kernel values")
     return Problem(
         rows.with_target(y, weight),

@@ -241,6 +241,7 @@ def leave_one_out(
     engine: Engine,
     alphas: Array,
     unit: Callable[[Array], Array] | None = None,
+    kept: Array | None = None,
 ) -> Array:
     """Return the mean squared leave-one-out error for each value, averaged over targets; the map is kept fixed.
 
@@ -255,6 +256,8 @@ def leave_one_out(
         The rows of the fit, with their targets.
     unit : callable, optional
         From the targets of some rows to the weight of one repetition of each; 1 if not given.
+    kept : array (n, m), optional
+        Kernel values of all rows with the landmarks, if the fit has kept them.
 
     Notes
     -----
@@ -271,7 +274,8 @@ def leave_one_out(
     def step(block: Block) -> Sums:
         here = slice(*np.searchsorted(judged, (block.start, block.stop)))
         local = judged[here] - block.start
-        phi = to_host(fitted.evaluate(block.X[local]).astype(np.float64, copy=False) @ projection)
+        C = fitted.evaluate(block.X[local]) if kept is None else kept[judged[here]]
+        phi = to_host(C.astype(np.float64, copy=False) @ projection)
         phi -= offset
         y = np.asarray(block.y, dtype=np.float64)[local].reshape(len(phi), 1, t) - problem.target_mean
         w = np.ones(len(phi)) if block.weight is None else np.asarray(block.weight, dtype=np.float64)[local]
