@@ -118,6 +118,18 @@ def test_names_come_from_the_frame_and_through_a_scaler():
         permutation_importance(nystrom.KernelRidge(alpha=1.0, n_landmarks=20).fit(X, X.u), X[["v", "u"]], X.u)
 
 
+def test_a_file_gives_what_its_rows_give(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(200, 2)), columns=["a", "b"])
+    y = frame["a"] ** 2
+    frame.assign(y=y).to_csv(tmp_path / "rows.csv", index=False)
+    machine = nystrom.KernelRidge(n_landmarks=20, random_state=0).fit(frame, y)
+    found = permutation_importance(machine, tmp_path / "rows.csv", "y")
+    np.testing.assert_allclose(found.values, permutation_importance(machine, frame, y).values, rtol=1e-9)
+    expected = partial_dependence(machine, frame, "a").values
+    np.testing.assert_allclose(partial_dependence(machine, tmp_path / "rows.csv", "a").values, expected, rtol=1e-9)
+
+
 def test_what_cannot_be_judged_is_refused(model, table):
     X = np.random.default_rng(0).normal(size=(50, 2))
     plain = nystrom.KernelRidge(alpha=1.0, n_landmarks=20, random_state=0).fit(X, X[:, 0])

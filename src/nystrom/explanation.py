@@ -8,6 +8,7 @@ those that the machine sees.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -22,6 +23,7 @@ from nystrom.exceptions import MissingDependencyError
 from nystrom.kernels import InMetric
 from nystrom.rows import array_rows, as_blocks
 from nystrom.rows.draw import draw_rows, take_with_targets
+from nystrom.rows.files import open_rows
 from nystrom.tables import TableEncoder
 from nystrom.tables.columns import Column
 from nystrom.types import Array, RowsLike, TargetLike, to_dense
@@ -90,6 +92,8 @@ def open_model(
         by_table = y is None and with_target and len(before) == 1 and isinstance(before[0][1], TableEncoder)
         rows = before[0][1].rows(X, need_target=True) if by_table else model[:-1].transform(X)
     check_is_fitted(machine)
+    if isinstance(rows, (str, os.PathLike)):
+        rows, y = open_rows(rows, target=y, columns=machine._columns), None
     blocks = as_blocks(rows)
     n, fitted = blocks.shape[0], getattr(machine, "feature_names_in_", None)
     if fitted is not None and blocks.feature_names is not None and list(fitted) != list(blocks.feature_names):
@@ -218,7 +222,7 @@ def permutation_importance(
     ----------
     model : fitted machine with a target, or a pipeline that ends with one
     X, y : rows and their target
-        y may be omitted if the rows hold it.
+        y may be omitted if the rows hold it; for a path, it is the name of its column.
     n_repeats : int
         Shuffles per column; their losses are averaged.
     max_rows : int
