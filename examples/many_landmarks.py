@@ -23,6 +23,8 @@ for m in sizes:
 figure, axes = plt.subplots(1, 2, figsize=(6.4, 3), layout="constrained")
 axes[0].plot(sizes, errors, "o-")
 axes[0].set(xscale="log", yscale="log", xlabel="landmarks", ylabel="test error")
+axes[0].set_yticks((0.02, 0.05, 0.1, 0.2, 0.4), ("0.02", "0.05", "0.1", "0.2", "0.4"))
+axes[0].minorticks_off()
 axes[1].semilogy(model.residuals_)
 axes[1].set(xlabel="step", ylabel="residual", title=f"{sizes[-1]} landmarks")
 plt.show()

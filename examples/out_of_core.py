@@ -34,7 +34,7 @@ for n in sizes:
 
 figure, axis = plt.subplots(figsize=(6, 3.6), layout="constrained")
 axis.plot(sizes, [n * 88 / 1e6 for n in sizes], "o--", label="the file")
-axis.plot(sizes, peaks, "o-", label="what the fit adds")
+axis.plot(sizes, peaks, "o-", label="added by the fit")
 axis.set(xscale="log", yscale="log", xlabel="rows", ylabel="MB", title=f"test error {errors[0]:.3f} → {errors[-1]:.3f}")
 axis.legend()
 plt.show()

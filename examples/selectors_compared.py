@@ -21,8 +21,9 @@ for name in ("uniform", "leverage", "rpcholesky", "sketched-kmeans", "kmeans", "
         for m in sizes
     ]
     axis.plot(sizes, errors, "o-", label=name)
-axis.set(xscale="log", yscale="log", xlabel="landmarks", ylabel="relative error (Frobenius)", xticks=sizes)
-axis.set_xticklabels(sizes)
+axis.set(xscale="log", yscale="log", xlabel="landmarks", ylabel="relative error (Frobenius)")
+axis.set_xticks(sizes, sizes)
+axis.set_yticks((0.05, 0.1, 0.2, 0.3), ("0.05", "0.1", "0.2", "0.3"))
 axis.minorticks_off()
 axis.legend()
 plt.show()

@@ -16,12 +16,15 @@ fits = [Nystroem(tol=tol, random_state=0).fit(X) for tol in tolerances]
 errors = [fit.approximation_error(X).value for fit in fits]
 
 figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
-axis.plot(tolerances, tolerances, color="0.6", label="asked for")
+axis.plot(tolerances, tolerances, color="0.6", label="tol")
 axis.plot(tolerances, errors, "o-", label="reached")
 for tol, error, fit in zip(tolerances, errors, fits, strict=True):
     text = f"{len(fit.landmarks_)} landmarks,\nrank {fit.n_components_}"
     axis.annotate(text, (tol, error), textcoords="offset points", xytext=(6, -22), fontsize="x-small")
 axis.margins(x=0.25, y=0.15)
 axis.set(xscale="log", yscale="log", xlabel="tol", ylabel="relative error (Frobenius)")
+axis.set_xticks(tolerances, map(str, tolerances))
+axis.set_yticks(tolerances, map(str, tolerances))
+axis.minorticks_off()
 axis.legend()
 plt.show()

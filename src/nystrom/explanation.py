@@ -220,7 +220,8 @@ def permutation_importance(
 
     Parameters
     ----------
-    model : fitted machine with a target, or a pipeline that ends with one
+    model : estimator or Pipeline
+        A fitted machine with a target, or a pipeline that ends with one.
     X, y : rows and their target
         y may be omitted if the rows hold it; for a path, it is the name of its column.
     n_repeats : int
@@ -228,6 +229,7 @@ def permutation_importance(
     max_rows : int
         Rows drawn from X, at most.
     random_state : int, Generator, RandomState or None
+        Seed.
 
     Examples
     --------
@@ -306,6 +308,7 @@ class Dependence:
     Attributes
     ----------
     column : str
+        The original column.
     grid : array of shape (g,)
         Values of the column that occur in the rows: numbers, dates, or text for categories.
     values : array of shape (g, t)
@@ -349,13 +352,16 @@ def partial_dependence(
 
     Parameters
     ----------
-    model : fitted machine with a target, or a pipeline that ends with one
+    model : estimator or Pipeline
+        A fitted machine with a target, or a pipeline that ends with one.
     X : rows
+        Any rows.
     column : str
         Its name; "x0", "x1", … if columns have no names.
     n_points, max_rows : int
         Maximum numbers of values and rows. The cost is one prediction for each pair of them.
     random_state : int, Generator, RandomState or None
+        Seed.
     """
     rng = make_generator(random_state)
     check_count(n_points, "n_points", least=2)
@@ -472,13 +478,16 @@ def interactions(
 
     Parameters
     ----------
-    model : fitted machine with a target, or a pipeline that ends with one
+    model : estimator or Pipeline
+        A fitted machine with a target, or a pipeline that ends with one.
     X : rows
+        Any rows.
     columns : sequence of str, optional
         The columns to pair; by default the eight that predictions depend on most.
     max_rows : int
         Rows drawn from X. The cost is one prediction for every two rows and every pair of columns.
     random_state : int, Generator, RandomState or None
+        Seed.
 
     Notes
     -----
@@ -544,8 +553,10 @@ def nearest(model: Any, X: RowsLike, among: RowsLike = None, *, count: int = 5) 
 
     Parameters
     ----------
-    model : fitted machine, or a pipeline that ends with one
+    model : estimator or Pipeline
+        A fitted machine, or a pipeline that ends with one.
     X : rows
+        Any rows.
     among : rows, optional
         The rows to search, such as the training rows; by default the landmarks (``landmarks_``).
     count : int

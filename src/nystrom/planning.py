@@ -153,8 +153,12 @@ def plan(
 
     Parameters
     ----------
-    n_rows, n_features, n_landmarks : int
-        n, p and m. The rank does not matter: all directions are summed, and the rank is cut at the end.
+    n_rows : int
+        n, the number of rows.
+    n_features : int
+        p, the number of columns.
+    n_landmarks : int
+        m. The rank does not matter: all directions are summed, and the rank is cut at the end.
     nnz : int, optional
         Number of nonzero entries of sparse rows; None for dense rows.
     dtype : dtype
@@ -240,6 +244,7 @@ def plan_file(path: str | Path, n_landmarks: int, **options: Any) -> Plan:
     path : str or Path
         What :func:`nystrom.open_rows` reads.
     n_landmarks : int
+        m.
     **options
         Options of :func:`plan`, such as ``workers``, ``threads``, ``worker_memory`` and ``solver``.
     """

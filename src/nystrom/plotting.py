@@ -41,10 +41,7 @@ def plot_spectrum(estimator: Any, *, best: Array | None = None, ax: Axes | None 
     best : array, optional
         The exact eigenvalues of K, or better estimates of them, drawn as a dashed line.
     ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
+        Where to draw; a new figure by default.
     """
     eigenvalues = _fitted(estimator, "eigenvalues_")
     ax = _axes(ax)
@@ -75,10 +72,7 @@ def plot_comparison(comparison: Any, *, score: bool = False, ax: Axes | None = N
     score : bool, default=False
         Whether to draw the scores with their standard errors instead.
     ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
+        Where to draw; a new figure by default.
     """
     if score and not comparison.score_name:
         raise ValueError("the comparison has no scores: it was made without a target.")
@@ -123,10 +117,7 @@ def plot_residuals(estimator: Any, X: RowsLike, *, ax: Axes | None = None) -> Ax
     X : rows
         Any rows.
     ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
+        Where to draw; a new figure by default.
     """
     _fitted(estimator, "landmarks_")
     left = np.asarray(estimator.residual(X), dtype=np.float64)
@@ -163,10 +154,7 @@ def plot_error(
     best : float, optional
         The best possible error, drawn as a dashed line.
     ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
+        Where to draw; a new figure by default.
     """
     groups: dict[str, dict[float, list[Any]]] = {}
     for row in rows:
@@ -221,10 +209,7 @@ def plot_band(
     n_points : int, default=300
         Places at which the process is evaluated.
     ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
+        Where to draw; a new figure by default.
     """
     Z = _fitted(estimator, "landmarks_")
     if Z.shape[1] != 1 or estimator.landmark_coef_.shape[1] != 1:
@@ -258,6 +243,7 @@ def plot_alpha_path(estimator: Any, *, ax: Axes | None = None) -> Axes:
     estimator : fitted KernelRidge
         With ``alpha`` a list or "auto", so that it has ``alphas_``, ``alpha_scores_`` and ``alpha_``.
     ax : matplotlib Axes, optional
+        Where to draw; a new figure by default.
     """
     alphas, scores = _fitted(estimator, "alphas_"), _fitted(estimator, "alpha_scores_")
     chosen = float(np.ravel(_fitted(estimator, "alpha_"))[0])
@@ -299,10 +285,7 @@ def plot_metric(
     most : int
         Columns shown at most.
     ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
+        Where to draw; a new figure by default.
     """
     importances, metric = _fitted(estimator, "feature_importances_"), np.asarray(_fitted(estimator, "metric_"))
     seen = getattr(estimator, "feature_names_in_", range(len(importances)))
@@ -334,13 +317,11 @@ def plot_importance(importance: Any, *, most: int = 20, ax: Axes | None = None) 
     Parameters
     ----------
     importance : Importance
+        Of :func:`nystrom.explanation.permutation_importance`.
     most : int
         Columns shown at most.
     ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
+        Where to draw; a new figure by default.
     """
     ax = _axes(ax)
     shown = importance.order[:most]
@@ -359,15 +340,13 @@ def plot_dependence(dependence: Any, *, lines: bool = True, most: int = 50, ax: 
     Parameters
     ----------
     dependence : Dependence
+        Of :func:`nystrom.explanation.partial_dependence`.
     lines : bool
         Whether to draw single rows behind the mean, where there is one output: lines, or points for categories.
     most : int
         Single rows shown at most.
     ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
+        Where to draw; a new figure by default.
     """
     ax = _axes(ax)
     values, outputs = dependence.values, [_short(name) for name in dependence.outputs]
@@ -409,16 +388,14 @@ def plot_shapley(
 
     Parameters
     ----------
-    values, base : array of shape (n, columns), float
-    columns : sequence of str
+    values, base, columns
+        As in :class:`nystrom.shapley.Explanation`, for one output.
     row : int, optional
+        The row to draw.
     most : int
         Columns shown at most; in the picture of a row, the others are drawn as one.
     ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
+        Where to draw; a new figure by default.
     """
     ax, sizes = _axes(ax), np.abs(values).mean(axis=0) if row is None else values[row]
     order = np.argsort(-np.abs(sizes), kind="stable")
@@ -447,17 +424,14 @@ def plot_swarm(
 
     Parameters
     ----------
-    values : array of shape (n, columns)
+    values, columns
+        As in :class:`nystrom.shapley.Explanation`, for one output.
     data : array of shape (n, columns) or None
         Values of the columns; NaN is drawn in grey.
-    columns : sequence of str
     most : int
         Columns shown at most.
     ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
+        Where to draw; a new figure by default.
     """
     ax = _axes(ax)
     order = np.argsort(-np.abs(values).mean(axis=0), kind="stable")[:most]
@@ -489,10 +463,7 @@ def plot_calibration(calibration: Array, *, ax: Axes | None = None) -> Axes:
     calibration : array of shape (3, bins)
         Rows, sum of probabilities, and correct rows per bin; see :class:`nystrom.scoring.ClassScores`.
     ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
+        Where to draw; a new figure by default.
     """
     ax = _axes(ax)
     rows, likely, right = calibration[:, calibration[0] > 0]
@@ -509,11 +480,9 @@ def plot_errors(truth: Array, guess: Array, *, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     truth, guess : arrays of shape (n,)
+        Targets and predictions.
     ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
+        Where to draw; a new figure by default.
     """
     ax = _axes(ax)
     ax.axhline(0, color=_GREY, linestyle=":", linewidth=1.2)
@@ -528,13 +497,11 @@ def plot_scores(sizes: Sequence[int], scores: Sequence[float], name: str, *, ax:
     Parameters
     ----------
     sizes, scores : sequences of numbers
+        Numbers of landmarks, and the score of each.
     name : str
         Name of the score.
     ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
+        Where to draw; a new figure by default.
     """
     ax = _axes(ax)
     ax.plot(sizes, scores, color=PALETTE[0], marker="o", linewidth=1.8)
@@ -565,10 +532,7 @@ def plot_landmarks(
     components : pair of int
         The two feature columns to draw, unless X has two columns.
     ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
+        Where to draw; a new figure by default.
     """
     landmarks = _fitted(estimator, "landmarks_")
     rows_xy, landmarks_xy = (_to_plane(estimator, points, components) for points in (X, landmarks))

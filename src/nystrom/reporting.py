@@ -97,7 +97,8 @@ def report(
 
     Parameters
     ----------
-    model : fitted machine with a target, or a pipeline that ends with one
+    model : estimator or Pipeline
+        A fitted machine with a target, or a pipeline that ends with one.
     X, y : rows and their target
         Use rows that the model was not fitted to; otherwise the scores are too good. y may be omitted if the rows
         hold it.
@@ -110,6 +111,7 @@ def report(
     verbose : bool or int
         Whether to show progress.
     random_state : int, Generator, RandomState or None
+        Seed.
 
     Returns
     -------

@@ -114,7 +114,8 @@ def explain(model: Any, X: RowsLike, background: RowsLike = None, *, random_stat
 
     Parameters
     ----------
-    model : fitted machine with a target, or a pipeline that ends with one
+    model : estimator or Pipeline
+        A fitted machine with a target, or a pipeline that ends with one.
     X : rows
         The rows to explain.
     background : rows, optional

@@ -63,6 +63,7 @@ class Matern(_UnitDiagonal):
     Parameters
     ----------
     nu : 0.5, 1.5 or 2.5
+        Smoothness.
     gamma : float, "scale" or None
         As for :class:`Gaussian`.
 
