@@ -91,5 +91,6 @@ def on_config(config: Any) -> Any:
         cards.append(f"- [{picture}]({name}.md)\n\n    **[{title}]({name}.md)**\n")
         pages.append({title: f"gallery/{name}.md"})
     (folder / "index.md").write_text("\n".join([*cards, "</div>\n"]), "utf-8")
-    config["nav"] = [*config["nav"], {"Gallery": ["gallery/index.md", *pages]}]
+    gallery = {"Gallery": ["gallery/index.md", *pages]}
+    config["nav"] = [gallery if "Gallery" in entry else entry for entry in config["nav"]]
     return config
