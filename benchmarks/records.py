@@ -79,13 +79,20 @@ def newest(suite: str) -> list[Record]:
 
 
 def check(suite: str, results: Sequence[Result]) -> list[str]:
-    """Return a line for each ratio of times that exceeds the stored one by more than the spread of both."""
-    before, now = _ratios(newest(suite)), _ratios(describe(results))
-    if not before:
-        return [f"{suite}: nothing is stored; run python -m benchmarks {suite} --store on the code before the change."]
+    """Return a line for each ratio of times that exceeds the stored one by more than the spread of both.
+
+    Stored cases that were not measured do not count: their data may be missing here.
+    """
+    measured = {result.case for result in results}
+    before = _ratios(record for record in newest(suite) if record["case"] in measured)
+    now = _ratios(describe(results))
     lines = [f"{suite}, {name}: stored, but not measured now" for name in before if name not in now]
     for name, (ratio, spread) in now.items():
-        old, old_spread = before.get(name, (float("inf"), 0.0))
+        if name not in before:
+            advice = f"run python -m benchmarks {suite} --store on the code before the change."
+            lines.append(f"{suite}, {name}: nothing is stored; {advice}")
+            continue
+        old, old_spread = before[name]
         noise = max(old_spread + spread, _LEAST_NOISE * old)
         if ratio > old + noise:
             lines.append(f"{suite}, {name}: {ratio:.2f}, stored {old:.2f} (noise {noise:.2f})")
