@@ -19,7 +19,7 @@ def draw_features(path: Path) -> None:
     """Draw the error of the kernel matrix against seconds, a line per contestant and a point per size."""
     from matplotlib import pyplot as plt
 
-    found = records.newest("features")
+    found = [r for r in records.newest("features") if r["case"].startswith("mnist,")]
     figure, ax = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
     for contestant, (label, colour, style) in LINES.items():
         points = [r for r in found if r["contestant"] == contestant and r["error"]]
