@@ -73,6 +73,19 @@ def test_the_cheapest_of_those_as_good_as_the_best_is_recommended():
     assert "one standard error" in reason
 
 
+def test_the_default_wins_ties_and_nothing_that_scores_lower_is_recommended_instead():
+    def row(m, error, score, is_default=False):
+        return Compared(
+            "auto", m, ErrorEstimate(error, error, error, "fro"), 1.0, 1, score, 0.01, is_default=is_default
+        )
+
+    default = row(200, 0.05 + 1e-9, 0.9, is_default=True)
+    assert recommend([row(200, 0.05, 0.9), default], "accuracy")[0] is default
+    assert recommend([row(100, 0.1, 0.895), default], "accuracy")[0] is default
+    cheaper = row(100, 0.1, 0.9)
+    assert recommend([default, cheaper], "accuracy")[0] is cheaper
+
+
 @pytest.mark.parametrize(
     ("bad", "match"),
     [({"sizes": []}, "at least one"), ({"sizes": [0]}, "sizes must be"), ({"y": np.ones(3)}, "one entry per row")],

@@ -379,7 +379,10 @@ def recommend(
             good = [row for row in rows if (row.score or 0.0) >= (top.score or 0.0) - (top.noise or 0.0)]
         else:
             good = [row for row, each in zip(rows, losses, strict=True) if not _clearly_less(losses[at], each)]
-        best = min(good, key=lambda row: (row.n_landmarks, row.error.value))
+        # Fewer landmarks than the default's must not score lower than it, and an equal fit needs no options.
+        least = max((row.score or 0.0 for row in good if row.is_default), default=-np.inf)
+        good = [row for row in good if (row.score or 0.0) >= least]
+        best = min(good, key=lambda row: (row.n_landmarks, not row.is_default, row.error.value))
         most = max(row.n_landmarks for row in rows)
         more = "; more than were tried may still help" if best.n_landmarks == most < n_rows else ""
         if best is top:

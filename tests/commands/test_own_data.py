@@ -227,6 +227,19 @@ def test_intervals_of_a_regression(folder: Path, capsys: pytest.CaptureFixture[s
     assert all(float(row["price_low"]) < float(row["price"]) < float(row["price_high"]) for row in rows)
 
 
+def test_sets_of_classes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("fit", "houses.csv", "--target", "kind", "--n-landmarks", "40", "--out", "m")
+    capsys.readouterr()
+    assert run("predict", "m", "houses.csv", "--interval", "0.9") == 0
+    rows = read_csv(capsys.readouterr().out)
+    classes = [name.removeprefix("may_be_") for name in list(rows[0])[:-1]]
+    assert list(rows[0])[-1] == "kind"
+    encoder, machine = nystrom.load("m").named_steps.values()
+    sets = machine.predict_set(encoder.transform("houses.csv"), 0.9)
+    assert [[row[f"may_be_{label}"] == "True" for label in classes] for row in rows] == sets.tolist()
+    assert classes == machine.classes_.tolist()
+
+
 def test_a_matrix_needs_no_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.chdir(tmp_path)
     X = rng.normal(size=(300, 4))

@@ -49,7 +49,7 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
         "--interval",
         type=float,
         metavar="SHARE",
-        help="write intervals that hold this share of new targets, such as 0.9",
+        help="write intervals, or sets of classes, that hold this share of new targets, such as 0.9",
     )
     parser.add_argument("--name", metavar="COL", help="name of the prediction (default: the target's, or prediction)")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
@@ -71,8 +71,8 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"--proba: {kind} gives no probabilities; fit with --model logistic for them.")
     if args.std and not isinstance(machine, GaussianProcessRegressor):
         raise ValueError(f"--std: {kind} gives no deviations; fit with --model gp for them.")
-    if args.interval is not None and not hasattr(machine, "predict_interval"):
-        raise ValueError(f"--interval: {kind} predicts no numbers; --proba gives probabilities of classes.")
+    if args.interval is not None and not (hasattr(machine, "predict_interval") or hasattr(machine, "predict_set")):
+        raise ValueError(f"--interval: {kind} predicts neither numbers nor classes.")
     if args.keep and args.out.endswith(".npy"):
         raise ValueError("--keep writes the columns of a table; give --out a name that ends in .csv or .parquet.")
     name = args.name or getattr(encoder, "target", None) or "prediction"
@@ -119,7 +119,10 @@ def _predict(machine: Any, X: Any, name: str, args: argparse.Namespace) -> dict[
         predicted, found[f"{name}_std"] = of_rows(lambda X: machine.predict(X, return_std=True, include_noise=True), X)
     else:
         (predicted,) = of_rows(lambda X: (machine.predict(X),), X)
-    if args.interval is not None:
+    if args.interval is not None and hasattr(machine, "predict_set"):
+        (sets,) = of_rows(lambda X: (machine.predict_set(X, args.interval),), X)
+        found |= {f"may_be_{label}": sets[:, j] for j, label in enumerate(machine.classes_)}
+    elif args.interval is not None:
         (ends,) = of_rows(lambda X: (machine.predict_interval(X, args.interval),), X)
         names = [name] if ends.ndim == 2 else [f"{name}_{j}" for j in range(ends.shape[1])]
         sides = ends.reshape(len(ends), -1).T

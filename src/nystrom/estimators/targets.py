@@ -512,7 +512,8 @@ def _link_to_classes(classes: Array) -> Link:
     if classes.dtype.kind not in "fiub":
         raise ValueError(
             "out= writes numbers, and the classes are text: write decision_function(X, out=...) and compute the "
-            "classes from it, or use the command 'nystrom predict', which writes text."
+            "classes from it, or use the command 'nystrom predict', which writes text. For a Dask dataframe: "
+            "frame.assign(predicted=model.predict(frame[columns])).to_parquet(...)."
         )
 
     def function(values: Array) -> Array:

@@ -95,7 +95,10 @@ def _rows_of(X: Any, block_rows: int | None, dtype: DTypeLike | None, name: str,
         return X
     if isinstance(X, (str, bytes, os.PathLike)):
         path = os.fsdecode(X)
-        raise ValueError(f"{name} is a path, {path!r}, not rows: open it first, with nystrom.open_rows({path!r}).")
+        raise ValueError(
+            f"{name} is a path, {path!r}, not rows: open it first, with nystrom.open_rows({path!r}). If a column is "
+            f"no feature, name it there with target=, or the features with columns=."
+        )
     if is_foreign_array(X):
         return DeviceRows(X, block_rows=block_rows, name=name)
     for recognises, read in _READERS:
