@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nystrom import Nystroem
+from nystrom import Nystroem, open_rows
 from nystrom.engine import LocalEngine, Sums, TreeMerger, local
 from nystrom.engine.threads import resolve_n_jobs
 from nystrom.rows import as_blocks
@@ -79,6 +79,16 @@ def test_rows_made_and_sums_taken_in_one_pass_are_those_of_two():
     numbers = np.arange(1000)
     np.testing.assert_array_equal(made.take(numbers), alone.take(numbers))
     np.testing.assert_array_equal(folded[0], engine.fold(rows, gram, label="gram")[0])
+
+
+def test_results_of_a_file_beyond_the_limit_are_stored_on_disk_without_a_budget_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(local, "HELD_BYTES", 100)
+    X = np.random.default_rng(0).normal(size=(50, 3))
+    np.save(tmp_path / "X.npy", X)
+    for rows, stays in ((open_rows(tmp_path / "X.npy"), False), (as_blocks(X), True)):
+        made = LocalEngine().map_rows(rows, lambda block: 2 * block.X, 3, np.float64, label="twice")
+        assert made.in_memory is stays
+        np.testing.assert_array_equal(made.take(np.arange(50)), 2 * X)
 
 
 def test_an_error_in_a_step_ends_the_pass_and_leaves_the_engine_usable():

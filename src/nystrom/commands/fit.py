@@ -10,8 +10,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,9 +37,9 @@ from nystrom.commands.options import (
     parse_share,
 )
 from nystrom.commands.terminal import format_shares
-from nystrom.engine.progress import format_numbers
+from nystrom.engine.progress import Progress, format_numbers, make_progress
 from nystrom.exceptions import FewerLandmarksWarning, silenced
-from nystrom.rows.arrow import release_arrow
+from nystrom.rows.arrow import Table, release_arrow
 from nystrom.scoring import make_scores
 from nystrom.types import Array
 
@@ -196,7 +196,11 @@ def _open_table(args: argparse.Namespace, source: Source, scratch: Path) -> _Job
 
     encoder = make_encoder(args)
     table = open_table_of(source, encoder)
-    encoder.fit(table)
+    progress = make_progress(not args.quiet)
+    watched = _watched(table, progress)
+    progress.start("look at the columns", table.count or 0)
+    encoder.fit(watched)
+    progress.stop()
     release_arrow()  # free the memory of decoding before the fit
     choice, why = _choose(args.model, encoder.target_)
     labels = encoder.class_labels() if choice in _CLASSIFIERS else None
@@ -208,8 +212,10 @@ def _open_table(args: argparse.Namespace, source: Source, scratch: Path) -> _Job
     if isinstance(dict(args.set).get("class_weight"), dict):
         labels = None
     learns = choice not in _UNSUPERVISED
-    encoded = EncodedRows(encoder.coding, table, has_target=learns, labels=labels, fitted=True)
+    encoded = EncodedRows(encoder.coding, watched, has_target=learns, labels=labels, fitted=True)
+    progress.start("encode the rows", table.count or 0)
     rows = _near(encoded, args.max_memory, scratch)
+    progress.stop()
     n, p = rows.shape
     described = {
         "data": {"name": source.name, "rows": n, "columns": len(encoder.columns_), "encoded": p},
@@ -219,6 +225,17 @@ def _open_table(args: argparse.Namespace, source: Source, scratch: Path) -> _Job
         ],
     }
     return _Job(rows, _make_machine(args, choice, rows), choice, why, described, encoder, labels)
+
+
+def _watched(table: Table, progress: Progress) -> Table:
+    """Return the table with a reader that advances the progress."""
+
+    def read(*given: Any) -> Iterator[Any]:
+        for batch in table.read(*given):
+            progress.advance(batch.num_rows)
+            yield batch
+
+    return replace(table, read=read)
 
 
 def _format_note(column: Any) -> str:

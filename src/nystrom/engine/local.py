@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike
 
 from nystrom.devices import on_device, to_host, to_values
 from nystrom.engine.base import M, Mergeable, T, TreeMerger, Writing
-from nystrom.engine.memory import hold
+from nystrom.engine.memory import HELD_BYTES, hold
 from nystrom.engine.progress import Progress
 from nystrom.engine.threads import blas_threads, resolve_n_jobs
 from nystrom.machine import available_cores
@@ -175,7 +175,7 @@ class LocalEngine:
     ) -> RowBlocks:
         if self._stays(rows, n_columns, dtype):
             return self._joined(rows, [to_values(part) for _, part in self._run(rows, step, label)], dtype, label)
-        held = hold((rows.shape[0], n_columns), dtype, self.room)
+        held = hold((rows.shape[0], n_columns), dtype, self._room_beside(rows))
 
         def write(block: Block) -> None:
             held.write(block.start, to_host(step(block)))
@@ -183,6 +183,10 @@ class LocalEngine:
         for _ in self._run(rows, write, label):
             pass
         return self._sent_again(rows, held.rows(rows.block_rows, label))
+
+    def _room_beside(self, rows: RowBlocks) -> int | None:
+        """Return the bytes for a result per row; without a budget, results of a file are limited too."""
+        return HELD_BYTES if self.room is None and not rows.in_memory else self.room
 
     def _stays(self, rows: RowBlocks, n_columns: int, dtype: DTypeLike) -> bool:
         """Whether the device of the rows holds a result: if they live there, and it takes a quarter of its room."""
@@ -211,7 +215,7 @@ class LocalEngine:
                 parts.append(to_values(part))
                 merger.push(one)
             return self._joined(rows, parts, dtype, label), merger.result()
-        held = hold((rows.shape[0], n_columns), dtype, self.room)
+        held = hold((rows.shape[0], n_columns), dtype, self._room_beside(rows))
 
         def write(block: Block) -> M:
             made, folded = step(block)

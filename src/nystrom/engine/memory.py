@@ -32,7 +32,8 @@ _AMOUNT = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:[eE]\+?[0-9]+)?)\s*([kKmMgGtT]?)(i
 # Bytes a pass adds outside the formulas (BLAS packing buffers, allocator arenas, thread stacks); measured.
 _PASS_BYTES = 40 * 10**6
 _THREAD_BYTES = 8 * 10**6
-# Keep encoded rows of a table in memory up to this many bytes, else in a temporary file.
+# Without a budget, keep encoded rows of a table, and results per row of a file, in memory up to this many bytes, and
+# larger ones in a temporary file.
 HELD_BYTES = 512 * 2**20
 # Number of m × m matrices alive while the landmarks' kernel and the Gram matrix are factorised.
 _SQUARE_MATRICES = 10
