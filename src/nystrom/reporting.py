@@ -283,7 +283,9 @@ class _Page:
         with self._stage("dependence", len(opened.X) * len(parts)) as advance:
             for j, part in enumerate(parts):
                 found = dependence_of(opened, part, 20, 200, self.rng)
-                pictures.append(_picture(f"dependence{j}", partial(_draw_dependence, found, probable)))
+                # Room for the name of each category.
+                height = max(2.8, 0.9 + 0.16 * len(found.grid)) if found.grid.dtype.kind == "U" else 2.8
+                pictures.append(_picture(f"dependence{j}", partial(_draw_dependence, found, probable), height))
                 advance(len(opened.X))
         metric = importance.metric
         shares = (

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -176,7 +176,11 @@ def run(args: argparse.Namespace) -> int:
 
 @dataclass
 class _Job:
-    """Encoded rows and the machine to fit; ``labels`` are the classes that the integer target indexes."""
+    """Encoded rows and the machine to fit.
+
+    ``labels`` are the classes that the integer target indexes. ``learned`` are parameters with the kernel that was
+    scored, for the fit to all rows: there a search might choose another.
+    """
 
     rows: RowBlocks
     machine: Any
@@ -185,6 +189,7 @@ class _Job:
     described: dict[str, Any]
     encoder: Any = None
     labels: Array | None = None
+    learned: dict[str, Any] = field(default_factory=dict)
 
     @property
     def learns(self) -> bool:
@@ -268,7 +273,9 @@ def _fit(args: argparse.Namespace, job: _Job) -> dict[str, Any]:
     if job.learns and args.holdout:
         said = _try(args, job, fit, tell)
     tell(f"fit to all {job.rows.shape[0]:,} rows")
-    machine = fit(job.machine, job.rows)
+    asked = job.machine.get_params(deep=False)
+    machine = fit(job.machine.set_params(**job.learned), job.rows)
+    machine.set_params(**{name: asked[name] for name in job.learned})
     machine.set_params(verbose=0)  # show progress of the fit only, not of later predictions
     if job.learns and said["score"] is None:
         said["score"] = _score(machine, job.rows)
@@ -307,6 +314,8 @@ def _try(args: argparse.Namespace, job: _Job, fit: trial.Fit, tell: Callable[[st
     m = machine.landmarks_.shape[0]
     if "n_landmarks" not in _given(args) and m < np.count_nonzero(~tried.held):
         job.machine.set_params(n_landmarks=m)  # the size that was scored, even if chosen by the fit
+    if hasattr(type(machine), "metric_") and args.max_time is None:
+        job.learned = {"kernel": machine.kernel_, "gamma": "scale", "metric": None}
     advice = trial.advise(machine, tried, score, fit, set(_given(args)))
     hints = [column for column in job.described.get("encoding", []) if "--" in column["note"]]
     return {"score": score, "advice": [*advice, *(f"{hint['name']} {hint['note']}" for hint in hints)]}

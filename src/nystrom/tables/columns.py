@@ -36,7 +36,7 @@ _MOST_VALUES = 20_000
 # A note without a warning: row numbers may represent time.
 COUNTS_ROWS = "counts the rows"
 # Names of columns that hold identifiers of rows, customers and the like.
-_IDENTIFIER = re.compile(r"(^|[\W_])(id|uuid|guid|key|index)$|[a-z](ID|Id)$|^(ID|Id)$|^Unnamed: 0$", re.ASCII)
+_IDENTIFIER = re.compile(r"(^|[\W_])(id|uuid|guid|key|index|serial)$|[a-z](ID|Id)$|^(ID|Id)$|^Unnamed: 0$", re.ASCII)
 # Text that is distinct in every row, for at least this many rows, is an identifier.
 _ALL_DIFFERENT = 20
 # Maximum number of distinct values counted while a column may still be numeric.
