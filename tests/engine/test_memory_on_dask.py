@@ -18,7 +18,7 @@ distributed = pytest.importorskip("distributed")
 def client():
     """A client with one worker of one thread, in this process."""
     cluster = distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None, memory_limit=0
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0", memory_limit=0
     )
     with cluster, distributed.Client(cluster) as client:
         yield client
