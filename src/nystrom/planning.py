@@ -391,10 +391,12 @@ def _stages(job: _Job, measured: Calibration, read_bandwidth: float | None, netw
     vector = 8.0 * job.m
     first = one_pass("target", *measured.factor, vector, points + vector)
     step = one_pass("step", measured.factor[0], measured.held_step, vector, vector) if job.holds_values else first
-    n_steps = int(STEPS * solves(AUTO_ALPHAS))
+    # The search and the last fit compute the values; every solve checks its residual at its start and at its end.
+    twice = replace(first, n_passes=2, bytes_read=2 * data, bytes_sent=2 * first.bytes_sent, seconds=2 * first.seconds)
+    n_steps = int(STEPS * solves(AUTO_ALPHAS)) + 2 * (AUTO_ALPHAS + 1)
     seconds = n_steps * (step.seconds + measured.solves)
     steps = Stage(f"{n_steps} steps", n_steps, n_steps * step.bytes_read, n_steps * step.bytes_sent, seconds)
-    return (*before, first, Stage("preconditioner", 0, 0.0, 0.0, measured.preconditioner), steps)
+    return (*before, twice, Stage("preconditioner", 0, 0.0, 0.0, measured.preconditioner), steps)
 
 
 def _memory(job: _Job, measured: Calibration) -> tuple[float, float]:
@@ -484,7 +486,7 @@ class Calibration:
     judging : float
         Seconds of the leave-one-out errors of 5,000 rows.
     held_step, preconditioner, solves : float
-        For solver "cg": seconds per row of a step whose kernel values are held, of the preconditioner, and of the four
+        For solver "cg": seconds per row of a step whose kernel values are held, of all preconditioners, and of the four
         triangular solves of a step.
     """
 
@@ -594,7 +596,10 @@ def _held_step_seconds(m: int, dtype: np.dtype, engine: LocalEngine, clock: Call
 
 
 def _preconditioner_seconds(kernel: Gaussian, Z: Matrix, clock: Callable[[], float]) -> tuple[float, float]:
-    """Return the seconds of the preconditioner for landmarks Z and of the solves of a step, from fewer landmarks."""
+    """Return the seconds of the preconditioners for landmarks Z and of the solves of a step, from fewer landmarks.
+
+    The search and the last fit form one each, which is regularised for every value of ``alpha``.
+    """
     m = Z.shape[0]
     order = min(m, _MAX_ORDER)
     square = np.ones((order, order))
@@ -602,6 +607,8 @@ def _preconditioner_seconds(kernel: Gaussian, Z: Matrix, clock: Callable[[], flo
 
     def form(_: int) -> None:
         made[:] = [FalkonPreconditioner(kernel, Landmarks(Z[:order]), Z.dtype)]
+
+    def regularise(_: int) -> None:
         made[0].regularise(1.0, np.ones(order), centred=False)
 
     def multiply(_: int) -> None:
@@ -612,12 +619,18 @@ def _preconditioner_seconds(kernel: Gaussian, Z: Matrix, clock: Callable[[], flo
         inner.scale(inner.whiten(inner.unwhiten(inner.unscale(square[:, :1]))))
 
     with blas_threads(1):
-        # Two factorisations and a triangular product: each takes a sixth of the operations of a full product.
-        formed, products = _best(form, 1, 2, clock), 0.5 * _best(multiply, 1, 2, clock)
+        formed, regularised = _best(form, 1, 2, clock), _best(regularise, 1, 2, clock)
+        # A factorisation, and a factorisation and a triangular product: each takes a sixth of a full product.
+        sixth = _best(multiply, 1, 2, clock) / 6
         solved = _best(solve, 1, 3, clock)
-    # The rest grows with m²: kernel values, copies, and blocks too small for BLAS to reach full speed.
     scale = m / order
-    return products * scale**3 + max(formed - products, 0.0) * scale**2, solved * scale**2
+
+    def enlarged(seconds: float, products: float) -> float:
+        # The rest grows with m²: kernel values, copies, and blocks too small for BLAS to reach full speed.
+        return products * scale**3 + max(seconds - products, 0.0) * scale**2
+
+    seconds = 2 * enlarged(formed, sixth) + (AUTO_ALPHAS + 1) * enlarged(regularised, 2 * sixth)
+    return seconds, solved * scale**2
 
 
 def _rates(run: Callable[[int], None], engine: _TimedEngine, block_rows: int) -> tuple[tuple[float, float], int]:

@@ -147,6 +147,7 @@ def fit_on_landmarks(
         if judge.best is not None:
             solution = replace(solution, coefficients=judge.best[0], intercept=judge.best[1])
     else:
+        del problem  # it may hold the kernel values of all rows, as the next one does
         solution, _ = problem_of(rows).solve(chosen, start=start, tol=tol, max_iter=max_iter)
     judged = None if scores is None else judge.in_units_of_target(scores)
     return LandmarkFit(solution, chosen, np.asarray(tried), judged)
