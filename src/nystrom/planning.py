@@ -22,7 +22,15 @@ from numpy.typing import DTypeLike
 from nystrom.checks import check_choice, check_count, check_optional_count, check_positive
 from nystrom.engine import LocalEngine
 from nystrom.engine.base import M
-from nystrom.engine.memory import HELD_BYTES, Footprint, cg_footprint, fit_footprint, parse_memory, room_for_values
+from nystrom.engine.memory import (
+    HELD_BYTES,
+    Footprint,
+    cg_footprint,
+    fit_footprint,
+    parse_memory,
+    room_for_values,
+    square_matrices,
+)
 from nystrom.engine.passes import Passes, block_moments
 from nystrom.engine.progress import format_seconds
 from nystrom.engine.threads import blas_threads, one_blas_thread, resolve_n_jobs
@@ -408,7 +416,8 @@ def _memory(job: _Job, measured: Calibration) -> tuple[float, float]:
         total = measured.base_bytes + held + values + work.fixed + min(job.n_jobs, job.n_blocks) * work.per_thread
         return total, total
     # A worker holds one chunk and its work arrays per thread, and two sums waiting to be merged; the client does not.
-    tree = 8.0 * job.m**2 * int(np.log2(job.n_blocks + 1)) if job.solver == "factor" else 0.0
+    waiting = square_matrices(job.n_blocks) - square_matrices(1)
+    tree = 8.0 * job.m**2 * waiting if job.solver == "factor" else 0.0
     chunks = job.n_jobs * (work.per_thread + job.block_bytes) + job.block_bytes
     waiting = 2 * 8.0 * job.m * (job.m if job.solver == "factor" else 1)
     return measured.base_bytes + held / job.workers + chunks + waiting, measured.base_bytes + work.fixed - tree

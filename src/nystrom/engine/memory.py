@@ -37,6 +37,8 @@ _THREAD_BYTES = 8 * 10**6
 HELD_BYTES = 512 * 2**20
 # Number of m × m matrices alive while the landmarks' kernel and the Gram matrix are factorised.
 _SQUARE_MATRICES = 10
+# Number alive during a pass, in addition to sums waiting to be merged: those of the whitening and of an earlier map.
+_PASS_MATRICES = 4
 # Least number of rows per block on a device: fewer leave it idle.
 _LEAST_DEVICE_ROWS = 16
 
@@ -183,18 +185,23 @@ def fit_footprint(
     """
     m = n_landmarks
     square = 8 * m * m
-    waiting = 2 + int(np.log2(rows.n_blocks + 1))
     fixed = (
         _PASS_BYTES
         + rows.held_bytes
         + _block_rows_bytes(rows)
-        + (waiting + _SQUARE_MATRICES) * square
+        + square_matrices(rows.n_blocks) * square
         + landmark_bytes(rows, m)
         + selection_bytes
     )
     values = rows.block_rows * m * (2 * rows.dtype.itemsize + (8 if rows.dtype == np.float32 else 0))
     work = max(values + 2 * square, selection_thread_bytes)
     return _with_columns(rows, Footprint(fixed, _THREAD_BYTES + _work_on_rows(rows) + work))
+
+
+def square_matrices(n_blocks: int) -> int:
+    """Return how many m × m matrices a factor needs at most: during the pass, or in the algebra after it."""
+    waiting = 2 + int(np.log2(n_blocks + 1))
+    return max(waiting + _PASS_MATRICES, _SQUARE_MATRICES)
 
 
 def landmark_bytes(rows: RowsShape, m: int) -> int:
