@@ -416,8 +416,8 @@ def _memory(job: _Job, measured: Calibration) -> tuple[float, float]:
         total = measured.base_bytes + held + values + work.fixed + min(job.n_jobs, job.n_blocks) * work.per_thread
         return total, total
     # A worker holds one chunk and its work arrays per thread, and two sums waiting to be merged; the client does not.
-    waiting = square_matrices(job.n_blocks) - square_matrices(1)
-    tree = 8.0 * job.m**2 * waiting if job.solver == "factor" else 0.0
+    more = square_matrices(job.n_blocks) - square_matrices(1)
+    tree = 8.0 * job.m**2 * more if job.solver == "factor" else 0.0
     chunks = job.n_jobs * (work.per_thread + job.block_bytes) + job.block_bytes
     waiting = 2 * 8.0 * job.m * (job.m if job.solver == "factor" else 1)
     return measured.base_bytes + held / job.workers + chunks + waiting, measured.base_bytes + work.fixed - tree

@@ -489,10 +489,15 @@ def test_progress_is_told_of_the_fit_alone(folder: Path, capsys: pytest.CaptureF
         "first fit to 320 rows; 80 are held out",
         "fit to all 400 rows",
     ]
-    for name in ("metric", "landmarks", "factor", "regularisation"):  # one line per stage and fit
+    for name in ("landmarks", "factor", "regularisation"):  # one line per stage and fit
         assert [line.split(": ")[1].split(" ")[0] for line in shown if line.startswith(f"{name}: ")] == ["320", "400"]
     assert not any("predict" in line for line in shown)
-    assert nystrom.load("m.nys")[1].verbose == 0
+    saved = nystrom.load("m.nys")[1]
+    assert (saved.verbose, saved.metric) == (0, "auto")
+    # The metric is learned in the first fit, and not again.
+    assert [
+        line.split(": ")[1].split(" ")[0] for line in shown if line.startswith("metric: ") and "sample" in line
+    ] == ["320"]
     assert run("fit", "houses.csv", *words, "--quiet") == 0
     assert capsys.readouterr().err == ""
 
@@ -570,11 +575,13 @@ def test_a_limit_of_memory_does_not_change_the_fit(folder: Path) -> None:
     X = np.random.default_rng(0).integers(0, 9, size=(20_000, 200))
     names = ",".join(f"c{i}" for i in range(200))
     np.savetxt(folder / "wide.csv", X, "%d", ",", header=names, comments="")
-    words = ["--target", "c0", "--model", "ridge", "--n-landmarks", "20", "--seed", "0"]
+    # A metric is that of the first fit, whose sample the limit bounds.
+    words = ["--target", "c0", "--model", "ridge", "--n-landmarks", "20", "--metric", "none", "--seed", "0"]
     fits = []
     for limit in ("120MB", "2GB"):  # the rows take 32 MB, more than a quarter of the first limit: they are spooled
         assert run("fit", "wide.csv", *words, "--max-memory", limit, "--out", limit) == 0
         fits.append(nystrom.load(limit))
+    assert fits[0][1].metric is None
     spooled, held = (fit[1].landmarks_ for fit in fits)
     np.testing.assert_array_equal(spooled, held)
     spooled, held = (fit.predict(folder / "wide.csv") for fit in fits)

@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         found = compare(
             _rows(args, source),
             kernel=args.kernel,
-            gamma=args.gamma,
+            gamma=None if args.gamma == "none" else args.gamma,
             n_jobs=args.n_jobs,
             max_time=float(args.max_time) if args.max_time.isdigit() else args.max_time,
             verbose=not args.quiet,

@@ -314,7 +314,8 @@ def _try(args: argparse.Namespace, job: _Job, fit: trial.Fit, tell: Callable[[st
     m = machine.landmarks_.shape[0]
     if "n_landmarks" not in _given(args) and m < np.count_nonzero(~tried.held):
         job.machine.set_params(n_landmarks=m)  # the size that was scored, even if chosen by the fit
-    if hasattr(type(machine), "metric_") and args.max_time is None:
+    words = [getattr(machine, name, None) for name in ("kernel", "metric")]
+    if any(isinstance(word, str) and word == "auto" for word in words) and args.max_time is None:
         job.learned = {"kernel": machine.kernel_, "gamma": "scale", "metric": None}
     advice = trial.advise(machine, tried, score, fit, set(_given(args)))
     hints = [column for column in job.described.get("encoding", []) if "--" in column["note"]]

@@ -62,9 +62,9 @@ def parse_size(text: str) -> int:
 
 
 def parse_number_or_word(text: str) -> Any:
-    """Return the text as a number if possible, None for "none", or else the text."""
+    """Return the text as a number if possible, or else as it is; the word "none" in any case is "none"."""
     if text.lower() == "none":
-        return None
+        return "none"  # None would mean that the option is not given
     try:
         return float(text)
     except ValueError:
