@@ -115,7 +115,7 @@ WARNS = {
     "a tolerance out of reach": Situation(
         lambda rng: rng.normal(size=(600, 10)),
         lambda: Nystroem(tol=0.01, n_landmarks=40),
-        ("40 landmarks reach", "n_landmarks allows no more; it would take about", "Raise tol, allow more"),
+        ("40 landmarks reach", "n_landmarks allows no more; it would take about", "Raise tol or the limit"),
     ),
     "rare clusters and a rank that is cut": Situation(
         rare_clusters,

@@ -85,7 +85,7 @@ def test_a_narrow_kernel_is_given_the_landmarks_that_its_clusters_need():
     model = SpectralClustering(n_clusters=2, gamma=400.0, random_state=0).fit(X)
     assert adjusted_rand_score(y, model.labels_) == 1.0
     assert model.cut_values_.max() <= 1 + 1e-6
-    with pytest.warns(ApproximationWarning, match="150 landmarks leave .* perhaps with links"):
+    with pytest.warns(ApproximationWarning, match="150 landmarks leave .* perhaps the links"):
         SpectralClustering(n_clusters=2, gamma=100.0, n_landmarks=150, random_state=0).fit(X)
 
 

@@ -88,5 +88,5 @@ def test_a_diagonal_that_does_not_fit_is_named():
     for diag in (np.ones(3), -np.ones(120), np.full(120, np.nan)):
         with pytest.raises(ValueError, match="diag must hold a finite"):
             model.residual(K, diag=diag)
-    with pytest.raises(ValueError, match="diag is for kernel='precomputed' alone"):
+    with pytest.raises(ValueError, match="diag is for kernel='precomputed' only"):
         Nystroem(n_components=5).fit(X).residual(X, diag=np.ones(120))

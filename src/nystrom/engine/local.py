@@ -105,9 +105,9 @@ class LocalEngine:
     def _run(self, rows: RowBlocks, step: Callable[[Block], T], label: str) -> Iterator[tuple[int, T]]:
         if self.progress is not None:
             self.progress.start(label, rows.shape[0])
-        # A pass inside a step of another pass uses this thread only: the others may be waiting for it.
-        # A device has its own threads.
+        # A pass inside a step of another pass uses this thread only, because the others may be waiting for it.
         inline = _this_thread.in_pool or (rows.random_access and rows.n_blocks == 1)
+        # Rows on a device are computed by the device's own threads.
         inline = inline or ((rows.place is not None or self.n_jobs == 1) and rows.in_memory)
         here = ((block.start, block.X.shape[0], step(block)) for block in rows.iterate())
         try:
@@ -138,7 +138,7 @@ class LocalEngine:
 
         def first_result() -> tuple[int, int, T]:
             nonlocal patience
-            result = pending[0].result(patience)  # pending until it is there, so that an interrupt waits for it below
+            result = pending[0].result(patience)  # remove it later, so that after an interrupt it is waited for below
             if pending.popleft().future.cancelled():
                 patience = 0.0  # the pool had no free thread, and probably has none for the next block
             return result
@@ -185,7 +185,7 @@ class LocalEngine:
         return self._sent_again(rows, held.rows(rows.block_rows, label))
 
     def _room_beside(self, rows: RowBlocks) -> int | None:
-        """Return the bytes for a result per row; without a budget, results of a file are limited too."""
+        """Return the bytes that results may take in memory; limited for rows of a file even without ``max_memory``."""
         return HELD_BYTES if self.room is None and not rows.in_memory else self.room
 
     def _stays(self, rows: RowBlocks, n_columns: int, dtype: DTypeLike) -> bool:

@@ -200,7 +200,7 @@ class Passes:
         self._seen = merger.result()
 
     def _look(self, checks: bool = False) -> Callable[[Block], _Seen] | None:
-        """Return what the next pass must find out about a block in addition to its work, or None."""
+        """Return the check or the moments that the next pass must add to its work on a block, or None."""
         if self._has_moments:
             return None
         if self._wants_moments:
@@ -431,7 +431,7 @@ def _sums(X: Array) -> tuple[Array, float]:
     for start in range(0, X.shape[0], size):
         rows = X[start : start + size]
         flat = rows.ravel()
-        # Summing wide rows is limited by memory bandwidth; for narrow rows a product takes fewer, longer steps.
+        # Summing wide rows is limited by memory bandwidth; for narrow rows a matrix product is faster.
         sums += np.add.reduce(rows, axis=0) if wide else np.ones(len(rows), X.dtype) @ rows
         total += float(np.dot(flat, flat))
     return sums, total
@@ -495,7 +495,7 @@ def _sparse_moments(X: SparseMatrix, weight: Array | None) -> Moments:
 
 
 def _unless_equal(count: float, mean: Array, scatter: float) -> Moments:
-    """Return the moments; a scatter within rounding is 0, since different rows differ by at least ε and n < 1/ε."""
+    """Return the moments, with a scatter of 0 if it is within rounding: different rows differ by ε at least."""
     rounding = count * float(np.finfo(np.float64).eps) ** 3 * _sum_of_squares(mean)
     return Moments(count, mean, 0.0 if scatter <= rounding < np.inf else scatter)
 

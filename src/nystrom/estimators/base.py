@@ -64,7 +64,7 @@ except ImportError:  # scikit-learn before 1.9
         """A stand-in: there are no callbacks."""
 
 
-_EMIT_ADVICE = "The result itself counts: transform(X, out='features.npy') writes it to a file instead."
+_EMIT_ADVICE = "The result counts too: transform(X, out='features.npy') writes it to a file instead."
 _MOST_NAMES = 5
 
 
@@ -204,7 +204,7 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
         return make_kernel(given_kernel(self), gamma=self.gamma, degree=self.degree, coef0=self.coef0)
 
     def _check_parameters(self) -> None:
-        """Raise for values that no fit can use, even if this one does not use them."""
+        """Raise for invalid values, even of parameters that this fit does not use."""
         for options in self._options:
             options.of(self)  # type: ignore[attr-defined]
         self._kernel()

@@ -39,15 +39,16 @@ from nystrom.types import Array, Emitted, OutPath, RowsLike, TargetLike
 
 # Features of all rows are held up to this many bytes; beyond, every pass of k-means computes them again.
 _HELD_BYTES = 2**30
-# A degree below this fraction of k(x, x) is rounding or truncation: with a nonnegative kernel it is at least k(x, x).
+# A computed degree below this fraction of k(x, x) is an error of the approximation: for a nonnegative kernel, the exact
+# degree is at least k(x, x).
 _LEAST_DEGREE = 1e-3
 # Landmarks of the first cut.
 _FIRST_LANDMARKS = 200
-# Above this trace error, clusters may be lost without other signs.
+# Above this trace error, clusters may be lost, and nothing else shows it.
 _WARN_ABOVE = 0.5
 # A cluster holds outliers if it has less than this fraction of the mean size and the last eigenvalue is this near 1.
 _OUTLIER_SHARE = 0.01
-# With fewer rows per cluster, outliers look like clusters.
+# With fewer rows per cluster, small clusters cannot be told from outliers.
 _LEAST_EVEN = 10
 
 
@@ -368,8 +369,8 @@ class SpectralClustering(ClusterMachine):
         values, Z = _cut_directions(gram, loops, float(np.sqrt(np.finfo(rows.dtype).eps)))
         c = min(self.n_clusters, self.n_components or self.n_clusters, int(np.sum(values > 0)))
         values, projection = values[:c], fitted.projection @ Z[:, :c]
-        # Scaling by the root of the sum of all degrees makes the coordinates independent of the number of rows: the
-        # first one is 1 for all rows.
+        # Scaled by the root of the sum of all degrees, the coordinates do not depend on the number of rows: the first
+        # one is 1 for all rows.
         size = np.sqrt(max(float(total @ total) - float(fitted.eigenvalues.sum()), np.finfo(np.float64).tiny))
         cut = replace(cut, projection=projection * column_signs(projection) * size)
         results = {"degree_coef_": cut.degree_coef, "n_clipped_": n_clipped, "cut_values_": values}
@@ -386,14 +387,14 @@ def _warn_of_loss(certificate: Certificate | None, m: int) -> None:
     """Warn of an error that may cost clusters; the fit itself warns of larger ones."""
     if certificate is not None and _WARN_ABOVE < certificate.unexplained <= WARN_ABOVE:
         warn_caller(
-            f"{m:,} landmarks leave {certificate.unexplained:.0%} of the kernel unexplained, perhaps with links that "
+            f"{m:,} landmarks leave {certificate.unexplained:.0%} of the kernel unexplained, perhaps the links that "
             f"hold clusters together. Raise n_landmarks, or lower gamma.",
             ApproximationWarning,
         )
 
 
 def _warn_of_outliers(sizes: Array, values: Array) -> None:
-    """Warn of clusters that are a few rows without links to others, as a narrow kernel makes of every outlier."""
+    """Warn of clusters of a few rows without links to others: a narrow kernel makes a cluster of each outlier."""
     even = sizes.sum() / len(sizes)
     small = sizes[sizes <= max(_OUTLIER_SHARE * even, 1.0)]
     if len(small) and even >= _LEAST_EVEN and values.size and values[-1] > 1 - _OUTLIER_SHARE:

@@ -60,10 +60,10 @@ class LossOptions(Options):
     fit_intercept : bool, default=True
         Whether to add an unpenalised constant.
     tol : float, default=0.0001
-        The solver stops when the estimated remaining gain is this fraction of the objective. Measured gains were up to
-        5 times this fraction, and up to 500 times if C times k(x, x) is 1e4 or more. Probabilities accurate to 1e-6
-        need 1e-12 or less; if C times k(x, x) is 1e7, as with polynomial kernels of large rows, rounding leaves up to
-        3e-6.
+        The solver stops when it estimates that the objective can fall by at most this fraction. In measurements it
+        could fall by up to 5 times as much, and by up to 500 times as much if C k(x, x) was 1e4 or more. Probabilities
+        accurate to 1e-6 need a ``tol`` of 1e-12 or less. If C k(x, x) is 1e7, as with polynomial kernels of large rows,
+        rounding leaves errors of up to 3e-6.
     max_iter : int, default=1000
         Largest number of passes of the solver over the rows.
     gamma : "scale", "auto", None or float, default="scale"
@@ -158,8 +158,8 @@ class LossFit:
         if costs is None or len(costs) > 1:
             path = self._cost_path(problem, target)
             costs, best, scores = path.costs, path.best, {"C_scores_": path.scores}
-            # The solution for a sample saves a third of the passes over many rows. With few rows passes are cheap: fit
-            # them with this C only.
+            # Starting from the solution for the sample saves a third of the passes over many rows. With few rows,
+            # passes are cheap: start from zero, so that the result is that of a fit with this C alone.
             start = path.solution if n > PATH_ROWS else None
         else:
             best = float(costs[0])
@@ -182,7 +182,7 @@ class LossFit:
         """
         curvature = self.loss.curvature(target.ridge.shape[1])
         if self.costs is None:
-            # If the classes are separated, the curvature falls: the largest C smooth like far smaller ones.
+            # If the classes are separated, the curvature falls, and a large C smooths as much as a far smaller one.
             costs = auto_costs(target.weight)
             return Reach(None, _FALLEN / (costs[-1] * curvature), 1 / (costs[0] * curvature))
         return Reach(1 / (self.costs * curvature))
@@ -220,7 +220,7 @@ class LossFit:
         )
 
     def _path_bytes(self, rows: RowBlocks, m: int) -> int:
-        """Return the bytes of the kernel values of the sample on which C is chosen, and of their copy in two parts."""
+        """Return the bytes of the kernel values of the sample that chooses C, and of their copies in two parts."""
         alone = self.costs is not None and len(self.costs) == 1
         return 0 if alone else 2 * min(rows.shape[0], PATH_ROWS) * m * 8
 

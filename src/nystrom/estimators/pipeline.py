@@ -32,18 +32,18 @@ from nystrom.tuning.kernel_rule import KernelRule
 from nystrom.tuning.search import Tried
 from nystrom.types import Array
 
-# Recomputing a Gaussian kernel of rows in memory beats storing it up to this many columns ...
+# Recomputing a Gaussian kernel of rows in memory is faster than storing it for up to this many columns ...
 _QUICK_COLUMNS = 128
-# ... unless the values take no more than this many bytes.
+# ... unless the kernel values take no more than this many bytes.
 _SMALL_BYTES = 8 * 2**20
 # Largest number of bytes of kernel values that a fit keeps for the features.
 _KEPT_BYTES = 256 * 2**20
-# Landmarks without a rank: enough for good accuracy, and a fit to a million rows takes seconds.
+# Default number of landmarks if no rank is given: a fit to a million rows then takes seconds.
 DEFAULT_LANDMARKS = 1000
-# Use more landmarks if the default number leaves more than this fraction of the kernel: graph cuts of 2,000 and 5,000
-# rows were then wrong in 4 of 9 cases, and in only one with 1,000 landmarks.
+# Use more landmarks if the default number leaves more than this fraction of the kernel unexplained: 4 of 9 graph cuts
+# of 2,000 and 5,000 rows were wrong then, and only one with 1,000 landmarks.
 _GROWS_ABOVE = 0.25
-# Largest number of multiplications of the larger fit: about ten seconds on one core.
+# Largest number of multiplications in the larger fit: about ten seconds on one core.
 _CHEAP = 2**37
 # Number of components that must be stable for n_landmarks="auto" without a rank.
 _COMPONENTS_TO_SETTLE = 20
@@ -71,7 +71,7 @@ class SizeRule(Protocol):
 
 @dataclass(frozen=True)
 class GivenSize:
-    """The given or default number of landmarks, unless the metric requires another."""
+    """The given or default number of landmarks; the search for a metric may replace the default."""
 
     most: int
     is_default: bool = False
@@ -244,7 +244,7 @@ def _fit(rows: RowBlocks, request: FitRequest) -> MapFit:
 
 
 def _warn(rows: RowBlocks, fit: MapFit) -> None:
-    """Warn of what a fit has lost; a tolerance has its own warning."""
+    """Warn of what a fit has lost, except for fits to a tolerance, which have a warning of their own."""
     if isinstance(fit.map, NystromMap) and fit.certificate is not None and fit.error is None:
         warn_if_unexplained(fit.certificate, rows, fit.map)
         warn_if_cut(fit.certificate, fit.map)
@@ -307,8 +307,8 @@ def _factorise(
 ) -> tuple[NystromMap | UnfactoredMap, UnlikeRows | None, Kept]:
     """Return the map of all rows, the rows unlike every landmark, and the kernel values kept.
 
-    Some landmarks of "auto" move to rare clusters that it missed, unless all other rows lose too much. Landmarks that
-    were judged by a tolerance are kept.
+    Some landmarks of "auto" move to rare clusters that it missed, unless the other rows lose too much. Landmarks that
+    were found for a tolerance do not move.
     """
     if request.factor_landmarks == 0:
         return UnfactoredMap(landmarks, kernel), None, Kept(None)

@@ -29,8 +29,8 @@ def approximation_error(
     fitted = map_for(machine, rows, diag)
     if fitted.kernel is not machine.map_.kernel and norm != "trace":
         raise ValueError(
-            f"norm={norm!r} needs the kernel between all rows, and with kernel='precomputed' rows other than the "
-            f"training rows hold it with these alone. Give the square kernel matrix of the training rows, or "
+            f"norm={norm!r} needs the kernel between all rows, but with kernel='precomputed' new rows hold only their "
+            f"kernel values with the training rows. Give the square kernel matrix of the training rows, or "
             f"norm='trace' and diag=<k(x, x) of each row>."
         )
     return measure_error(rows, fitted, engine, norm, rng=make_generator(random_state), **asked)
@@ -51,12 +51,12 @@ def map_for(machine: Any, rows: RowBlocks, diag: TargetLike) -> NystromMap:
     kernel, fitted = machine.map_.kernel, known_map(machine)
     if diag is not None:
         if kernel.has_coordinates:
-            raise ValueError(f"diag is for kernel='precomputed' alone; {kernel!r} computes k(x, x) from the rows.")
+            raise ValueError(f"diag is for kernel='precomputed' only; {kernel!r} computes k(x, x) from the rows.")
         diag = np.asarray(diag, dtype=np.float64)
         if diag.shape != (rows.shape[0],) or not (diag >= 0).all() or not np.isfinite(diag).all():
             raise ValueError(
                 f"diag must hold a finite k(x, x) of at least 0 for each of the {rows.shape[0]} rows; got shape "
-                f"{diag.shape}" + (f" with {diag.min():.3g} as the least." if diag.size else ".")
+                f"{diag.shape}" + (f" with a minimum of {diag.min():.3g}." if diag.size else ".")
             )
     if kernel.has_coordinates or (diag is None and _is_training_matrix(machine, rows)):
         return fitted
@@ -101,7 +101,10 @@ def unexplained_rows(machine: Any, rows: RowBlocks) -> Array:
 def describe(certificate: Certificate | None) -> str:
     """Return one line on a fit: the explained part, and the rows that are not explained."""
     if certificate is None:
-        raise AttributeError("quality_ needs a factor of the kernel matrix, and conjugate gradients make none.")
+        raise AttributeError(
+            "quality_ needs a factor of the kernel matrix, which conjugate gradients do not compute. Ridge machines "
+            "compute it with solver='factor'."
+        )
     line = f"{1 - certificate.trace.value:.1%} of the kernel explained"
     if certificate.unexplained < certificate.trace.value * (1 - 1e-9):
         line += f" ({1 - certificate.unexplained:.1%} without the cut of the rank)"

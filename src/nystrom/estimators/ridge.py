@@ -86,8 +86,8 @@ class RidgeOptions(Options):
         "factor" is the closed form of the low-rank factor: O(n m²) time and a dozen m × m matrices. "cg" finds the same
         function by conjugate gradients, for thousands of landmarks: O(n m) time per step and one m × m matrix. "exact"
         uses every row as a landmark: conjugate gradients preconditioned by the factor, O(n²) time per step and O(n)
-        memory. "auto" uses the cheapest with the answer of the closed form; ``solver_`` and ``solver_reason_`` say
-        which and why.
+        memory. "auto" uses the cheapest of those that give the closed form's answer; ``solver_`` and
+        ``solver_reason_`` say which and why.
     tol : float, default=1e-08
         Relative residual for solvers "cg" and "exact".
     max_iter : int, default=200
@@ -214,14 +214,14 @@ class Ridge:
         return fit_footprint(rows, m, held, per_thread).joined(later)
 
     def _count(self, s: Statistics) -> float | None:
-        """Return the number of rows without class weights, which emphasise errors and do not repeat rows."""
+        """Return the number of rows if there are class weights, which emphasise classes and are not repetitions."""
         weights = self.class_weights
         if weights is None:
             return None
         shares = (1 + s.target_mean) / 2
         shares = np.append(1 - shares, shares) if len(weights) == 2 else shares
         total = np.array([s.weight * shares @ (1 / weights)])
-        # A sum below the number of rows, or with a fraction, is not one of repetitions.
+        # Without class weights, the sum is the number of repetitions if it is whole and at least the number of rows.
         return float(total[0]) if total[0] > s.count - 0.5 and are_whole(total) else float(s.count)
 
     def _scores(
@@ -301,13 +301,13 @@ class Ridge:
             # The tolerance is relative to the size of the target, which a mean far from 0 would inflate.
             center = np.average(Y, axis=0, weights=weight)
             Y = np.column_stack([Y - center, np.ones(n)])
-        # Copy, because the model predicts from these rows and the caller may change theirs.
+        # Copy: the model predicts from these rows, and the caller may change the originals.
         here = engine.reads_here(bare)
         training = TiledRows(
             array_rows(bare.take(np.arange(n)), name=bare.name) if bare.in_memory or not here else bare,
             tile_rows_on(bare.place),
         )
-        # The other half of the room is for the features of the preconditioner.
+        # The preconditioner's features get the other half of the room.
         room = room_for_values(engine.room) / 2 if here else 0.0
         shards = None if here else bare
         product = KernelProduct(training, fitted.kernel, engine, room=room, shards=shards, place=bare.place)
@@ -368,17 +368,17 @@ def _rows_are(points: object, rows: RowBlocks) -> bool:
 
 
 def _warn_of_heavy(s: Statistics) -> None:
-    """Warn of whole weights that are probably meant as ratios: repeated rows call for almost no regularisation."""
+    """Warn of whole weights that are probably ratios: as repetitions, they lead to almost no regularisation."""
     if s.repeats and s.weight > _HEAVY * s.count:
         warn_caller(
             f"the weights are whole numbers, {s.weight / s.count:.0f} per row on average, and count as repetitions in "
-            f"the choice of alpha, which then hardly smooths. If only their ratios matter, divide them by their mean.",
+            f"the choice of alpha, which becomes very small. If only their ratios matter, divide them by their mean.",
             AccuracyWarning,
         )
 
 
 def _unit(weights: Array | None) -> Callable[[Array], Array] | None:
-    """Return the function from targets ±1 to the weight of one row; None for a weight of 1."""
+    """Return the function from targets ±1 to the class weight of each row; None without class weights."""
     if weights is None:
         return None
     if len(weights) == 2:

@@ -51,7 +51,7 @@ def _silent(line: str) -> None:
     """Print nothing."""
 
 
-# Rows of a target that are processed at a time, to avoid a wide copy of all of it.
+# Rows of a target that are processed at a time, to avoid a copy of all of it in a wider dtype.
 _ROWS_AT_A_TIME = 2**16
 
 
@@ -83,8 +83,8 @@ class TargetMachine(KernelMachine):
         "gaussian" (or "rbf"), "polynomial", "linear", "laplacian", "matern", "cosine", "precomputed", a kernel object
         of :mod:`nystrom.kernels`, or a function. "auto" chooses the Gaussian kernel, the Matérn kernel of smoothness
         1/2 or the Laplacian kernel, with or without a linear part: the one that best predicts rows held out from a
-        sample. Unless ``n_landmarks`` or ``n_components`` is given, it then uses 350 to 1,000 landmarks,
-        depending on how much more landmarks help.
+        sample. Unless ``n_landmarks`` or ``n_components`` is given, the fit then uses 350 to 1,000 landmarks: more
+        of them if that lowered the loss of the held-out rows.
     metric : "diagonal", "full", "auto", array or None, default=None
         How much each column counts in distances. "diagonal" learns a scale for each column from the target, "full" a
         matrix that mixes columns, "auto" the better of the two on held-out rows; a learned metric is used only if it
@@ -247,7 +247,7 @@ def landmarks_to_spare(machine: TargetMachine, rows: RowBlocks) -> int | None:
 def numbers_to_fit(
     machine: TargetMachine, X: RowsLike, y: TargetLike, sample_weight: TargetLike = None, groups: TargetLike = None
 ) -> tuple[Checked, Draw]:
-    """Return the rows of a fit with a numeric target and weights, all checked, and those to leave out afterwards."""
+    """Return the rows of a fit with a numeric target and weights, checked, and the draw of rows to leave out later."""
     X, y = opened(X, y)
     rows = machine._check_X(X, reset=True)
     checked = check_target(rows, y, sample_weight, numeric=True, owner=machine)
@@ -276,9 +276,9 @@ def _judged(machine: TargetMachine, X: RowsLike, y: TargetLike, weight: TargetLi
     rows = machine._check_X(X, reset=False)
     if not rows.has_target:
         raise ValueError(
-            "a score needs y, and these rows do not hold their target: give it, such as y=table['price']. Rows "
-            "from open_rows hold their own, and those of a table that TableEncoder(target=...) encodes; where the "
-            "table has gaps in the target, leave these rows out, or use TableEncoder.rows."
+            "a score needs y, and these rows do not hold their target: give it, such as y=table['price']. Only rows of "
+            "open_rows(..., target=...), and of tables that a TableEncoder(target=...) encodes, hold their target. If "
+            "the target of the table has gaps, drop these rows, or use TableEncoder.rows."
         )
     return gather_target(rows, machine._engine(rows)), weight
 
@@ -466,7 +466,7 @@ class KernelClassifier(ClassifierMixin, TargetMachine):
     def calibration_error(self) -> float:
         """Return the expected calibration error: the mean difference between confidence and accuracy of left-out rows.
 
-        Measured for :meth:`predict_proba`, over bins of rows of similar confidence; below 0.02 is good.
+        Measured for :meth:`predict_proba`, in bins of rows of similar confidence; 0 is perfect.
         """
         check_is_fitted(self)
         return float(calibrate(self, "calibration_error").calibration_error)
@@ -480,7 +480,7 @@ class KernelClassifier(ClassifierMixin, TargetMachine):
 def classes_to_fit(
     machine: KernelClassifier, X: RowsLike, y: TargetLike, sample_weight: TargetLike, groups: TargetLike
 ) -> tuple[ClassTarget, Draw]:
-    """Return the rows of a fit with the class number and weight of each, checked, and those to leave out afterwards."""
+    """Return the rows of a fit with class numbers and weights, checked, and the draw of rows to leave out later."""
     X, y = opened(X, y)
     rows = machine._check_X(X, reset=True)
     checked = check_target(rows, y, sample_weight, numeric=False, multi_output=False, owner=machine)
@@ -523,7 +523,7 @@ def _link_to_classes(classes: Array) -> Link:
 
 
 def _numbers_of(y: Array, classes: Array) -> Array:
-    """Return the class number of each row in the smallest integer dtype; a class of weight 0 has the last number."""
+    """Return the class number of each row in the smallest integer dtype; any number if the class has weight 0."""
     numbers = np.empty(len(y), np.min_scalar_type(-len(classes)))
     for start in range(0, len(y), _ROWS_AT_A_TIME):
         piece = slice(start, start + _ROWS_AT_A_TIME)
@@ -553,7 +553,7 @@ def _given_weights(class_weight: object, classes: Array) -> Array:
     for name, weight in class_weight.items():
         check_tolerance(weight, f"class_weight[{name!r}]")
     known = classes.tolist()
-    # A class with a weight may have no row in a subset; but then every class with rows must have a weight.
+    # A subset of the rows may lack a class of the dict. To tell that from a typo: each class of y must be in the dict.
     unknown = [name for name in class_weight if name not in known]
     if unknown and not all(name in class_weight for name in known):
         raise ValueError(f"class_weight names {unknown[0]!r}, which is no class of y; its classes are {known}.")

@@ -101,7 +101,7 @@ class Sample:
     def counts(self) -> tuple[Array, float]:
         """The weight of each row among the scores, and the effective number of rows."""
         times, n_groups = self.times, int(self.groups.max()) + 1
-        # A penalty chosen on the same rows fits them better than new rows, by about one row.
+        # A penalty chosen on the same rows suits them better than new rows: count one row less.
         count = effective_count(times)
         if n_groups == len(self.groups):
             return times, count / (1 + self.tuned)
@@ -152,8 +152,9 @@ class Draw:
         codes: Array | None = None,
         class_weights: Array | None = None,
     ) -> Held:
-        """Return the sample after the fit; takes a pass only on a cluster. None: the rows contain y, or the weight.
+        """Return the sample after the fit; takes a pass only on a cluster.
 
+        ``y`` and ``weight`` are None if the rows contain them.
         ``whole`` says that weights are not repetitions, such as those from the noise of each row.
         """
         numbers, rows, here = self.numbers, self.rows, engine.reads_here(self.rows)
@@ -252,7 +253,7 @@ class ErrorScores:
             n_groups = int(self.groups.max()) + 1
             fits &= self.shift_coef.shape == (t, m, n_groups) and self.shift_intercept.shape == (t, n_groups)
         if not (fits and s):
-            raise ValueError("the errors of left-out rows do not fit together")
+            raise ValueError("the errors of left-out rows have inconsistent shapes")
 
     def interval(self, predicted: Array, C: Array, coverage: float) -> Array:
         """Return lower and upper ends, shape (n, t, 2), of predictions (n, t) from their kernel values (n, m)."""
@@ -296,7 +297,7 @@ class ClassScores:
     def __post_init__(self) -> None:
         _require_numbers(self)
         if self.scores.shape != self.weight.shape or not self.scores.size:
-            raise ValueError("the scores of left-out rows do not fit together")
+            raise ValueError("the scores of left-out rows have inconsistent shapes")
 
     def probabilities(self, scores: Array) -> Array:
         """Return the probability of each class, (n, c), from scores (n, t)."""
@@ -324,7 +325,7 @@ def by_class(scores: Array) -> Array:
 
 
 def has_left_out(machine: Any) -> bool:
-    """Return whether a machine has left-out rows, and so intervals or sets, and knows which rows are unlike them."""
+    """Return whether a machine has left-out rows, which intervals, sets of classes and ``unlike`` need."""
     return getattr(machine, "_held", None) is not None
 
 
@@ -486,8 +487,9 @@ def _novelty(
     """
     unknown = np.maximum(diagonal - np.square(phi).sum(axis=1), 0.0)
     if n_rows is not None:
-        # Without a row, the mean of its c rows is c / (c − 1) times as far from it; at worst, there is no landmark.
-        # Otherwise too many new rows are reported: with six columns 4 %, not 1 %.
+        # A landmark is the mean of c rows. Without one of them, it is c / (c − 1) times as far from that row; without
+        # its only row, there is no landmark. If this is ignored, too many new rows are reported: 4 % instead of 1 % in
+        # six columns.
         nearest = C.argmax(axis=1)
         own, count = fitted.projection[nearest], np.bincount(nearest)[nearest] * (n_rows / len(C))
         farther = np.divide(count, count - 1, out=np.ones_like(count), where=count > 1)

@@ -1,4 +1,4 @@
-"""The default: the best method for the given rows according to measurements (table in docs/landmarks.md)."""
+"""The default selector, "auto": means of clusters of a sample. docs/performance.md compares its error with others."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ _SKETCH_DIM = 20
 _SKETCH_ROWS = 500
 # Number of columns up to which rows are not sketched: it saves little time and can cost accuracy.
 _FEW_COLUMNS = 64
-# Rows per cluster up to which Lloyd steps are halved; this cost at most 0.25 % of error on four sets of 2,000 rows.
+# Up to this many rows per cluster, Lloyd steps are halved; the error rose by at most 0.25 % on four sets of 2,000 rows.
 _FEW_ROWS_PER_CLUSTER = 16
 # Minimum number of rows for seeding; with fewer, seeds are more often outliers with clusters of one or two rows.
 _SEED_ROWS = 2048
 _SEED_ROWS_PER_LANDMARK = 16
 # Maximum number of seeding candidates; more made no difference on mnist and cpusmall, at up to twice the time.
 _MOST_CANDIDATES = 4
-# K-means uses float32 unless some row is this many times farther out than most.
+# K-means uses float32 unless some row is this many times farther from the mean than most.
 _FAR_OUT = 30
-# Share of the scatter below which squared distances within clusters are near the rounding of float32.
+# If squared distances within clusters are below this share of the scatter, the rounding of float32 matters.
 _RESOLVED = 2.0**-12
-# Largest number whose sums stay within the range of float64.
+# Sums of numbers up to this one stay within the range of float64.
 _SUMMABLE = 1e290
 # Range of numbers whose squares, and sums of squares, stay within the range of float32.
 _FLOAT32_SIZES = (1e-15, 1e15)
@@ -48,7 +48,7 @@ _FLOAT32_SIZES = (1e-15, 1e15)
 # are chosen again with rows weighted by the kernel.
 _TINY = 1 / 16
 _TINY_CLUSTERS = 0.05
-# Share of clusters with little kernel mass above which the same is done; ordinary rows form a few such clusters too.
+# The same if more than this share of the clusters have little kernel mass; ordinary rows form a few such clusters too.
 _UNLIKE_CLUSTERS = 0.25
 # Rows of tiny clusters are outliers if their squared distance from the mean is this many times the median one.
 _FAR_SHARE = 8.0
@@ -200,7 +200,7 @@ def cluster_sample(
     # Check that distances within clusters are large compared to the rounding of float32 products.
     if tried.dtype == np.float64 or found.inertia > _RESOLVED * block_moments(tried.whole(), weight).scatter:
         return found
-    # Some clusters are so small relative to their distances that float32 cannot distinguish their rows.
+    # Clusters are so small, compared with the distances between them, that float32 cannot distinguish their rows.
     return kmeans(array_rows(_centred(sketched)), m, **options)
 
 
@@ -278,8 +278,8 @@ def _unlike(points: Matrix, counts: Array, kernel: Kernel) -> bool:
 def _far_out(sample: RowBlocks, found: KMeansResult) -> bool:
     """Whether the sparse rows of tiny clusters lie far from the overall mean.
 
-    With very many columns clusters can be tiny without outliers, because the directions of the sketch fit the rows they
-    came from. The trial of sparse rows takes as long as the fit, so it is made only for outliers.
+    With very many columns, clusters can be tiny without outliers, because the sketch fits the rows that it was computed
+    from. The trial takes as long as the fit if rows are sparse, so it is made only for outliers.
     """
     counts, labels = found.counts, np.asarray(found.labels)
     X = sample.whole()
@@ -322,7 +322,7 @@ def _mean_similarity(inside: Passes, kernel: Kernel, masses: Array) -> Array:
 
     sums = np.concatenate([part for _, part in inside.map(step, label="similarity of rows")])
     own = np.abs(kernel_diagonal(inside, kernel))
-    # A row counts once among all rows, not as a share of the rows used.
+    # The rows used represent all others, but each of them has itself as a neighbour only once: count it separately.
     sums[some] -= counts * own[some]
     return np.maximum(sums, 0.0) / counts.sum() + own * masses / masses.sum()
 

@@ -23,9 +23,9 @@ from nystrom.rows.draw import draw_rows, gather, gather_target, gather_weight, r
 from nystrom.rows.sparse import canonical
 from nystrom.types import Array, Matrix, issparse, to_dense
 
-# Number of rows of a given kernel matrix that are checked for a negative eigenvalue; 30 products with them are cheap.
+# A precomputed kernel matrix is checked for a negative eigenvalue on this many of its rows, by 30 cheap products.
 _PROBED_ROWS = 2000
-# The same number for a function with fewer landmarks; the kernel of more landmarks is checked anyway.
+# The same for a kernel function with fewer landmarks than this; the kernel of more landmarks is checked anyway.
 _PROBED_FEW = 64
 
 
@@ -152,7 +152,7 @@ class Selector(BaseEstimator, ABC):
 
 
 def _probe_kernel(passes: Passes, kernel: Kernel, weight: Array | None) -> None:
-    """Raise if a few rows show that a kernel is not positive semidefinite: one or two landmarks cannot show it."""
+    """Raise if a few rows show that a kernel is not positive semidefinite; few landmarks alone might not show it."""
     rows = passes.rows
     numbers, _ = draw_rows(rows.shape[0], _PROBED_FEW, weight, np.random.default_rng(0))
     X = gather(passes, numbers)
@@ -160,7 +160,7 @@ def _probe_kernel(passes: Passes, kernel: Kernel, weight: Array | None) -> None:
     kernel = resolve(kernel, passes)
     with np.errstate(over="ignore", invalid="ignore"):
         K = np.asarray(kernel(X, X), dtype=np.float64)
-    # The fit reports values that are not finite or not symmetric.
+    # Leave values that are not finite or not symmetric to the fit, which reports them.
     if np.isfinite(K).all() and np.allclose(K, K.T, atol=INDEFINITE * float(np.max(np.abs(K)))):
         share = least_ritz_share(K)
         if share < -INDEFINITE:

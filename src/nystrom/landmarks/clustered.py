@@ -22,7 +22,7 @@ from nystrom.rows.sparse import minus_columns, offset_columns, stack_rows
 from nystrom.sketch import SignSketch, Sketch, sketch_dimension
 from nystrom.types import Array, Matrix, SparseMatrix, issparse, to_dense
 
-# Number of rows that span the features of the sample, and number of their directions that k-means uses.
+# Without means: number of rows that span the features of the sample, and number of directions that k-means uses.
 _SPANNING_ROWS = 256
 _DIRECTIONS = 64
 
@@ -59,7 +59,7 @@ def clusters_in_kernel(passes: Passes, m: int, kernel: Kernel, rng: np.random.Ge
     found = kmeans(array_rows(features), m, engine=passes.engine, rng=rng, n_iter=n_iter, announce=False, weight=weight)
     labels = np.asarray(found.labels)
     distances = np.square(features - np.asarray(found.centers)[labels]).sum(axis=1)
-    # By cluster, nearest to the centre first.
+    # Sorted by cluster; within a cluster, the row nearest to the centre comes first.
     order = np.lexsort((distances, labels))
     _, first = np.unique(labels[order], return_index=True)
     chosen = order[first]
@@ -175,7 +175,7 @@ class SketchedKMeans(Selector):
         rows = passes.rows
         n, p = rows.shape
         dim = sketch_dimension(p, None if self.compression is not None else self.sketch_dim, self.compression)
-        # With p' = p signs could only lose accuracy (half of all 2 × 2 sign matrices are singular).
+        # With p' = p, a sketch could only lose accuracy: half of all 2 × 2 matrices of signs are singular.
         sketch = SignSketch().fit(p, dim, rng) if dim < p else AllColumns(p)
         sketched: RowBlocks
         weight = row_weights(passes)
@@ -219,9 +219,10 @@ def labelled_means(rows: RowBlocks, engine: Engine, found: KMeansResult, weight:
 def thin_means(rows: RowBlocks, found: KMeansResult, lost: float, weight: Array | None = None) -> Matrix:
     """Return the means of the sparse rows of each cluster without their smallest entries.
 
-    A mean has many times the entries of a row, most of them nearly zero, and each costs time with every row. Entries
-    whose squares sum to at most ``lost`` per mean are dropped. A cluster whose rows are nearer to their mean than that,
-    such as copies of one row, keeps every entry, so that a fit with all rows as landmarks stays exact.
+    A mean has many times the entries of a row, most of them nearly zero, and each entry costs time for every row of the
+    fit. The smallest entries of each mean are dropped, up to a sum of squares of ``lost``. If the squared distances of
+    the rows of a cluster to their mean are smaller, as for copies of one row, it keeps every entry: a fit with all rows
+    as landmarks is exact.
     """
     if found.labels is None:
         raise ValueError("k-means kept no labels; ask for them with want_labels=True.")

@@ -24,7 +24,7 @@ from nystrom.rows.base import Block, RowBlocks
 from nystrom.rows.draw import gather, row_weights
 from nystrom.types import Array, Matrix
 
-# Rows proposed per round: m divided by this, and at least as many as make a product efficient.
+# Rows proposed per round: m divided by this, but enough for an efficient product.
 _ROUNDS = 8
 _MIN_PROPOSALS = 16
 # Largest squared distance that can be compared; its inverse is the smallest.
@@ -117,7 +117,7 @@ def draw(weights: Array, count: int, rng: np.random.Generator) -> Array:
     """Draw ``count`` positions with replacement, in proportion to ``weights``."""
     cumulative = np.cumsum(weights)
     drawn = np.searchsorted(cumulative, rng.random(count) * cumulative[-1], side="right")
-    # Rounding can carry the largest draw past the end; it then means the last row with a positive weight.
+    # Rounding can put the largest draw past the end: take the last row with a positive weight then.
     return np.minimum(drawn, np.flatnonzero(weights)[-1])
 
 
@@ -142,7 +142,7 @@ def cholesky_pivots(
         known = factor[drawn, :k].astype(np.float64)
         accepted, L = _rejection_cholesky(K_drawn - known @ known.T, residual[drawn], floor[drawn], rng)
         if not accepted.size:
-            # Only rounding is left: the dtype cannot distinguish these rows from the chosen landmarks.
+            # Their residuals are rounding errors: the dtype cannot distinguish these rows from the landmarks.
             residual[drawn] = 0.0
             continue
         pivots = drawn[accepted]
@@ -242,7 +242,7 @@ def distant_rows(
 def _between_columns(passes: Passes) -> _Measure | None:
     """Return distances of rows, or None if all rows are equal.
 
-    In units of the spread, so that the floor bounds the rounding whatever the scale of the data.
+    They are divided by the spread, so that one floor bounds the rounding for any scale of the data.
     """
     moments = passes.moments
     if moments.spread < _LEAST_SPREAD:

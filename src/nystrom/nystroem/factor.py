@@ -23,9 +23,10 @@ from nystrom.nystroem.fit_pass import Fold, Kept, Statistics, choose_way
 from nystrom.rows.base import ArrayRows, Block, RowBlocks, require_finite
 from nystrom.types import Array, Emitted, Matrix, issparse, to_dense
 
-# Factors on the cut-off of the landmarks' eigenvalues, tried until no row's features exceed its kernel.
+# Factors by which the cut-off of the landmarks' eigenvalues is raised until no row's features exceed its kernel.
 CAUTIONS = (1.0, 10.0, 100.0, 1000.0)
-# An excess above this multiple of the possible rounding error is the kernel's fault; a higher cut-off would hide it.
+# An excess above this multiple of the possible rounding error shows that the kernel is not positive semidefinite; a
+# higher cut-off would hide that.
 _CLEARLY = 1e3
 
 
@@ -52,8 +53,8 @@ def rounding_tolerance(kernel: Kernel, W: Array, T: Array, dtype: np.dtype) -> f
 
     Rounding of the kernel values with the landmarks contributes √ε m^¼. Rounding of W is ε √m top, which changes
     ``‖f‖²`` by the fraction ε √m top / σ, with σ the smallest eigenvalue kept. A higher cut-off reduces that error,
-    unless σ is far above even the highest cut-off: then, for a kernel that is positive semidefinite by theorem, the
-    error is rounding and must be allowed.
+    unless σ is far above even the highest cut-off. Then the error must be allowed for a kernel that is positive
+    semidefinite by theorem.
     """
     of_values, root = value_tolerance(len(W), dtype), len(W) ** 0.25
     spread = root * float(np.sqrt(np.max(np.diag(W)))) * float(np.max(np.linalg.norm(T, axis=0)))
@@ -198,7 +199,7 @@ class NystromMap(FeatureMap):
 
     def merge(self, other: NystromMap) -> NystromMap:
         """Return the map of the rows of both maps, for the same landmarks and kernel. Cost: O(k³); no row is read."""
-        # Landmarks shifted by a constant have the same whitening if the kernel depends on distances: compare points.
+        # Compare points too: for kernels of distances, landmarks shifted by a constant have the same whitening.
         same = np.array_equal(self.whitening, other.whitening) and self.landmarks.same_points(other.landmarks)
         if not same or self.kernel != other.kernel:
             raise ValueError(

@@ -316,8 +316,8 @@ _MOST_LEADING = 128
 # From 8 rows per landmark on, average rounding errors over at most 64 sums.
 _ROWS_PER_LANDMARK = 8
 _MOST_AVERAGED = 64
-# Repeat the pass if the rows of C spread this many times more than W predicts. Rows like their landmarks reached a
-# factor of 3 on 9 data sets and kept the promise, because the bound is for the worst case.
+# Repeat the pass if the rows of C spread this many times more than W predicts. On 9 data sets with landmarks like the
+# rows, they spread up to 3 times more, and the promise was kept: the bound is for the worst case.
 _MUCH_WIDER = 8
 
 
@@ -396,7 +396,8 @@ def _share(m: int, n_rows: int) -> float:
     """Return the errors of the sums as a fraction of the worst case.
 
     A symmetric matrix of independent errors has a spectral norm of about 2/√m of its Frobenius norm, and the errors of
-    B sums add up to √B times those of one. With few rows, the smallest eigenvalues are below the assumed ones.
+    B sums add up to √B times those of one. This is not used for few rows, where the smallest eigenvalues can be smaller
+    than assumed.
     """
     if n_rows < _ROWS_PER_LANDMARK * m:
         return 1.0
@@ -598,7 +599,7 @@ class Fold:
         return statistics.moved(self.shift).in_basis(self.T)
 
     def _over_cluster(self, passes: Passes, largest: Array) -> HalfStatistics:
-        """Do the same if steps run on a cluster: they send back the ``largest`` values of their rows."""
+        """Return the statistics from the workers of a cluster, which also send the ``largest`` values of their rows."""
 
         def step(block: Block) -> _Sent:
             own = np.empty(block.X.shape[0], block.X.dtype)
@@ -644,7 +645,7 @@ class Fold:
         sums.add(shifted, diagonal, first, dtype=np.promote_types(shifted.dtype, self.way.sum_dtype))
 
     def _fill(self, sums: BlockSums, tile: Block) -> Array | None:
-        """Return the kernel values minus the shift, and keep the values; None if the kernel cannot do both at once."""
+        """Return the kernel values minus the shift, and keep the values; None if the kernel has no step for both."""
         kept, largest = (None, None) if self.keep is None else self.keep.of(tile)
         to = sums.room((tile.X.shape[0], self.way.n_leading + len(self.T)), tile.X.dtype)
         squares = fill(self.evaluate, to[:, self.way.n_leading :], tile.X, self.shift, largest, kept)

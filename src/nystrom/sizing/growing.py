@@ -93,7 +93,7 @@ def grow(
         landmarks = _choose(passes, selector, size, kernel, rng)
         tried.append(Trial(landmarks, look(landmarks)))
         wanted = following(tried)
-        # Fewer landmarks than asked for, and no more than before: there are no other distinct rows.
+        # If there are fewer landmarks than asked for, and no more than before, there are no other distinct rows.
         exhausted = before >= len(landmarks) < size or size >= passes.rows.shape[0] or isinstance(selector, GIVEN)
         if wanted is None or exhausted or size >= most:
             return tried, wanted is None or exhausted
@@ -137,7 +137,7 @@ def grow_by_score(
     X, n = sample.X, sample.X.shape[0]
     y = sample.y.reshape(n, -1)
     w = np.ones(n) if sample.weight is None else sample.weight
-    # Every distinct row is its own part: this is a random order.
+    # n parts give each distinct row a part of its own, so the order of the parts is a random order of the rows.
     order = np.argsort(assign_parts(row_keys(X), w, n, rng), kind="stable")
     judged = min(_JUDGE_ROWS, max(n // 4, 1))
     judge, learn = order[:judged], order[judged:]
@@ -153,7 +153,7 @@ def grow_by_score(
 
     def following(tried: list[Trial[Array]]) -> int | None:
         size, now = tried[-1].size, tried[-1].seen
-        # With far too few landmarks, one doubling gains nothing either: compare with the two previous sizes.
+        # With far too few landmarks, a single doubling may gain nothing: compare with the two previous sizes.
         compared = 2 if now.mean() > _TOO_LARGE * spread else 1
         before = tried[-1 - compared : -1]
         if len(before) < compared or not all(_no_gain(earlier.seen, now) for earlier in before):
@@ -163,7 +163,7 @@ def grow_by_score(
     tried, settled = grow(passes, selector, kernel, rng, errors, following, start=least, most=most)
     best = tried[-1]
     if settled:
-        # The first size on which the last gains nothing; below the usual size, not even within the noise.
+        # The first size on which the last one gains at most 1 %, or at most one standard error from the usual size on.
         best = next(t for t in tried if t is best or _no_gain(t.seen, best.seen, float(t.size >= usual)))
     return Grown(best.landmarks, settled, tuple((t.size, float(t.seen.mean())) for t in tried))
 

@@ -27,14 +27,15 @@ _UNLIKE = 0.3
 # Rare rows are at most this fraction of all rows; at most this many of them are examined.
 _RARE = 0.05
 _MOST_LOOKED = 2000
-# Isolated: largest kernel value below half of the 5 % quantile. A fixed bound would not do: with many columns, no row
+# Isolated: largest kernel value below half of the 5 % quantile. A fixed bound fails with many columns, where no row
 # resembles a landmark much.
 _ISOLATED = 0.5
-# A landmark moves if it explains as much as 3 rows and 2 % of the mean residual per landmark: a slightly larger error
-# elsewhere is accepted for rows that would be lost.
+# A landmark moves if that explains as much as 3 whole rows, and 2 % of the mean residual per landmark: the error of the
+# other rows may rise a little.
 _LEAST_ROWS = 3.0
 _LEAST_SHARE = 0.02
-# The residual of all rows may grow by this factor, or by more if at most this fraction of the lost rows stays lost.
+# Landmarks may move if the residual of all rows grows by at most this factor, or by more if at most this fraction of
+# the lost rows stays lost.
 # Hidden clusters of 40 rows made it grow by up to 1.25, and 3 to 5 % of their rows stayed lost. Heavy-tailed rows
 # (Student's t, 2 to 6 columns), which resemble each other a little, made it grow by up to 5.4, and whenever it grew,
 # 35 % or more of them stayed lost.

@@ -29,7 +29,7 @@ _FIRST_RATE = 0.6
 _CLOSE = 1.1
 # Aim slightly below the tolerance: a size that just misses it costs another trial.
 _AIM = 0.95
-# Best errors on the sample are representative for ranks up to this fraction of its rows.
+# The best possible errors of the sample are like those of all rows for ranks up to this fraction of its rows.
 _TRUSTED_SHARE = 0.3
 
 
@@ -72,7 +72,7 @@ class Sized:
         else:
             L = fitted.features(gather(passes, sample.numbers))
             return self.sample.error_of(to_host(L), norm, self.error.confidence)
-        # The same sums in another order differ by rounding: of kernel values, which the projection magnifies.
+        # Computed in another order, the same error would differ by the rounding of kernel values, magnified by M.
         diagonal = ratio_of(fitted.statistics.trace, fitted.statistics.count)
         magnified = float(np.linalg.norm(to_host(fitted.projection)) * np.sqrt(diagonal))
         rounding = resolution(rows.dtype) + float(np.finfo(rows.dtype).eps) * magnified
@@ -145,13 +145,13 @@ def _reaches(tried: list[Trial[ErrorEstimate]]) -> list[tuple[int, float]]:
 def _needed(sample: SizeSample, tried: list[Trial[ErrorEstimate]], tol: float) -> int:
     """Estimate how many landmarks would meet the tolerance if none of the sizes tried did.
 
-    Scales the last size by the ratio of the ranks at which the sample's best approximation has the tolerance and the
-    error reached: its eigenvalues show where errors fall faster than a power of the size. If the sample is too small
-    for that, extrapolates the decay of the errors.
+    The eigenvalues of the sample's kernel give the rank at which its best approximation has the error reached, and the
+    rank at which it has the tolerance. The last size is multiplied by the ratio of these ranks. If the sample is too
+    small for that, the decay of the errors is extrapolated.
     """
     size, error = tried[-1].size, tried[-1].seen
     best = sample.whole.best_errors(error.norm)
-    # Below the rounding of the sample's kernel, its dimensions are exhausted.
+    # At an error below the rounding of the sample's kernel, the rank is the number of its dimensions.
     nothing = min(len(best) * float(np.finfo(sample.dtype).eps), tol)
     reached, wanted, exhausted = (max(int(np.argmax(best <= e)), 1) for e in (error.value, _AIM * tol, nothing))
     if wanted > _TRUSTED_SHARE * len(best):
@@ -170,8 +170,9 @@ def larger_size(tried: list[tuple[int, float]], tol: float) -> int:
 def smaller_size(tried: list[tuple[int, float]], tol: float) -> int | None:
     """Return the next size to try below the smallest that suffices; None if that would save little.
 
-    Halves the first size, if that sufficed. Between a size that fails and one that suffices, interpolates errors that
-    decay as a power of the size; the next try is midway if that moved the lower end, or if errors fall much faster.
+    If the first size suffices, its half is next. Between a size that fails and one that suffices, interpolates errors
+    that decay as a power of the size. The result is at least midway if the last try failed, or if the interpolated size
+    is close to the failing one.
     """
     good, reached = min(t for t in tried if t[1] <= tol)
     below = [t for t in tried if t[1] > tol and t[0] < good]
@@ -209,7 +210,7 @@ def why_not_met(found: Sized, selector: Selector, tol: float, most: int, limit: 
         cause = "there are no more rows"
     else:
         cause = f"{limit} allows no more; it would take about {found.needed:,}"
-    return f"{reached}: {cause}. Raise tol, allow more, or use a wider kernel (a smaller gamma)."
+    return f"{reached}: {cause}. Raise tol or the limit, or use a wider kernel (a smaller gamma)."
 
 
 def cut_rank(eigenvalues: Array, error: ErrorEstimate, tol: float) -> int:

@@ -28,13 +28,13 @@ from nystrom.types import Array, Matrix, to_dense
 
 # Rows per tile: 512 × 512 float64 values are 2 MiB and stay in the cache from the exponential to the product.
 TILE_ROWS = 512
-# Rows on which float32 values are compared with float64, and the largest difference that counts as rounding.
+# On this many rows float32 values are compared with float64; and the largest difference that counts as rounding.
 _COMPARED_ROWS = 64
 _FLOAT32_ROUNDING = 1e-5
 
 
 def tile_rows_on(place: Place | None) -> int:
-    """Return the rows per tile: fewer on a device with little memory, for up to six copies of a tile in half of it."""
+    """Return the rows per tile: fewer on a device if six copies of a tile would not fit in half of its memory."""
     memory = None if place is None else place.memory
     return TILE_ROWS if memory is None else min(TILE_ROWS, math.isqrt(memory // (2 * 6 * 8)))
 
@@ -264,8 +264,8 @@ class FactorPreconditioner:
 
     @cached_property
     def _inverse(self) -> tuple[Array, bool]:
-        # The Gram matrix of the same rounded features that each call multiplies with; any other would leave an
-        # error of rounding / λ.
+        # Take the Gram matrix of the same rounded features that each call multiplies with; with others, the error would
+        # be rounding / λ.
         L = self._held
         if L is not None:
             inner = gram(L)
@@ -337,7 +337,7 @@ def solve_exactly(
     if direct:
         found = _directly(product, column, alpha, column * Y, tol)
     elif start is not None and before[-1] <= tol:
-        # The last residual is the true one: done.
+        # The last residual was computed in float64, so no further step is needed.
         found = Solution(start, before, True)
     else:
         found = conjugate_gradients(

@@ -101,7 +101,7 @@ def independent_landmarks(kernel: Kernel, landmarks: Landmarks) -> Array | None:
         columns[count] = column / np.sqrt(left[pivot])
         pivots[count] = pivot
         left -= columns[count] ** 2
-        # Its own residual is rounding, and must not be selected again.
+        # What is left of the pivot is rounding: do not select it again.
         left[pivot] = 0.0
     return None
 
@@ -114,7 +114,7 @@ def hold_features(
     dtype: DTypeLike,
     margin: Callable[[Matrix, Array], float] | None = None,
 ) -> tuple[RowBlocks, Array | None, float]:
-    """Return the features of all rows with their targets, the weights, and the least ``margin`` of a block."""
+    """Return the features of all rows with their targets, the weights, and the least ``margin`` of all blocks."""
     name = rows.name
 
     def step(block: Block) -> tuple[Array, _Targets]:
@@ -177,7 +177,7 @@ _GRAM_PRODUCTS = 4e9
 _PIECE_ROWS = 2048
 # Rows that are checked if the kernel is not known to be positive semidefinite.
 _CHECKED_ROWS = 1000
-# Rows assumed for a landmark without rows in the preconditioner, as a fraction of the mean per landmark.
+# The preconditioner counts at least this fraction of the mean number of rows for a landmark.
 _LEAST_SHARE = 0.1
 
 
@@ -273,8 +273,8 @@ class LandmarkProblem:
         watch : callable, optional
             Called with coefficients and intercept after each step; True stops the iteration.
         smooth : float
-            Least λ of the preconditioner. With a large one, the first step is near the solution for it, and each
-            further step regularises less.
+            Least λ of the preconditioner. If it is above ``alpha``, the first step is near the solution for this λ, and
+            each further step regularises less.
         tol, max_iter
             Relative residual to reach, and largest number of steps.
 
@@ -514,7 +514,7 @@ def _target(
     products, sums, sizes = engine.fold(rows, step, label="target")
     cross, total, weight, mean = products[:, :-1], products[:, -1], float(sums[-1]), np.zeros(len(sums) - 1)
     if centred:
-        # The part of the mean that the rounded shift has left.
+        # The shift was rounded, so a small part of the mean is left: subtract it too.
         rest = sums[:-1] / weight
         cross, mean = cross - np.outer(total, rest), shift + rest
     return Target(cross, total, weight, mean, sizes)

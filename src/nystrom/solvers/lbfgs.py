@@ -45,7 +45,7 @@ _SHORTEST = 1e-10
 # 20 times too low, on digits and random rows, C = 100 to 1e6.
 _CAUTION = 10
 _EPS = float(np.finfo(np.float64).eps)
-# Smaller numbers have no finite reciprocal.
+# Numbers below this one may have no finite reciprocal.
 _LEAST = 4 * float(np.finfo(np.float64).tiny)
 _TINY = float(np.finfo(np.float64).tiny)
 _ROUNDING = 8 * _EPS
@@ -72,7 +72,7 @@ class Problem:
     weight : float
         Sum of the weights.
     share : float
-        Sum of the weights as a fraction of that of the rows in the basis.
+        Sum of the weights, divided by the sum for the rows that the basis was computed from.
     n_columns : int
         t, the number of scores per row.
     fit_intercept : bool
@@ -222,7 +222,7 @@ def make_landmark_problem(
     n_columns: int,
     fit_intercept: bool,
 ) -> Problem:
-    """Return the same problem for too many landmarks for a map: the basis is that of conjugate gradients.
+    """Return the problem for more landmarks than a map can have, in the basis of the conjugate gradients.
 
     Cost: two passes at most; m³ operations for each C, and one m × m matrix.
     """
@@ -382,8 +382,8 @@ def minimise(
 ) -> Solution:
     """Minimise ``C Σ w ℓ + ½‖W‖²`` by limited-memory BFGS; uncoupled columns take separate steps.
 
-    Stops when ten times half the gradient times the next step, an estimate of the remaining gain, is at most ``tol``
-    times the objective. Cost: a pass of O(n m t) per step, in addition to the kernel values.
+    The gain that remains is estimated by half the product of gradient and next step. Stops when ten times that is at
+    most ``tol`` times the objective. Cost: a pass of O(n m t) per step, in addition to the kernel values.
 
     Parameters
     ----------

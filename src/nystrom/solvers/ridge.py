@@ -93,8 +93,8 @@ def optimum(problem: RidgeProblem, unexplained: float, alpha: float | None, ampl
 def _likely_ratios(problem: RidgeProblem, unexplained: float, alpha: float | None, amplitude: float | None) -> Array:
     """Return ratios λ of noise to amplitude, ten per decade, that enclose the optimum for any unit of y.
 
-    Above the largest eigenvalue there is only noise. Below the rounding of the eigenvalues nothing changes, except if
-    one variance is given and the target requires less noise, or more amplitude, than that.
+    Above the largest eigenvalue, all is noise. Below the rounding of the eigenvalues, nothing changes, unless the noise
+    or the amplitude is given and the target requires a smaller ratio.
     """
     n, largest = problem.count, max(float(np.max(problem.values, initial=0.0)), _TINY)
     low, high = _EPS * largest, 1e8 * largest
@@ -112,7 +112,7 @@ N_AUTO = 100
 _AUTO_RANGE = (1e-10, 10.0)
 # Rows with leave-one-out errors: enough to distinguish regularisations, and a small part of a large fit.
 MOST_JUDGED = 5000
-# Rounding error of a sum of squares, in multiples of its eps.
+# Largest rounding error of a sum of squares, relative to the sum, in multiples of ε.
 _ROUNDING = 64
 _EPS = float(np.finfo(np.float64).eps)
 
@@ -246,9 +246,9 @@ def leave_one_out(
     """Return the mean squared leave-one-out error for each value, averaged over targets; the map is kept fixed.
 
     The error of row i when left out of the fit is ``(y_i − f(x_i)) / (1 − h_i)``, with h the diagonal of the hat
-    matrix. For a row of weight 2, one of two repetitions is left out; if weights are not whole numbers, all of it. With
-    more than 5,000 rows a sample of 5,000 is judged, each by the fit to all others: this determines the mean to about
-    2 %, and differences between regularisations, which share the sample, far better.
+    matrix. Of a row of weight 2, one of two repetitions is left out; if weights are not whole, the whole row. With more
+    than 5,000 rows a sample of 5,000 is judged, each by the fit to all others: this determines the mean to about 2 %,
+    and differences between regularisations, which share the sample, far better.
 
     Parameters
     ----------
@@ -291,14 +291,14 @@ def leave_one_out(
     return np.asarray(squares / (max(weight, _TINY) * t))
 
 
-# Operations per kernel value in addition to the p of its product (an exponential), and of the two products per step,
-# which run at a quarter of the speed of matrix products (`python -m benchmarks landmark_cg`).
+# Operations per kernel value: for its exponential, beside the p of its product; and for the two products of a step,
+# which run at a quarter of the speed of matrix products.
 _EXPONENTIAL = 20
 _STEP_PRODUCTS = 8
 _SLOWER = 4
 # Below this many operations (about ten seconds) use the closed form: it gives a certificate and all regularisations.
 _FEW_OPERATIONS = 1e12
-# Below this many operations (about a minute) use the closed form if the machine needs as many passes without it.
+# Below this many operations (about a minute) use a factor for machines that take many passes with or without it.
 _LONG_OPERATIONS = 4e12
 # Typical number of steps of conjugate gradients, and of the exact solver.
 STEPS = 30

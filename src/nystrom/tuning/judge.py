@@ -30,8 +30,7 @@ _PARTS, _HELD_ROWS, _MOST_SPLITS, _HELD_MOST = 4, 1000, 6, 2000
 MOST_LEARNED = 3000
 # Rows over which gradients are averaged.
 _GRADIENT_ROWS = 600
-# Regularisations relative to Σ k(x, x), if the machine searches its own: the variance of the noise over that of the
-# function. The largest leaves only the mean.
+# Regularisations to try if the machine searches its own, relative to Σ k(x, x). The largest leaves only the mean.
 _SHARES = 10.0 ** np.arange(-8.0, 2.0)
 _FIRST = 3
 # Factors from scores to log-odds; the best is chosen for each trial. If the regularisation is given, the second is
@@ -39,7 +38,7 @@ _FIRST = 3
 _TEMPERATURES = (1.0, 1.7, 3.0, 5.0, 8.5, 14.0)
 # Added to the diagonal of the normal equations; far below any regularisation.
 _JITTER = 1e-10
-# Mean losses that differ by less than this fraction, or by less than this fraction of the target's variance, are ties.
+# Ties: mean losses that differ by less than the first fraction, or by less than the second of the target's variance.
 _TIE, _NOTHING = 1e-3, 1e-9
 _TINY = float(np.finfo(np.float64).tiny)
 
@@ -73,7 +72,7 @@ class Reach:
 
 @dataclass(frozen=True)
 class Sample:
-    """Distinct rows in memory, in an order given by their values only, with targets and weights.
+    """Distinct rows in memory with targets and weights, in an order that depends on their values alone.
 
     The targets are those of a ridge regression: numbers with about unit deviation, or ±1 per class. A repeated row
     appears once, with the sum of its weights. ``total`` is the weight of all rows, drawn or not; ``distance`` is the
@@ -254,7 +253,7 @@ class Judge:
         for i in range(len(self.splits)):
             learn, held, X, new = self._rows(i, self.learn_rows, roots)
             Z = X[: self.n_landmarks]
-            # A candidate judged on fewer parts has fewer.
+            # A candidate that was judged on fewer parts has fewer regularisations.
             start = _FIRST if like is None else like.regularisations[i % len(like.regularisations)]
             alphas = self._alphas(kernel, X, learn)
             system = _system(kernel, X, Z, learn, self.fit_intercept)
@@ -298,7 +297,7 @@ def cut(sample: Sample, rng: np.random.Generator) -> list[tuple[Array, Array]]:
     strata = None
     if sample.classes:
         strata = sample.y[:, 0] > 0 if sample.y.shape[1] == 1 else sample.y.argmax(axis=1)
-    # A sample with a few repeated rows is held out no more often than one of distinct rows.
+    # A few repeated rows make n slightly smaller; subtracting 0.1 keeps them from adding a held-out part.
     count = min(_MOST_SPLITS, int(np.ceil(_HELD_ROWS * _PARTS / n - 0.1)))
     splits: list[tuple[Array, Array]] = []
     while len(splits) < count:

@@ -35,7 +35,7 @@ class WidthRule:
 
 @dataclass(frozen=True)
 class Metric:
-    """The kernel in its metric; if searched, also the number of landmarks for the held-out rows, and the trials."""
+    """The kernel in its metric; after a search also the number of landmarks that it suggests, losses and trials."""
 
     kernel: Kernel
     n_landmarks: int | None = None
@@ -45,16 +45,16 @@ class Metric:
 
 @dataclass(frozen=True)
 class KernelRule:
-    """Which parts of the kernel are learned from the rows. By default only ``gamma="scale"``.
+    """Which parts of the kernel are learned from the rows; by default only ``gamma="scale"`` is computed.
 
     Parameters
     ----------
     metric : "diagonal", "full", "auto", array or None
         As in the machines with a target.
     several : bool
-        Whether the kernel is chosen among several.
+        Whether the kernel is chosen among several, as for ``kernel="auto"``.
     any_width : bool
-        Whether the width is searched.
+        Whether the width is searched, as for ``gamma="auto"``.
     classes, fit_intercept : bool
         Whether the machine learns classes, and whether it has an intercept.
     reach : Reach

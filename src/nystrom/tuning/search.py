@@ -36,18 +36,18 @@ _LEAST_ROWS = 20
 _SAMPLE_ROWS = 8000
 # Tables with more rows than this get fewer landmarks, and trials use landmarks too.
 _MANY_ROWS = 7000
-# (rows, landmarks) of a trial, for other tables and for those of many rows. Exact fits judge narrow kernels fairly,
-# which need many landmarks; with 1,000 rows instead of 700 trials take twice as long, for the same errors. With few
-# landmarks, more rows are worth more: ggplot2's diamonds had 1.16 times the error of boosted trees after exact fits to
-# 800 rows, and 1.01 times after these.
+# (rows, landmarks) of a trial, for tables of few rows and of many. With few rows, fits are exact: narrow kernels, which
+# need many landmarks, are then judged fairly. 1,000 rows instead of 700 take twice as long, for the same errors. With
+# many rows, more rows per trial help more than exact fits: ggplot2's diamonds had 1.16 times the error of boosted trees
+# after exact fits to 800 rows, and 1.01 times after these.
 _TRIALS = ((700, 700), (3000, 300))
 # gamma="auto" starts with exact fits to 500 rows, unless there are many, and ends with at most 1,000 landmarks.
 _COARSE_ROWS, _MOST_LANDMARKS = 500, 1000
 _STEPS = 3
 # Fraction of the plain metric in a learned one: no direction vanishes, so later steps can correct earlier ones.
 _SHRINK = 0.03
-# Power 1 of the outer products weights a column by its squared slope; power 1/2 by its slope, which is half way to the
-# plain metric and safer if the sample says little.
+# Powers of the outer products of gradients: 1 weights a column by its squared slope, 1/2 by its slope. The second is
+# half way to the plain metric, and safer if the sample says little.
 _POWERS = (0.5, 1.0)
 # A kernel whose loss exceeds the best by this factor is dropped before its width is searched.
 _NEAR = 1.06
@@ -55,26 +55,27 @@ _NEAR = 1.06
 _WIDTHS = 5
 # Minimum gain, in standard errors, to switch to another metric and width.
 _ERRORS = 1.5
-# Minimum gain, in standard errors, of the metric at the same width; and of a width alone, unless gamma="auto" requests
-# it. Much of a narrow kernel's gain in exact fits to 1,000 rows is lost with few landmarks: on functions that depend
-# on all columns equally, widths chosen with 1.5 raised the error of fits to 5,500 rows by up to 5 %.
+# Minimum gain, in standard errors, of a metric at the same width; and of another width without a metric, unless it was
+# requested by gamma="auto". Much of a narrow kernel's gain in exact fits to 1,000 rows is lost with few landmarks: on
+# functions of all columns equally, widths chosen with 1.5 raised the error of fits to 5,500 rows by up to 5 %.
 _METRIC_ERRORS, _WIDTH_ERRORS = 1.0, 3.0
 # Above 25 % gain, one standard error suffices.
 _LARGE_GAIN = 0.25
-# Landmarks are doubled from this number (other tables, tables of many rows). If the loss falls by more than 1 %, use
-# 1,000, else the least size (again for both kinds of tables). Within a time limit, a fall of 3 % allows more.
+# Fits with this many landmarks are compared with fits with twice as many (for tables of few rows, and of many). If the
+# loss falls by more than 1 %, use 1,000 landmarks, else the least size (again a pair). Within a time limit, use more if
+# it falls by more than 3 %.
 _FEW_LANDMARKS = (400, 300)
 _GAINS = (0.01, 0.03)
 _LEAST_SIZES = (500, 350)
 _MORE_SIZES = (1000, 2000)
-# Largest automatic number of landmarks, and that for many rows with one target: a fit to 15,000 rows then takes about a
-# second.
+# Largest automatic number of landmarks; and for many rows with one target, where a fit to 15,000 rows then takes about
+# a second.
 _MOST_SIZES = (1000, 700)
 # Rows whose mean is more than this many deviations from the origin get no linear part: it would lose digits.
 _FAR = 10.0
 # Landmarks of the larger trials, one after the other, if the time limit allows.
 _LARGER = (600, 1200, 2400)
-# Fraction of a time limit for the search, and fraction of the remaining time that the fit is planned for.
+# Fraction of a time limit for the search; and fraction of the remaining time that the final fit should take.
 _SEARCH_SHARE, _CAUTION = 0.55, 0.8
 # Least and largest number of landmarks of a fit within a time limit.
 _SMALLEST, MOST_LANDMARKS = 100, 5000
@@ -128,7 +129,7 @@ class TimeLimit:
             raise OutOfTimeError
 
     def affordable(self) -> int:
-        """Return the most landmarks whose fit takes the remaining time, at the currently measured speed."""
+        """Return the most landmarks whose fit ends in the remaining time, at the speed measured now."""
         allowed = _speed() * self.left * _CAUTION
         found = _SMALLEST
         while found < self.most_landmarks and self.operations(min(5 * found // 4, self.most_landmarks)) < allowed:
