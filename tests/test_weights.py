@@ -247,6 +247,20 @@ def test_parts_are_even_and_keep_equal_rows_together():
     assert not np.array_equal(parts, assign_parts(keys, None, 4, np.random.default_rng(2), strata=strata))
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_equal_rows_of_several_classes_keep_their_order_under_other_names(weighted):
+    rng = np.random.default_rng(0)
+    X, label = rng.integers(0, 3, size=(200, 2)).astype(float), rng.integers(0, 3, size=200)
+    weight = rng.integers(0, 3, size=200).astype(float) if weighted else None
+    one, other = (
+        distinct_rows(Block(0, 0, X, np.where(y[:, None] == np.arange(3), 1.0, -1.0), weight))
+        for y in (label, np.array([2, 0, 1])[label])
+    )
+    np.testing.assert_array_equal(one.X, other.X)
+    np.testing.assert_array_equal(one.y, other.y[:, [2, 0, 1]])
+    np.testing.assert_array_equal(one.weight, other.weight)
+
+
 def test_distinct_rows_carry_the_sum_of_their_weights():
     X, y, w = np.array([[1.0], [2.0], [1.0], [1.0], [3.0]]), np.array([0.0, 0, 0, 1, 0]), np.array([2.0, 1, 3, 1, 0])
     found = distinct_rows(Block(0, 0, X, y, w))

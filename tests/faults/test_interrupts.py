@@ -19,6 +19,7 @@ PRELUDE = """
     from nystrom.engine.threads import blas_threads
 
     warnings.simplefilter("ignore")
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     libraries = ThreadpoolController().select(user_api="blas")
     counts = lambda: sorted({info["num_threads"] for info in libraries.info()})
     X = np.random.default_rng(0).normal(size=(6_000, 5))

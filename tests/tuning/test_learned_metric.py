@@ -388,6 +388,16 @@ def test_scales_are_found_where_a_whole_matrix_is_not():
         assert model.metric_.ndim == (1 if metric == "diagonal" else 2)
 
 
+# Wide kernels fit the first target best, and see only its line; of the second the plain metric learns nothing.
+@pytest.mark.parametrize(("draw", "seed", "p"), [("uniform", 0, 8), ("standard_normal", 1, 6)])
+def test_the_column_of_a_wave_is_found_among_others(draw, seed, p):
+    rng = np.random.default_rng(seed)
+    rows = rng.uniform(-2, 2, (800, p)) if draw == "uniform" else rng.standard_normal((800, p))
+    y = np.sin(3 * rows[:, 0])
+    model = KernelRidge(metric="diagonal", n_landmarks=100, random_state=0).fit(rows[:500], y[:500])
+    assert model.score(rows[500:], y[500:]) > 0.9
+
+
 @pytest.mark.parametrize("machine", [KernelRidgeClassifier, KernelLogisticRegression, KernelSVC])
 def test_other_names_for_the_classes_change_nothing(machine):
     rng = np.random.default_rng(0)

@@ -203,10 +203,14 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Outcome(HeldOutLosses):
-    """Held-out losses; for each part the fitted function and the index of its regularisation."""
+    """Held-out losses; for each part the fitted function and the index of its regularisation.
+
+    ``flat`` tells whether some part took the largest regularisation, which leaves little but the mean.
+    """
 
     fits: Sequence[Fitted] = ()
     regularisations: Sequence[int] = ()
+    flat: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,7 +253,7 @@ class Judge:
 
         The search for regularisations starts from those of ``like``; without a search these are used.
         """
-        found = []
+        found, flat = [], False
         for i in range(len(self.splits)):
             learn, held, X, new = self._rows(i, self.learn_rows, roots)
             Z = X[: self.n_landmarks]
@@ -259,11 +263,12 @@ class Judge:
             system = _system(kernel, X, Z, learn, self.fit_intercept)
             values = np.asarray(kernel(new, Z), dtype=np.float64)
             solved = _solve(system, values, held, alphas, start, search)
+            flat |= solved.number == len(alphas) - 1
             some = slice(0, _GRADIENT_ROWS)
             found.append((solved, Fitted(kernel, Z, solved.coefficients, X[some], learn.weight[some])))
         judged = HeldOutLosses.join([solved.judged for solved, _ in found])
         fits, numbers = [fit for _, fit in found], [solved.number for solved, _ in found]
-        return Outcome(judged.losses, judged.wrong, judged.weight, self._times, fits, numbers)
+        return Outcome(judged.losses, judged.wrong, judged.weight, self._times, fits, numbers, flat)
 
     def with_landmarks(
         self, sizes: Sequence[int], kernel: Kernel, roots: Sequence[Array] | None, *, like: Outcome

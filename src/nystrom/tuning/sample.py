@@ -91,16 +91,21 @@ def row_keys(X: Matrix) -> Array:
 def distinct_rows(block: Block) -> Block:
     """Return each distinct pair of row and target once, with the sum of its weights, sorted by key; drop weight 0.
 
-    There are no weights if no row is repeated and none has a weight.
+    There are no weights if no row is repeated and none has a weight. Equal rows with several targets are sorted so that
+    renaming classes changes nothing.
     """
     X, n = block.X, block.X.shape[0]
     y = None if block.y is None else np.asarray(block.y, dtype=np.float64)
     weight = np.ones(n) if block.weight is None else np.asarray(block.weight, dtype=np.float64)
-    columns = [row_keys(X), *(() if y is None else y.reshape(n, -1).T)]
     kept = np.flatnonzero(weight > 0)
-    order = kept[np.lexsort([column[kept] for column in reversed(columns)])]
-    begins = np.ones(len(order), dtype=bool)
-    begins[1:] = np.any([column[order][1:] != column[order][:-1] for column in columns], axis=0)
+    group = np.unique(row_keys(X)[kept], return_inverse=True)[1].ravel()
+    target = np.zeros(len(kept), np.int64)
+    if y is not None:
+        values = np.unique(y[kept].reshape(len(kept), -1), axis=0, return_inverse=True)[1].ravel()
+        target = _by_contents(values, group, weight[kept])
+    place = np.lexsort((target, group))
+    order, begins = kept[place], np.ones(len(kept), dtype=bool)
+    begins[1:] = np.any([numbers[place][1:] != numbers[place][:-1] for numbers in (group, target)], axis=0)
     first, sums = order[begins], np.bincount(np.cumsum(begins) - 1, weight[order])
     plain = block.weight is None and len(first) == n
     return Block(0, 0, X[first], None if y is None else y[first], None if plain else sums)
@@ -114,12 +119,14 @@ def assign_parts(
     Parts depend on the rows' keys, so neither their order nor repetitions matter, and rows of weight 0 have no effect.
     Each stratum is spread evenly over the parts; only which rows it contains matters, not its number.
     """
-    kept = np.arange(len(keys)) if weight is None else np.flatnonzero(weight > 0)
+    weight = np.ones(len(keys)) if weight is None else weight
+    kept = np.flatnonzero(weight > 0)
     distinct, group = np.unique(keys[kept], return_inverse=True)
     order = rng.permutation(len(distinct))
     if strata is not None:
         least = np.full(len(distinct), np.iinfo(np.int64).max)
-        np.minimum.at(least, group.ravel(), _by_contents(np.asarray(strata)[kept], group.ravel()))
+        places = _by_contents(np.asarray(strata)[kept], group.ravel(), weight[kept])
+        np.minimum.at(least, group.ravel(), places)
         order = order[np.argsort(least[order], kind="stable")]
     place = np.empty(len(distinct), np.int64)
     place[order] = np.arange(len(distinct))
@@ -133,12 +140,14 @@ def count_distinct(keys: Array, weight: Array | None) -> int:
     return len(np.unique(keys if weight is None else keys[weight > 0]))
 
 
-def _by_contents(strata: Array, group: Array) -> Array:
+def _by_contents(strata: Array, group: Array, weight: Array) -> Array:
     """Number the strata by the smallest group of rows in each, so that renaming classes changes nothing."""
     names, codes = np.unique(strata, return_inverse=True)
+    codes = codes.ravel()
     first = np.full(len(names), np.iinfo(np.int64).max)
-    np.minimum.at(first, codes.ravel(), group)
-    # Classes that share their first row are distinguished by their number of rows.
+    np.minimum.at(first, codes, group)
+    # Classes that share their first group differ in weight, or in the place of their rows.
+    sums = (np.bincount(codes, weight * group), np.bincount(codes, weight))
     place = np.empty(len(names), np.int64)
-    place[np.lexsort((np.bincount(codes.ravel()), first))] = np.arange(len(names))
-    return place[codes.ravel()]
+    place[np.lexsort((*sums, first))] = np.arange(len(names))
+    return np.asarray(place[codes])

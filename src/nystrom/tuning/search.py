@@ -307,7 +307,7 @@ class _Search:
             best = self.best = self._try(self.best.kernel, self.best.roots, self.best)
             if not isinstance(best.kernel, Sum):
                 found = self._fit_width(best, factor=np.sqrt(2)) if self.free else best
-                found = self._walk(found) if self.space.kinds else found
+                found = self._walk(found)[0] if self.space.kinds else found
                 if _is_better(found.outcome, best.outcome, _METRIC_ERRORS):
                     self.best = found
             self._change_kernel()
@@ -380,7 +380,7 @@ class _Search:
 
     def _learn_metric(self, wide: Candidate) -> None:
         """Take the learned metric, or the width found with it, if it is better than the best so far."""
-        walked = self._walk(wide)
+        walked, self.losses = min((self._walk(one) for one in self._starts(wide)), key=lambda walk: walk[0].loss)
         if walked.roots is not None and _gains(walked.outcome, wide.outcome, _METRIC_ERRORS):
             found, needed = self._fit_width(walked) if self.free else walked, _ERRORS
         else:
@@ -388,8 +388,20 @@ class _Search:
         if _is_better(found.outcome, self.best.outcome, needed) and self._wins_in_large(found, self.best):
             self.best = found
 
-    def _walk(self, start: Candidate) -> Candidate:
-        """Return the best metric of some steps. Each step tries every kind and power; the next starts from the best."""
+    def _starts(self, wide: Candidate) -> list[Candidate]:
+        """Return the candidates from which a metric is learned: ``wide``, and its first width if that is narrower.
+
+        A wide kernel sees little but straight lines, and the slope of a wave is zero on average.
+        """
+        first = next(one for one in self.plain if type(one.kernel) is type(wide.kernel))
+        narrower = first.kernel.gamma > wide.kernel.gamma  # type: ignore[attr-defined]
+        return [wide, first] if narrower and first.loss < (1 + _LARGE_GAIN) * wide.loss else [wide]
+
+    def _walk(self, start: Candidate) -> tuple[Candidate, dict[str, Array]]:
+        """Return the best metric of some steps, and the losses of every step for each kind.
+
+        Each step tries every kind and power; the next starts from the best.
+        """
         laplacian = isinstance(start.kernel, Laplacian)
         kinds = ("diagonal",) if laplacian else tuple(self.space.kinds)
         detail = "full" if "full" in kinds else "diagonal"
@@ -403,16 +415,16 @@ class _Search:
             found: list[Candidate] = []
             for kind in kinds:
                 roots = ([_root(G, kind, power, units, self.sample) for G in outer] for power in _POWERS)
-                # Keep the regularisations: searching them takes three times as long.
-                tried = min((self._try(best.kernel, each, best, search=False) for each in roots), key=_loss)
+                # Keep the regularisations, unless nothing was learned: searching them takes three times as long.
+                search = best.outcome.flat
+                tried = min((self._try(best.kernel, each, best, search=search) for each in roots), key=_loss)
                 losses[kind].append(tried.loss)
                 found.append(tried)
             better = min(found, key=_loss)
             if better.loss >= best.loss:
                 break
             best = better
-        self.losses = {kind: np.array(values) for kind, values in losses.items()}
-        return best
+        return best, {kind: np.array(values) for kind, values in losses.items()}
 
     def _in_deviations(self, start: Candidate) -> tuple[Candidate, Array]:
         """Return the better of the start and of columns divided by their deviations, and the units of its columns.
