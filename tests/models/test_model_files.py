@@ -179,6 +179,17 @@ def test_a_file_holds_what_predictions_need_and_no_more(tmp_path: Path) -> None:
     assert (tmp_path / "full").stat().st_size > 10_000_000
 
 
+@pytest.mark.parametrize("gamma", [0.02, 1.0])
+def test_a_loaded_model_finds_the_same_rows_unlike(gamma: float, tmp_path: Path) -> None:
+    rows, new = rng.normal(size=(400, 3)), 1.6 * rng.normal(size=(200, 3))
+    # Directions of the wide kernel are cut at another rank from the rows than from the landmarks alone.
+    model = nystrom.KernelRidge(n_landmarks=200, gamma=gamma, random_state=0).fit(rows, np.sin(rows[:, 0]))
+    model.save(tmp_path / "model")
+    found = nystrom.load(tmp_path / "model").unlike(new)
+    assert 0 < found.sum() < 200
+    np.testing.assert_array_equal(found, model.unlike(new))
+
+
 def test_the_same_model_gives_the_same_bytes(tmp_path: Path) -> None:
     model = fitted("KernelRidge")
     model.save(tmp_path / "a")

@@ -24,6 +24,7 @@ from nystrom.devices import fetch, to_host
 from nystrom.engine import Engine
 from nystrom.exceptions import ApproximationWarning, warn_caller
 from nystrom.landmarks.base import Landmarks
+from nystrom.linalg import psd_eigh
 from nystrom.nystroem.factor import FeatureMap, NystromMap, spanning_projection
 from nystrom.rows import Block, RowBlocks, array_rows
 from nystrom.rows.draw import WatchedRows, are_whole, effective_count, take_with_targets, watched
@@ -225,6 +226,8 @@ class ErrorScores:
         Effective number of rows.
     novelty, penalty : array (s,), float
         See :meth:`nystrom.estimators.targets.TargetMachine.unlike`.
+    near : array (m,)
+        The number of rows of the fit that are nearest to each landmark.
     scale_coef, scale_intercept : arrays (m, t), (t,)
         The logarithm of the local size is ``k(x, Z) @ scale_coef + scale_intercept``.
     groups : array (s,)
@@ -238,6 +241,7 @@ class ErrorScores:
     count: float
     novelty: Array
     penalty: float
+    near: Array
     scale_coef: Array
     scale_intercept: Array
     groups: Array
@@ -247,7 +251,9 @@ class ErrorScores:
     def __post_init__(self) -> None:
         _require_numbers(self)
         (s, t), (m, _) = self.scores.shape, self.scale_coef.shape
-        fits = self.weight.shape == self.groups.shape == (s,) and self.scale_coef.shape == (m, t)
+        fits = (
+            self.weight.shape == self.groups.shape == (s,) and self.scale_coef.shape == (m, t) and len(self.near) == m
+        )
         fits &= self.scale_intercept.shape == (t,) and bool((self.groups >= 0).all())
         if self.shift_coef is not None and self.shift_intercept is not None:
             n_groups = int(self.groups.max()) + 1
@@ -278,7 +284,7 @@ class ClassScores:
 
     Attributes
     ----------
-    scores, weight, count, novelty, penalty
+    scores, weight, count, novelty, penalty, near
         As in :class:`ErrorScores`.
     link : ClassLink
         From scores to probabilities.
@@ -291,6 +297,7 @@ class ClassScores:
     count: float
     novelty: Array
     penalty: float
+    near: Array
     link: ClassLink
     calibration_error: float
 
@@ -364,8 +371,11 @@ def _scores_of(machine: Any, sample: Sample) -> ErrorScores | ClassScores:
     fitted = machine.map_
     phi = basis.phi[:, : basis.projection.shape[1]]
     seen = phi if basis.projection is fitted.projection else basis.C @ fitted.projection
-    novelty = _novelty(fitted, basis.C, seen, sample.penalty, basis.diagonal, n_rows=sample.n_rows)
+    # Estimated from the sample of rows.
+    near = np.bincount(basis.C.argmax(axis=1), minlength=basis.C.shape[1]) * (sample.n_rows / len(basis.C))
+    novelty = _Novelty(fitted, near, sample.penalty)(basis.C, seen, basis.diagonal, left_out=True)
     common: dict[str, Any] = {"weight": weight, "count": count, "novelty": novelty, "penalty": sample.penalty}
+    common["near"] = near
     if sample.codes is not None:
         return _class_scores(found + left.change, sample, sample.codes, common)
     errors = y - found - left.change
@@ -477,37 +487,53 @@ def _moments(gram: Array, mean: Array, weight: float) -> Array:
     return np.block([[gram, weight * mean[:, None]], [weight * mean[None], np.array([[weight]])]])
 
 
-def _novelty(
-    fitted: FeatureMap, C: Array, phi: Array, penalty: float, diagonal: Array, *, n_rows: int | None = None
-) -> Array:
-    """Return the variance of f, relative to k(x, x), at rows with kernel values C and features phi.
+class _Novelty:
+    """The variance of f, relative to k(x, x): 1 at rows unlike any in the fit.
 
-    It is 1 for rows unlike any in the fit. With ``n_rows``, the size of the fit, the rows are a sample of its rows, and
-    each is left out.
+    Each landmark counts for the rows of the fit that are nearest to it, ``near`` of them, so that a few numbers besides
+    the landmarks determine the variance, and a model from a file has that of the fit.
     """
-    unknown = np.maximum(diagonal - np.square(phi).sum(axis=1), 0.0)
-    if n_rows is not None:
-        # A landmark is the mean of c rows. Without one of them, it is c / (c − 1) times as far from that row; without
-        # its only row, there is no landmark. If this is ignored, too many new rows are reported: 4 % instead of 1 % in
-        # six columns.
+
+    def __init__(self, fitted: FeatureMap, near: Array, penalty: float) -> None:
+        self.fitted, self.near, self.penalty = fitted, near, penalty
+        if isinstance(fitted, NystromMap):
+            F = np.asarray(to_host(fitted.evaluate(fitted.landmarks.points)), dtype=np.float64) @ fitted.projection
+            values, Q = psd_eigh((F * near[:, None]).T @ F)
+            self._whiten = Q / np.sqrt(np.maximum(values, 0.0) + penalty)
+            self._landmarks = F @ self._whiten
+
+    def __call__(self, C: Array, phi: Array, diagonal: Array, *, left_out: bool = False) -> Array:
+        """Return it at rows with kernel values C and features phi; ``left_out`` of the fit, if they are rows of it."""
+        near, fitted = self.near, self.fitted
+        unknown = np.maximum(diagonal - np.square(phi).sum(axis=1), 0.0)
         nearest = C.argmax(axis=1)
-        own, count = fitted.projection[nearest], np.bincount(nearest)[nearest] * (n_rows / len(C))
-        farther = np.divide(count, count - 1, out=np.ones_like(count), where=count > 1)
-        lost = np.square((phi * own).sum(axis=1)) / np.maximum(np.square(own).sum(axis=1), np.finfo(float).tiny)
-        unknown = np.minimum(unknown * farther**2, unknown + lost)
-    if isinstance(fitted, NystromMap):
-        seen = np.square(phi) @ (1 / (fitted.eigenvalues + penalty))
-        unknown = unknown + penalty * (seen if n_rows is None else seen / np.maximum(1 - seen, _EPS))
-    return np.asarray(np.divide(unknown, diagonal, out=np.zeros_like(unknown), where=diagonal > 0))
+        if left_out:
+            # A landmark is the mean of c rows. Without one of them, it is c / (c − 1) times as far from that row;
+            # without its only row, there is no landmark. If this is ignored, too many new rows are reported: 4 %
+            # instead of 1 % in six columns.
+            own, count = fitted.projection[nearest], near[nearest]
+            farther = np.divide(count, count - 1, out=np.ones_like(count), where=count > 1)
+            lost = np.square((phi * own).sum(axis=1)) / np.maximum(np.square(own).sum(axis=1), np.finfo(float).tiny)
+            unknown = np.minimum(unknown * farther**2, unknown + lost)
+        if isinstance(fitted, NystromMap):
+            turned = phi @ self._whiten
+            seen = np.square(turned).sum(axis=1)
+            if left_out:
+                own = self._landmarks[nearest]
+                once, leverage = np.minimum(near[nearest], 1.0), np.square(own).sum(axis=1)
+                seen += once * np.square((turned * own).sum(axis=1)) / np.maximum(1 - once * leverage, _EPS)
+            unknown = unknown + self.penalty * seen
+        return np.asarray(np.divide(unknown, diagonal, out=np.zeros_like(unknown), where=diagonal > 0))
 
 
 def is_unlike(fitted: FeatureMap, known: ErrorScores | ClassScores, rate: float) -> Callable[[Block], Array]:
     """Return the function from blocks to whether rows are unlike all but a fraction of the left-out rows."""
     most = float(conformal_quantile(known.novelty, known.weight, 1 - rate, known.count))
+    novelty = _Novelty(fitted, known.near, known.penalty)
 
     def function(block: Block) -> Array:
         diagonal = np.asarray(to_host(fitted.kernel.diag(block.X, start=block.start)), dtype=np.float64)
         C = np.asarray(to_host(fitted.evaluate(block.X)), dtype=np.float64)
-        return _novelty(fitted, C, C @ fitted.projection, known.penalty, diagonal) > most
+        return novelty(C, C @ fitted.projection, diagonal) > most
 
     return function
