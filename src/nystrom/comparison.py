@@ -24,6 +24,7 @@ from nystrom.landmarks import SELECTORS as WORDS
 from nystrom.landmarks import LandmarksLike, Selector, make_selector
 from nystrom.rows import array_rows, as_blocks
 from nystrom.rows.draw import draw_rows, fetch_rows
+from nystrom.rows.validation import require_unmasked
 from nystrom.scoring import hold_out, judge
 from nystrom.types import Array, Matrix, RowsLike, TargetLike, issparse
 
@@ -459,6 +460,7 @@ def _in_memory(
     passes = Passes(rows, Resources(n_jobs=n_jobs).engine(rows))
     numbers, _ = draw_rows(rows.shape[0], most_rows, None, rng)
     if y is not None:
+        require_unmasked(y, "y")
         y = np.asarray(y)
         _check_target(y, rows.shape[0])
     sample, inside = fetch_rows(passes, numbers, with_target=y is None and rows.has_target)

@@ -24,6 +24,7 @@ from nystrom.kernels import InMetric
 from nystrom.rows import array_rows, as_blocks
 from nystrom.rows.draw import draw_rows, take_with_targets
 from nystrom.rows.files import open_rows
+from nystrom.rows.validation import require_unmasked
 from nystrom.tables import TableEncoder
 from nystrom.tables.columns import Column
 from nystrom.types import Array, RowsLike, TargetLike, to_dense
@@ -98,6 +99,8 @@ def open_model(
     n, fitted = blocks.shape[0], getattr(machine, "feature_names_in_", None)
     if fitted is not None and blocks.feature_names is not None and list(fitted) != list(blocks.feature_names):
         raise ValueError(f"the columns of X must be those of the fit, in their order: {', '.join(map(repr, fitted))}.")
+    if y is not None:
+        require_unmasked(y, "y")
     if y is not None and np.asarray(y).shape[:1] != (n,):
         raise ValueError(f"y must have one target for each of the {n} rows of X; got the shape {np.asarray(y).shape}.")
     numbers, _ = draw_rows(n, n if max_rows is None else max_rows, None, rng)

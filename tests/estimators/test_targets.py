@@ -70,14 +70,18 @@ def test_a_classifier_takes_text_for_classes_but_not_for_weights(machine: Any) -
         (sp.csr_matrix(Y[:, None]), "y is a sparse matrix"),
         (3.0, "y must be an array with one entry per row; got float"),
         ({*Y}, "y must be an array with one entry per row; got set"),
+        ("y", r"got str. The name of a column needs the path of a file as X; of a table, give table\['y'\]"),
         (pd.Series(Y).astype("Float64").mask(np.arange(60) == 7), r"y contains NaN \(first in row 7\)"),
         (pd.Series(CLASSES, dtype="string").mask(np.arange(60) == 7), r"y contains NaN \(first in row 7\)"),
     ],
-    ids=["sparse", "number", "set", "numbers with a gap", "text with a gap"],
+    ids=["sparse", "number", "set", "name", "numbers with a gap", "text with a gap"],
 )
 def test_a_target_that_is_none_is_named(machine: Any, y: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         machine(landmarks=X[:9]).fit(X, y)
+    right = Y if machine in REGRESSIONS else CLASSES
+    with pytest.raises(ValueError, match=message):
+        machine(landmarks=X[:9]).fit(X, right).score(X, y)
 
 
 @pytest.mark.parametrize("machine", REGRESSIONS)

@@ -5,8 +5,9 @@ import pandas as pd
 import pytest
 from sklearn.pipeline import make_pipeline
 
-from nystrom import GaussianProcessRegressor, KernelRidge, KernelRidgeClassifier, KernelSVR, open_rows
+from nystrom import GaussianProcessRegressor, KernelRidge, KernelRidgeClassifier, KernelSVR, compare, open_rows
 from nystrom.exceptions import DataFileError
+from nystrom.explanation import permutation_importance
 from nystrom.preprocessing import TableEncoder
 from nystrom.rows import as_blocks
 from nystrom.rows.base import TakenRows
@@ -53,6 +54,15 @@ def test_masked_targets_and_weights_are_refused(machine):
         with pytest.raises(ValueError, match="is a masked array"):
             machine.fit(open_rows([block]))
     machine.fit(X, np.ma.masked_array(y))  # nothing is masked
+    for call in (
+        lambda: machine.score(X, masked(y)),
+        lambda: machine.score(X, y, masked(W)),
+        lambda: machine.fit(X, y, groups=masked(np.arange(50) // 5)),
+        lambda: compare(X, masked(y)),
+        lambda: permutation_importance(machine, X, masked(y)),
+    ):
+        with pytest.raises(ValueError, match="is a masked array"):
+            call()
 
 
 @pytest.mark.parametrize(

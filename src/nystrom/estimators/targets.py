@@ -35,7 +35,7 @@ from nystrom.linalg import small_product
 from nystrom.nystroem.factor import FeatureMap
 from nystrom.rows import Block, RowBlocks
 from nystrom.rows.draw import gather_target, gather_weight
-from nystrom.rows.validation import Checked, check_target, require_numbers
+from nystrom.rows.validation import Checked, check_kind, check_target, require_numbers, require_unmasked
 from nystrom.solvers.exact import KernelProduct
 from nystrom.solvers.landmark_cg import UnfactoredMap
 from nystrom.solvers.ridge import fit_operations
@@ -272,6 +272,9 @@ def _judged(machine: TargetMachine, X: RowsLike, y: TargetLike, weight: TargetLi
     if isinstance(X, RowBlocks) and X.has_weight and weight is None:
         weight = gather_weight(X, machine._engine(X))
     if y is not None:
+        check_kind(y)
+        if weight is not None:
+            require_unmasked(weight, "sample_weight")
         return y, weight
     rows = machine._check_X(X, reset=False)
     if not rows.has_target:

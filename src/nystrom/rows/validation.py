@@ -367,7 +367,9 @@ def check_kind(y: Any) -> None:
     require_unmasked(y, "y")
     found = np.asarray(y)
     if found.ndim == 0:
-        raise ValueError(f"y must be an array with one entry per row; got {type(y).__name__}.")
+        column = f" The name of a column needs the path of a file as X; of a table, give table[{y!r}]."
+        advice = column if isinstance(y, str) else ""
+        raise ValueError(f"y must be an array with one entry per row; got {type(y).__name__}.{advice}")
     if callable(getattr(y, "isna", None)):
         gaps = np.asarray(y.isna())
     elif found.dtype.kind == "O":
