@@ -1,5 +1,7 @@
 """Clustering: shapes that no plane separates, new rows placed, degrees that stay positive."""
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -160,6 +162,16 @@ def test_a_kernel_so_narrow_that_outliers_become_clusters_warns(seed):
         model = SpectralClustering(3, gamma=400.0, random_state=0).fit(X)
     assert np.bincount(model.labels_).min() <= 5
     SpectralClustering(3, gamma=5.0, random_state=0).fit(X)  # no warning
+
+
+def test_more_parts_without_links_than_clusters_warn():
+    corners = 100.0 * np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
+    X = np.repeat(corners, 20, axis=0) + np.random.default_rng(0).normal(size=(80, 2))
+    with pytest.warns(ApproximationWarning, match="at least 4 parts of the rows without links .* than the 3 clusters"):
+        SpectralClustering(3, gamma=0.5, random_state=0).fit(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        SpectralClustering(4, gamma=0.5, random_state=0).fit(X)
 
 
 @pytest.mark.filterwarnings("ignore:3 clusters were asked for")

@@ -22,7 +22,13 @@ def test_a_few_damaged_files_of_each_format_are_read_or_refused_by_name() -> Non
 
 
 # Files that hung, or were refused by an error of another kind, before that was mended.
-ONCE = [("rows.h5", 7022), ("rows.parquet", 8287), ("rows.parquet", 8438), ("forged.nystrom", 8152)]
+ONCE = [
+    ("rows.h5", 7022),
+    ("rows.parquet", 8287),
+    ("rows.parquet", 8438),
+    ("forged.nystrom", 8152),
+    ("table.feather", 2201),
+]
 
 
 @pytest.mark.fuzz

@@ -48,6 +48,9 @@ _FIRST_LANDMARKS = 200
 _WARN_ABOVE = 0.5
 # A cluster holds outliers if it has less than this fraction of the mean size and the last eigenvalue is this near 1.
 _OUTLIER_SHARE = 0.01
+# An eigenvalue above this belongs to a part without links to others: in float64, it is 1 − 1.5e-8 / s, with s the share
+# of links in its degrees. In float32 such parts cannot be told from chains of close rows.
+_UNLINKED = 1 - 10 * float(np.sqrt(np.finfo(np.float64).eps))
 # With fewer rows per cluster, small clusters cannot be told from outliers.
 _LEAST_EVEN = 10
 
@@ -322,7 +325,8 @@ class SpectralClustering(ClusterMachine):
     -----
     By default every row is a landmark up to 1,000 rows. With more rows, 200 landmarks are used, and 1,000 if these
     leave more than a quarter of the kernel unexplained and the larger fit takes at most about ten seconds. The fit
-    warns if more than half of the kernel is unexplained, and if a narrow kernel makes clusters of a few outliers.
+    warns if more than half of the kernel is unexplained, and if a narrow kernel makes clusters of a few outliers or
+    leaves more parts without links than clusters.
 
     Cost: that of the map; O(n m²) for the cut, in one pass; then O(n c²) per iteration of k-means.
 
@@ -367,6 +371,7 @@ class SpectralClustering(ClusterMachine):
         if not n_clipped:
             _warn_of_loss(fit.certificate, m)
         values, Z = _cut_directions(gram, loops, float(np.sqrt(np.finfo(rows.dtype).eps)))
+        n_parts = int(np.sum(values > _UNLINKED))
         c = min(self.n_clusters, self.n_components or self.n_clusters, int(np.sum(values > 0)))
         values, projection = values[:c], fitted.projection @ Z[:, :c]
         # Scaled by the root of the sum of all degrees, the coordinates do not depend on the number of rows: the first
@@ -375,7 +380,7 @@ class SpectralClustering(ClusterMachine):
         cut = replace(cut, projection=projection * column_signs(projection) * size)
         results = {"degree_coef_": cut.degree_coef, "n_clipped_": n_clipped, "cut_values_": values}
         results |= self._clusters(rows, cut, m, c)
-        _warn_of_outliers(np.bincount(fetch(results["labels_"]), minlength=self.n_clusters), values)
+        _warn_of_parts(np.bincount(fetch(results["labels_"]), minlength=self.n_clusters), values, n_parts)
         return self._store(rows, fit, **results, projection_=cut.projection)
 
     def _embedding(self) -> Embedding:
@@ -393,8 +398,12 @@ def _warn_of_loss(certificate: Certificate | None, m: int) -> None:
         )
 
 
-def _warn_of_outliers(sizes: Array, values: Array) -> None:
-    """Warn of clusters of a few rows without links to others: a narrow kernel makes a cluster of each outlier."""
+def _warn_of_parts(sizes: Array, values: Array, n_parts: int) -> None:
+    """Warn of clusters of a few rows without links to others, and of more parts without links than clusters.
+
+    A narrow kernel makes a cluster of each outlier. If it leaves more parts than clusters, their eigenvectors are
+    equally good, and those taken merge parts at random.
+    """
     even = sizes.sum() / len(sizes)
     small = sizes[sizes <= max(_OUTLIER_SHARE * even, 1.0)]
     if len(small) and even >= _LEAST_EVEN and values.size and values[-1] > 1 - _OUTLIER_SHARE:
@@ -402,6 +411,12 @@ def _warn_of_outliers(sizes: Array, values: Array) -> None:
             f"{len(small)} of the {len(sizes)} clusters hold {int(small.sum())} of {int(sizes.sum()):,} rows: the "
             f"kernel links these rows to hardly any other, and clusters among the other rows were not separated. Lower "
             f"gamma, or drop outliers.",
+            ApproximationWarning,
+        )
+    elif n_parts > len(sizes):
+        warn_caller(
+            f"the kernel leaves at least {n_parts} parts of the rows without links to each other, more than the "
+            f"{len(sizes)} clusters, so which of them share a cluster is arbitrary. Lower gamma, or drop outliers.",
             ApproximationWarning,
         )
 

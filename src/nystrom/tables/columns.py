@@ -116,11 +116,11 @@ class Summary:
     def __post_init__(self) -> None:
         self.counts = Counter(self.counts)  # files store it as a dict
 
-    def update(self, column: ArrowColumn, decimal: str = ".") -> None:
-        """Add the values of a column, as returned by :func:`column_of`."""
+    def update(self, column: ArrowColumn, source: str, decimal: str = ".") -> None:
+        """Add the values of a column, as returned by :func:`column_of`; errors name the source."""
         values = column.drop_null()
         count = len(values)
-        if "number" in self.open_kinds and not self._add_numbers(values, decimal):
+        if "number" in self.open_kinds and not self._add_numbers(values, source, decimal):
             self.open_kinds = tuple(kind for kind in self.open_kinds if kind != "number")
         if "number" not in self.open_kinds:
             if "boolean" in self.open_kinds and not self._allows(values, as_truths):
@@ -140,7 +140,7 @@ class Summary:
             return False
         return True
 
-    def _add_numbers(self, values: ArrowColumn, decimal: str) -> bool:
+    def _add_numbers(self, values: ArrowColumn, source: str, decimal: str) -> bool:
         parse = partial(as_numbers, decimal=decimal)
         if self.is_target and "category" in self.open_kinds and has_codes(values):
             return False  # 007 and 7 are different classes
@@ -154,20 +154,20 @@ class Summary:
             self.exact = self.exact and self._allows(values, as_wholes)
         finite = np.isfinite(numbers)
         self.missing += int((~finite).sum())
-        self._look(numbers[finite])
+        self._look(numbers[finite], source)
         self.moments["number"].add(numbers[finite])
         self.whole = self.whole and bool((numbers[finite] == np.rint(numbers[finite])).all())
         return True
 
-    def _look(self, numbers: Array) -> None:
+    def _look(self, numbers: Array, source: str) -> None:
         """Refuse numbers that cannot be scaled; check whether they count the rows."""
         if not numbers.size:
             return
         largest = numbers[np.abs(numbers).argmax()]
         if abs(largest) > _MOST_SIZE:
             raise DataFileError(
-                f"column {self.name!r} holds {largest:g}: numbers beyond {_MOST_SIZE:g} cannot be scaled. Correct the "
-                f"value, or leave it empty."
+                f"{source}: column {self.name!r} holds {largest:g}: numbers beyond {_MOST_SIZE:g} cannot be scaled. "
+                f"Correct the value, or leave it empty."
             )
         before = numbers[0] - 1 if self.last is None else self.last
         self.counting = self.counting and bool((np.diff(numbers, prepend=before) == 1).all())

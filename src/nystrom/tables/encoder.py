@@ -139,7 +139,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         for batch in table.batches(list(summaries)):
             decimal = decimal_of(batch)
             for name, summary in summaries.items():
-                summary.update(column_of(batch, name), decimal)
+                summary.update(column_of(batch, name), table.name, decimal)
         self._settle(table.name)
         return self
 
