@@ -24,7 +24,7 @@ from nystrom.landmarks import SELECTORS as WORDS
 from nystrom.landmarks import LandmarksLike, Selector, make_selector
 from nystrom.rows import array_rows, as_blocks
 from nystrom.rows.draw import draw_rows, fetch_rows
-from nystrom.rows.validation import require_unmasked
+from nystrom.rows.reading import require_unmasked
 from nystrom.scoring import hold_out, judge
 from nystrom.types import Array, Matrix, RowsLike, TargetLike, issparse
 

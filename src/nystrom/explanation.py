@@ -24,7 +24,7 @@ from nystrom.kernels import InMetric
 from nystrom.rows import array_rows, as_blocks
 from nystrom.rows.draw import draw_rows, take_with_targets
 from nystrom.rows.files import open_rows
-from nystrom.rows.validation import require_unmasked
+from nystrom.rows.reading import require_unmasked
 from nystrom.tables import TableEncoder
 from nystrom.tables.columns import Column
 from nystrom.types import Array, RowsLike, TargetLike, to_dense

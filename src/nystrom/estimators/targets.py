@@ -35,7 +35,8 @@ from nystrom.linalg import small_product
 from nystrom.nystroem.factor import FeatureMap
 from nystrom.rows import Block, RowBlocks
 from nystrom.rows.draw import gather_target, gather_weight
-from nystrom.rows.validation import Checked, check_kind, check_target, require_numbers, require_unmasked
+from nystrom.rows.reading import require_unmasked
+from nystrom.rows.validation import Checked, check_kind, check_target, require_numbers
 from nystrom.solvers.exact import KernelProduct
 from nystrom.solvers.landmark_cg import UnfactoredMap
 from nystrom.solvers.ridge import fit_operations

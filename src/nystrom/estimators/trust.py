@@ -28,7 +28,7 @@ from nystrom.linalg import psd_eigh
 from nystrom.nystroem.factor import FeatureMap, NystromMap, spanning_projection
 from nystrom.rows import Block, RowBlocks, array_rows
 from nystrom.rows.draw import WatchedRows, are_whole, effective_count, take_with_targets, watched
-from nystrom.rows.validation import require_unmasked
+from nystrom.rows.reading import require_unmasked
 from nystrom.solvers.losses import Logistic, Loss, Multinomial
 from nystrom.types import Array, Matrix, TargetLike
 
