@@ -653,8 +653,8 @@ def _rates(run: Callable[[int], None], engine: _TimedEngine, block_rows: int) ->
         if found or passes >= _CALIBRATION_SECONDS or n_blocks * block_rows >= 2**19:
             found.append((max(whole - passes, 0.0), passes / (n_blocks * block_rows)))
             if len(found) == 2:
-                (fixed, per_row), n_rows = map(min, zip(*found, strict=True)), n_blocks * block_rows
-                return (fixed, per_row), n_rows
+                fixed, per_row = map(min, zip(*found, strict=True))
+                return (fixed, per_row), n_blocks * block_rows
         else:
             n_blocks *= 2
 
@@ -669,12 +669,7 @@ def _best(run: Callable[[int], None], n_blocks: int, repeats: int, clock: Callab
 
 
 def _clustering_seconds(
-    p: int,
-    m: int,
-    dtype: np.dtype,
-    rng: np.random.Generator,
-    engine: LocalEngine,
-    clock: Callable[[], float],
+    p: int, m: int, dtype: np.dtype, rng: np.random.Generator, engine: LocalEngine, clock: Callable[[], float]
 ) -> float:
     """Return the seconds of k-means on the sample for m landmarks, extrapolated from smaller sizes if m is large."""
     few = min(m, _MAX_CALIBRATION_LANDMARKS)
