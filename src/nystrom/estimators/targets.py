@@ -273,8 +273,7 @@ def _judged(machine: TargetMachine, X: RowsLike, y: TargetLike, weight: TargetLi
     if isinstance(X, RowBlocks) and X.has_weight and weight is None:
         weight = gather_weight(X, machine._engine(X))
     if y is not None:
-        if not is_foreign_array(y):
-            check_kind(y)
+        check_kind(y)
         if weight is not None:
             require_unmasked(weight, "sample_weight")
         return y, weight

@@ -50,7 +50,7 @@ _BAND_SHORT = 0.05
 _EPS = float(np.finfo(np.float64).eps)
 _UNKNOWN = (
     "{what} needs rows that were left out of the fit, and this model holds none: it was fitted by partial_fit or "
-    "merge, or saved by a version before 0.2.0. Fit it again, in one call of fit."
+    "merge, or saved by version 0.1. Fit it again, in one call of fit."
 )
 
 
@@ -508,8 +508,8 @@ class _Novelty:
         """Return it at rows with kernel values C and features phi; ``left_out`` of the fit, if they are rows of it."""
         near, fitted = self.near, self.fitted
         unknown = np.maximum(diagonal - np.square(phi).sum(axis=1), 0.0)
-        nearest = C.argmax(axis=1)
         if left_out:
+            nearest = C.argmax(axis=1)
             # A landmark is the mean of c rows. Without one of them, it is c / (c − 1) times as far from that row;
             # without its only row, there is no landmark. If this is ignored, too many new rows are reported: 4 %
             # instead of 1 % in six columns.

@@ -362,7 +362,7 @@ def check_kind(y: Any) -> None:
     """Raise for a target that scikit-learn's check does not cover: not an array, sparse, or with missing values."""
     if issparse(y):
         raise ValueError("y is a sparse matrix; give it as an array, with y.toarray().")
-    if is_dask(y):
+    if is_dask(y) or is_foreign_array(y):
         return
     require_unmasked(y, "y")
     found = np.asarray(y)

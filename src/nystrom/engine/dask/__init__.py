@@ -97,12 +97,14 @@ def _merged(results: Iterator[M]) -> M:
 
 
 def _listed_and_merged(pairs: Iterator[tuple[T, M]]) -> tuple[list[T], M]:
-    merger: TreeMerger[M] = TreeMerger(merge_two)
-    made = []
-    for first, second in pairs:
-        made.append(first)
-        merger.push(second)
-    return made, merger.result()
+    made: list[T] = []
+
+    def learned() -> Iterator[M]:
+        for first, second in pairs:
+            made.append(first)
+            yield second
+
+    return made, _merged(learned())
 
 
 @dataclass(frozen=True)
@@ -194,7 +196,7 @@ class DaskEngine:
             return self.local.map_rows(rows, step, n_columns, dtype, label=label)
         with self._pass(chunks, label) as (graph, token, run):
             leaves = _leaves(graph, chunks, task, run, list, label, token)
-            held = submit(graph, _parts(graph, chunks, leaves, (), label, token))
+            held = submit(graph, _parts(graph, chunks, leaves, label, token))
             wait_for(held, label)
         return held_rows(held, chunks, n_columns, dtype, label)
 
@@ -209,7 +211,8 @@ class DaskEngine:
             learned = [(f"{slug(label)}-part-{token}", r) for _, r in both]
             graph.update({part: (getitem, pair, 1) for part, pair in zip(learned, both, strict=True)})
             root = _tree(graph, learned, label, token)
-            *held, total = submit(graph, [*_parts(graph, chunks, both, (0,), label, token), root])
+            made = [(getitem, pair, 0) for pair in both]
+            *held, total = submit(graph, [*_parts(graph, chunks, made, label, token), root])
             wait_for(held, label)
             merged: M = fetch([total], label)[0]
         return held_rows(held, chunks, n_columns, dtype, label), merged
@@ -312,18 +315,16 @@ def _leaves(
     return leaves
 
 
-def _parts(
-    graph: Graph, rows: DaskRows, leaves: Sequence[Key], inside: tuple[int, ...], label: str, token: str
-) -> list[tuple[str, int]]:
-    """Add a task for each block that takes its rows out of the result of its run; return their keys."""
+def _parts(graph: Graph, rows: DaskRows, made: Sequence[Any], label: str, token: str) -> list[tuple[str, int]]:
+    """Add a task for each block that takes its rows out of what its run has made; return their keys.
+
+    ``made`` are keys or tasks that give a list for each run.
+    """
     name, parts = f"{slug(label)}-rows-{token}", []
-    for leaf, numbers in zip(leaves, rows.runs, strict=True):
-        made: Any = leaf
-        for place in inside:
-            made = (getitem, made, place)
+    for run, numbers in zip(made, rows.runs, strict=True):
         for j, i in enumerate(numbers):
             parts.append((name, i))
-            graph[parts[-1]] = (getitem, made, j)
+            graph[parts[-1]] = (getitem, run, j)
     return parts
 
 
